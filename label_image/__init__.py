@@ -9,20 +9,19 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from label_image.predictors import Classifier, Detector, Poses, Segmenter
-    from tflite_opencl.common.errors import RunError
-    from tflite_opencl.common.pictures.picture_file import PictureError
+    from label_image.predictors import (
+        Classifier,
+        Detector,
+        PictureError,
+        Poses,
+        RunError,
+        Segmenter,
+    )
 
 __all__ = ["Classifier", "Detector", "PictureError", "Poses", "RunError", "Segmenter"]
-
-_MODULES = {
-    "PictureError": "tflite_opencl.common.pictures.picture_file",
-    "RunError": "tflite_opencl.common.errors",
-}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'label_image' has no attribute {name!r}")
-    module = importlib.import_module(_MODULES.get(name, "label_image.predictors"))
-    return getattr(module, name)
+    return getattr(importlib.import_module("label_image.predictors"), name)

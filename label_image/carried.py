@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import ModelError
-from delegate.inspect import ModelMetadata, TensorMetadata, read_metadata
+from delegate.inspect import ModelMetadata, read_metadata
 from tflite_opencl.common.labels import labels_of
 
 log = logging.getLogger("label_image")
@@ -94,14 +94,10 @@ def read_carried(source: str | bytes, input_number: int = 0) -> Carried:
     carried = replace(_of_files(files), outputs=[each.name for each in metadata.outputs])
     if input_number < len(metadata.inputs):
         given = metadata.inputs[input_number]
-        if _are_usable(given):
+        are_finite = all(map(math.isfinite, (*given.mean, *given.std)))
+        if given.mean and given.std and are_finite and all(given.std):
             carried = replace(carried, mean=given.mean, std=given.std)
     return _with_outputs(carried, metadata, files)
-
-
-def _are_usable(given: TensorMetadata) -> bool:
-    numbers = (*given.mean, *given.std)
-    return bool(given.mean and given.std) and all(map(math.isfinite, numbers)) and all(given.std)
 
 
 def _with_outputs(carried: Carried, metadata: ModelMetadata, files: Mapping[str, bytes]) -> Carried:
@@ -150,17 +146,15 @@ def _of_files(files: Mapping[str, bytes]) -> Carried:
     for name in _FACTS:
         if name in files:
             try:
-                return _of_facts(name, _facts(name, files[name].decode()))
+                text = files[name].decode()
+                read = json.loads if name.endswith(".json") else ast.literal_eval
+                return _of_facts(name, read(text))
             except (ValueError, TypeError, SyntaxError, AttributeError, MemoryError) as error:
                 log.warning("the model's %s is not used: %s", name, error)
     texts = [name for name in files if name.endswith(".txt")]
     if len(texts) == 1 and "label" in texts[0]:
         return _with_labels(Carried(), texts[0], files[texts[0]])
     return Carried()
-
-
-def _facts(name: str, text: str) -> Any:
-    return json.loads(text) if name.endswith(".json") else ast.literal_eval(text)
 
 
 def _of_facts(name: str, facts: Mapping[str, Any]) -> Carried:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from delegate.inspect import Graph, Tensor
 from label_image.path import Outputs
@@ -23,8 +24,7 @@ _MOST = 0.1  # of the time by the clock,
 _MOST_S = 1.0  # or so long, whichever is more
 
 
-@dataclass(frozen=True, slots=True)
-class Distances:
+class Distances(NamedTuple):
     """How far the paths are apart: of one picture, or the largest of many."""
 
     gpu_to_reference: Difference
@@ -38,11 +38,7 @@ class Distances:
 
     def larger(self, other: Distances) -> Distances:
         """Return the larger one of each."""
-        return Distances(
-            self.gpu_to_reference.larger(other.gpu_to_reference),
-            self.cpu_to_reference.larger(other.cpu_to_reference),
-            self.gpu_to_cpu.larger(other.gpu_to_cpu),
-        )
+        return Distances(*(one.larger(two) for one, two in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +46,13 @@ class Outcome:
     """What came of one picture."""
 
     path: str
-    error: str = ""  # why it could not be read; "" = it was classified
+    error: str = ""  # why it could not be read, as one line; "" = it could
     # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
     outputs: Outputs = ()
     distances: Distances | None = None  # None: not compared
     size: Sequence[int] | None = None  # the picture's height and width
+    seconds: float = 0.0  # of decoding, in one process
+    warnings: Sequence[str] = ()
 
     @property
     def is_wrong(self) -> bool:

@@ -42,8 +42,7 @@ def main() -> int:
     # Whatever a library prints goes to stderr.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    if hasattr(os, "nice"):
-        os.nice(_NICE)
+    os.nice(_NICE)
     format = Format(**json.loads(sys.stdin.buffer.readline()))
     warnings = _Collector()
     logging.getLogger("tflite_opencl").addHandler(warnings)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.sandbox.child import Child, Died, Ended, command_of
+from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.path import Run
 from tflite_opencl.common import interrupts
@@ -30,18 +31,6 @@ from tflite_opencl.common.errors import OneLineError
 _AHEAD = 3
 _PIPE_BYTES = 1 << 20  # where the system allows it, so that a child can finish some tensors ahead
 _WAIT_SECONDS = 0.5
-_END, _AWAKE = "end", "awake"
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """What came of one picture."""
-
-    path: str
-    seconds: float = 0.0  # of one process
-    error: str = ""  # one line; "" = the tensor is there
-    warnings: Sequence[str] = ()
-    size: Sequence[int] = (1, 1)  # height and width
 
 
 class DecoderFailed(OneLineError):
@@ -62,7 +51,8 @@ class Decoders:
         self._paths = iter(paths)
         self._format = asdict(format)
         self._command = command or command_of("label_image.decoder")
-        self._children: list[_Decoder | None] = [None] * (processes or core_count())
+        count = processes or len(os.sched_getaffinity(0))
+        self._children: list[_Decoder | None] = [None] * count
         self._sent = self._received = 0  # pictures; number n is child n % len's
         self.is_closed = False
 
@@ -71,11 +61,10 @@ class Decoders:
         """Count the children that were started."""
         return sum(child is not None for child in self._children)
 
-    def next_into(self, tensor: NDArray[Any]) -> Decoded | None:
+    def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
         """Fill the tensor with the next picture; None after the last.
 
-        Raises:
-            DecoderFailed: a child cannot even start, or talks nonsense.
+        Raises: DecoderFailed: a child cannot even start, or talks nonsense.
         """
         most = self._received + len(self._children) * (1 + _AHEAD)
         while self._sent < most and (path := next(self._paths, None)) is not None:
@@ -106,7 +95,7 @@ class Decoders:
             child = self._children[place] = _Decoder(self._command, self._format)
         return child
 
-    def _lost(self, child: _Decoder, ended: Ended) -> Decoded:
+    def _lost(self, child: _Decoder, ended: Ended) -> Outcome:
         """Blame the picture a child died of, and let a new child go on after it."""
         child.close()
         path, *waiting = child.waiting
@@ -116,7 +105,7 @@ class Decoders:
         self._children[self._children.index(child)] = again
         for each in waiting:
             again.decode(each)
-        return Decoded(path, error=f"cannot read picture {path}: its decoder died ({ended.signal})")
+        return Outcome(path, f"cannot read picture {path}: its decoder died ({ended.signal})")
 
 
 class _Decoder(Child):
@@ -140,33 +129,26 @@ class _Decoder(Child):
         self.waiting.append(path)
         self.send(path=path)
 
-    def decoded(self, tensor: NDArray[Any]) -> Decoded:
+    def decoded(self, tensor: NDArray[Any]) -> Outcome:
         """Return the outcome of the first picture that waits; raises Died."""
         event = self.event()
         try:
             if not event["error"]:
-                tensor[...] = np.frombuffer(event.pop("payload"), tensor.dtype).reshape(
-                    tensor.shape
-                )
-            return Decoded(path=self.waiting.popleft(), **event)
+                values = np.frombuffer(event.pop("payload"), tensor.dtype)
+                tensor[...] = values.reshape(tensor.shape)
+            return Outcome(path=self.waiting.popleft(), **event)
         except (KeyError, ValueError, TypeError) as error:
             raise DecoderFailed(f"a picture decoder says {event}") from error
-
-
-def core_count() -> int:
-    """Count the cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
     """What came of some pictures, and the tensors of those that could be read."""
 
-    entries: list[Decoded]
+    entries: list[Outcome]
     buffer: NDArray[Any]
     count: int = 0  # tensors in the buffer
+    is_last: bool = False
 
     @property
     def pixels(self) -> NDArray[Any]:
@@ -185,7 +167,7 @@ class Batches:
         """`buffers`: memory for a batch each: one is filled while another runs."""
         self._decoders = decoders
         self._free: queue.SimpleQueue[NDArray[Any] | None] = queue.SimpleQueue()
-        self._ready: queue.SimpleQueue[Batch | BaseException | str] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
         self.is_at_end = False
         for buffer in buffers:
             self._free.put(buffer)
@@ -205,14 +187,12 @@ class Batches:
                 break
         if isinstance(ready, BaseException):
             raise ready
-        if isinstance(ready, Batch):
-            return ready
-        self.is_at_end |= ready == _END
-        return None
+        self.is_at_end |= ready is not None and ready.is_last
+        return ready
 
     def wake(self) -> None:
         """Let `next` return, now or when it is called; any thread may do that."""
-        self._ready.put(_AWAKE)
+        self._ready.put(None)
 
     def free(self, batch: Batch) -> None:
         """Let a batch's memory be filled again."""
@@ -232,12 +212,13 @@ class Batches:
                 while batch.count < len(buffer) and len(batch.entries) < 2 * len(buffer):
                     decoded = self._decoders.next_into(buffer[batch.count : batch.count + 1])
                     if decoded is None:
-                        self._ready.put(batch)
-                        self._ready.put(_END)
-                        return
+                        batch.is_last = True
+                        break
                     batch.entries.append(decoded)
                     batch.count += not decoded.error
                 self._ready.put(batch)
+                if batch.is_last:
+                    return
         except BaseException as error:
             self._ready.put(error)
 

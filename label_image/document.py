@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from delegate.inspect import Portion
 from label_image.compare import Distances, Outcome
 from label_image.expect import Entry
 from label_image.path import Path
@@ -15,11 +14,9 @@ from label_image.report import rate_of
 from label_image.result import Result
 from label_image.series import Series
 from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.job import Delegation
-from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
-_WHOSE = ("device", "platform", "driver")
+_TIMES = ("average_ms", "min_ms", "median_ms", "cpu_load", "gpu_load")
 
 
 def document(
@@ -29,8 +26,7 @@ def document(
 
     `results`: a path's name, as "gpu", -> what it says of the picture.
     """
-    failure = {"failure": series.failure} if series.failure else {}
-    return json.dumps(stamped({**about, **failure, **_paths(series, threads, results)}), indent=2)
+    return json.dumps(stamped({**about, **_paths(series, threads, results)}), indent=2)
 
 
 def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
@@ -45,34 +41,25 @@ def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
 def totals_entry(series: Series, threads: int | None) -> dict[str, Any]:
     """Return what many pictures together came to."""
     totals = series.totals
-    entry: dict[str, Any] = {
-        "classified": totals.classified,
-        "unreadable": totals.unreadable,
-        "seconds": totals.seconds,
-        "pictures_per_second": totals.per_second,
-        "decoding": {"average_ms": totals.decoding_ms, "processes": totals.processes},
-    }
-    failure = {"failure": series.failure} if series.failure else {}
-    return entry | failure | _paths(series, threads, {})
+    entry: dict[str, Any] = _named(totals, "classified", "unreadable", "seconds")
+    entry["pictures_per_second"] = totals.per_second
+    entry["decoding"] = {"average_ms": totals.decoding_ms, "processes": totals.processes}
+    return entry | _paths(series, threads, {})
 
 
 def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) -> dict[str, Any]:
-    """Return each path, and how far OpenCL's is from the others."""
+    """Return why OpenCL failed, if it did, each path, and how far OpenCL's is from the others."""
     gpu, cpu, totals = series.gpu, series.cpu, series.totals
-    entries: dict[str, Any] = {}
+    entries: dict[str, Any] = {"failure": series.failure} if series.failure else {}
     if cpu is not None:
         entries[series.other] = _path_entry(cpu, threads, results.get(series.other, {}))
     if gpu is None:
         return entries
     entries["gpu"] = _path_entry(gpu, threads, results.get("gpu", {}))
-    if gpu.portions:
-        entries["gpu"]["devices"] = [_portion_entry(portion) for portion in gpu.portions]
     if totals.compared and not series.is_timed:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
-    none = Difference(
-        None, "no picture was classified" if series.is_compared else "--compare=false"
-    )
-    found = totals.distances or Distances(none, none, none)
+    why = "no picture was classified" if series.is_compared else "--compare=false"
+    found = totals.distances or Distances(*[Difference(None, why)] * 3)
     entries |= _difference_entry(found) | {"speedup": series.speedup}
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
     if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
@@ -84,54 +71,44 @@ def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) ->
 def _path_entry(path: Path, threads: int | None, results: Entry) -> dict[str, Any]:
     """Return a path: where it ran, how fast, `results`, and what OpenCL took of it."""
     taken = path.delegation
-    load = {f"{phase}_ms": spent for phase, spent in path.load_parts.items()}
-    return {
-        **({name: getattr(taken, name) for name in _WHOSE} if taken else {}),
-        **_speed_entry(path),
-        "load_ms": path.load_ms,
-        **({"load": load} if load else {}),
-        **({} if taken else {"threads": threads}),
-        **results,
-        **(_verdict_entry(taken) if taken else {}),
-    }
-
-
-def _speed_entry(path: Path) -> dict[str, Any]:
+    entry = _named(taken, "device", "platform", "driver") if taken else {}
     if path.times is not None:
-        longer = path.longer
-        compared = {"compared": _times_entry(longer) | {"runs": longer.runs}} if longer else {}
-        return _times_entry(path.times) | compared
-    return {
-        "pictures_per_second": path.per_second,
-        "average_ms": path.picture_ms,
-        "cpu_load": path.cpu_load,
-        "batch": path.batch,
-    }
-
-
-def _times_entry(times: Times) -> dict[str, Any]:
-    return {
-        "average_ms": times.average_ms,
-        "min_ms": times.min_ms,
-        "median_ms": times.median_ms,
-        "cpu_load": times.cpu_load,
-        "gpu_load": times.gpu_load,
-    }
-
-
-def _verdict_entry(taken: Delegation) -> dict[str, Any]:
-    """Return what was delegated, and what was not and why."""
-    return {
+        entry |= _named(path.times, *_TIMES)
+        if path.longer is not None:
+            entry["compared"] = _named(path.longer, *_TIMES, "runs")
+    else:
+        entry |= {"pictures_per_second": path.per_second, "average_ms": path.picture_ms}
+        entry |= _named(path, "cpu_load", "batch")
+    entry["load_ms"] = path.load_ms
+    if path.load_parts:
+        entry["load"] = {f"{phase}_ms": spent for phase, spent in path.load_parts.items()}
+    if taken is None:
+        return entry | {"threads": threads, **results}
+    entry |= {
+        **results,
         "nodes": len(taken.verdicts),
         "delegated": taken.delegated,
         "partitions": len(taken.partitions),
         "tuning_left": taken.tuning_left,
-        "not_delegated": [
-            {"node": node, "op": op, "reason": reason}
-            for node, op, reason in taken.verdicts
-            if reason is not None
-        ],
+        "not_delegated": [each._asdict() for each in taken.verdicts if not each.is_taken],
     }
+    if path.portions:
+        entry["devices"] = [
+            {
+                "index": portion.device.index,
+                "device": portion.device.name,
+                **_named(portion.device, "platform", "driver"),
+                "pictures": portion.pictures,
+                "pictures_per_second": rate_of(portion),
+                **({"failure": portion.failure} if portion.failure else {}),
+            }
+            for portion in path.portions
+        ]
+    return entry
+
+
+def _named(of: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
 
 
 def _difference_entry(found: Distances) -> dict[str, Any]:
@@ -139,17 +116,4 @@ def _difference_entry(found: Distances) -> dict[str, Any]:
     return {
         "max_difference_quanta_reference": found.gpu_to_reference.quanta,
         "max_difference_quanta_cpu": found.gpu_to_cpu.quanta,
-    }
-
-
-def _portion_entry(portion: Portion) -> dict[str, Any]:
-    info = portion.device
-    return {
-        "index": info.index,
-        "device": info.name,
-        "platform": info.platform,
-        "driver": info.driver,
-        "pictures": portion.pictures,
-        "pictures_per_second": rate_of(portion),
-        **({"failure": portion.failure} if portion.failure else {}),
     }

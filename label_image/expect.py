@@ -12,12 +12,12 @@ import io
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from label_image.precision import Found, MeanPrecision, Truth
+from label_image.precision import MeanPrecision, Thing
 from label_image.scene import BACKGROUND
 from tflite_opencl.common.errors import RunError
 
@@ -150,26 +150,19 @@ class ExpectedClasses(Expected):
         return {"pictures": self.pictures, **shares}
 
 
-@dataclass(slots=True)
-class _Picture:
-    id: int
-    truths: list[Truth] = field(default_factory=list)
-
-
 class ExpectedBoxes(Expected):
     """The things in each picture, in COCO's form."""
 
     def __init__(self, path: str, content: Any) -> None:
         """Raises: KeyError, TypeError, ValueError: the content is not of that form."""
         super().__init__(path, "detections", "boxes")
-        by_id = {image["id"]: _Picture(image["id"]) for image in content["images"]}
+        self._truths: dict[int, list[Thing]] = {image["id"]: [] for image in content["images"]}
         for each in content["annotations"]:
             box = [float(side) for side in each["bbox"]]
-            truth = Truth(int(each["category_id"]), box, bool(each.get("iscrowd")))
-            if len(box) == 4 and each["image_id"] in by_id:
-                by_id[each["image_id"]].truths.append(truth)
-        files = {image["file_name"]: by_id[image["id"]] for image in content["images"]}
-        self._pictures = ByFile(files)
+            truth = Thing(int(each["category_id"]), box, is_crowd=bool(each.get("iscrowd")))
+            if len(box) == 4 and each["image_id"] in self._truths:
+                self._truths[each["image_id"]].append(truth)
+        self._ids = ByFile({image["file_name"]: image["id"] for image in content["images"]})
         self._categories = {
             str(each["name"]).strip().casefold(): int(each["id"]) for each in content["categories"]
         }
@@ -177,8 +170,7 @@ class ExpectedBoxes(Expected):
 
     def image_id(self, path: str) -> int | None:
         """Return the number of a picture in the file; None: it is not there."""
-        picture = self._pictures.find(path)
-        return None if picture is None else picture.id
+        return self._ids.find(path)
 
     def category(self, row: Entry) -> int | None:
         """Return the number of a result's category, by its name; without labels by its class."""
@@ -187,15 +179,15 @@ class ExpectedBoxes(Expected):
         return self._categories.get(row["label"].strip().casefold())
 
     def _count(self, entry: Entry) -> bool:
-        picture = self._pictures.find(entry["image"])
-        if picture is None:
+        number = self.image_id(entry["image"])
+        if number is None:
             return False
         found = [
-            Found(category, box_of(row), row["score"])
+            Thing(category, box_of(row), row["score"])
             for row in entry["detections"]
             if (category := self.category(row)) is not None
         ]
-        self._precision.add(found, picture.truths)
+        self._precision.add(found, self._truths[number])
         return True
 
     @property
@@ -213,8 +205,8 @@ class ExpectedBoxes(Expected):
         each = self._precision.at_each()
         if np.isnan(each).any():
             return {"pictures": self.pictures, "map": None}
-        means = {"map": each.mean(), "map_50": each[0], "map_75": each[5]}
-        return {"pictures": self.pictures, **{name: float(mean) for name, mean in means.items()}}
+        means = {"map": float(each.mean()), "map_50": float(each[0]), "map_75": float(each[5])}
+        return {"pictures": self.pictures, **means}
 
 
 def box_of(row: Entry) -> list[float]:

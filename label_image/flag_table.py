@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from label_image.heads.registry import TASKS
+from label_image.meaning import TASKS
 from tflite_opencl.common.flag_values import (
     MOST_PICTURES,
     at_most,

@@ -109,10 +109,13 @@ def log_error(error: Exception, verbose: bool) -> int:
 
     The last line has a traceback where `verbose` asks for it.
     """
-    *lines, (level, last) = _lines(error)
-    for each_level, line in lines:
-        log.log(each_level, "%s", line)
-    log.log(level, "%s", last, exc_info=error if verbose else None)
+    if isinstance(error, RunError) and isinstance(error.__cause__, (RuntimeError, ValueError)):
+        log.error("%s", reason_of(error.__cause__))
+    text = str(error)
+    if not isinstance(error, (OneLineError, DelegateError)):
+        text = f"{type(error).__name__}: {text} (not expected: --verbose 1 shows where)"
+    level = error.level if isinstance(error, RunError) else logging.ERROR
+    log.log(level, "%s", text, exc_info=error if verbose else None)
     return code_of(error)
 
 
@@ -123,19 +126,6 @@ def gave_up(error: Exception, verbose: bool) -> str:
     # The memory that the failed run holds must not slow down the next one.
     traceback.clear_frames(error.__traceback__)
     return reason_of(error)
-
-
-def _lines(error: Exception) -> list[tuple[int, str]]:
-    """Return each line of an error with its log level."""
-    if isinstance(error, RunError):
-        lines = [(error.level, str(error))]
-        if isinstance(error.__cause__, (RuntimeError, ValueError)):
-            lines.insert(0, (logging.ERROR, reason_of(error.__cause__)))
-        return lines
-    if isinstance(error, (OneLineError, DelegateError)):
-        return [(logging.ERROR, str(error))]
-    name = type(error).__name__
-    return [(logging.ERROR, f"{name}: {error} (not expected: --verbose 1 shows where)")]
 
 
 @contextlib.contextmanager

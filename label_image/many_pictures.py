@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from delegate.inspect import several_devices
 from label_image import lines
-from label_image.compare import Outcome
 from label_image.document import picture_entry, totals_entry
 from label_image.heads.classes import CLASSIFICATION
 from label_image.prepare import Prepared
@@ -31,11 +30,7 @@ from tflite_opencl.common.exit_codes import ERROR
 from tflite_opencl.common.feeds import warn_of_zeros
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
-from tflite_opencl.common.pictures.found import (
-    find_pictures,
-    picture_paths,
-    skipped_text,
-)
+from tflite_opencl.common.pictures.found import find_pictures, picture_paths, skipped_text
 from tflite_opencl.common.pictures.image import load_picture, to_input
 from tflite_opencl.common.pictures.picture_file import STDIN, PictureError, is_file, kept_file
 
@@ -52,8 +47,8 @@ class ManyPictures:
         self._found: Sequence[str] = ()  # files and folders
         self._names: Mapping[str, str] = {}  # what people call a file, if that is not its path
         # Pictures of folders that no installed reader reads, by what reads them.
-        self._skipped: Counter[str] = Counter()
-        self._done: Counter[str] = Counter()  # pictures of a run before
+        self._skipped = Counter[str]()
+        self._done = Counter[str]()  # pictures of a run before
 
     def run(self) -> int:
         """Run the model on each, show and write what comes of it, and return the exit code.
@@ -133,38 +128,30 @@ class ManyPictures:
                 numbers.append(number)
                 yield path
 
-        with contextlib.ExitStack() as stack:
-            step = stack.enter_context(
-                bars.steps("classifying", lambda: sum(1 for _ in self._pictures(Counter())))
-            )
-            outcomes = series.outcomes(paths(), meaning.format)
-            stack.enter_context(contextlib.closing(outcomes))
+        def count() -> int:
+            return sum(1 for _ in self._pictures(Counter()))
+
+        outcomes = series.outcomes(paths(), meaning.format)
+        with bars.steps("classifying", count) as step, contextlib.closing(outcomes):
             is_read = True
             for kept in outcomes:
-                outcome, number = self._renamed(kept), numbers.popleft()
+                number, name = numbers.popleft(), self._names.get(kept.path, kept.path)
+                outcome = replace(kept, path=name, error=kept.error.replace(kept.path, name))
                 most = settings.num_results_of_several
                 result = Result(meaning, outcome.outputs, outcome.size, most)
                 if outcome.error:
                     log.error("%s", outcome.error)
-                else:
-                    if settings.output_dir is not None:
-                        folder = picture_folder(settings.output_dir, number, outcome.path)
-                        result.write(folder, _picture(kept.path, result), settings.num_results)
-                    if not settings.is_on_stdout:
-                        is_read = lines.write(self._out, result.row(outcome.path))
+                elif settings.output_dir is not None:
+                    folder = picture_folder(settings.output_dir, number, name)
+                    result.write(folder, _picture(kept.path, result), settings.num_results)
+                if not (outcome.error or settings.is_on_stdout):
+                    is_read = lines.write(self._out, result.row(name))
                 with interrupts.held():  # no half of an entry
                     sinks.add(picture_entry(outcome, result))
                 interrupts.check()
                 step()
                 if not is_read and not sinks.sinks:
                     break  # `| head` has seen enough
-
-    def _renamed(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the name that people know."""
-        name = self._names.get(outcome.path)
-        if name is None:
-            return outcome
-        return replace(outcome, path=name, error=outcome.error.replace(outcome.path, name))
 
 
 def _picture(path: str, result: Result) -> NDArray[np.uint8] | None:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from label_image import lines
 from label_image.document import document
-from label_image.line_files import lines_to
 from label_image.lines import writing
 from label_image.page.write import write_page
 from label_image.path import Outputs, Path
@@ -22,13 +21,11 @@ from label_image.prepare import Prepared
 from label_image.report import summary_text
 from label_image.result import Result
 from label_image.series import Series
+from label_image.sinks import lines_to
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.feeds import main_values, warn_of_zeros
 from tflite_opencl.common.files import write_file
-from tflite_opencl.common.pictures.found import (
-    find_picture,
-    read_picture,
-)
+from tflite_opencl.common.pictures.found import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.profile_text import profile_text
 from tflite_opencl.common.trace import chrome_json, perfetto_trace
@@ -63,7 +60,7 @@ class OnePicture:
         self.answer()
         results = {name: self._result(path.outputs) for name, path in self._paths.items()}
         if series.gpu is not None:
-            lines.write(sys.stderr, self._table())
+            lines.write(sys.stderr, summary_text(series, self._prepared.kernels, self._width))
             if series.gpu.profile is not None:
                 by_time = settings.profiling_order == "time"
                 columns = self._width if sys.stderr.isatty() else _FILE_COLUMNS
@@ -126,9 +123,8 @@ class OnePicture:
         if feeds.picture is None:
             pixels = main_values(graph, feeds)
             if settings.is_image_asked:
-                log.warning(
-                    "--image does nothing: no input of the model is left that takes a picture"
-                )
+                why = "no input of the model is left that takes a picture"
+                log.warning("--image does nothing: %s", why)
         else:
             path = find_picture(settings.image)
             self._picture = read_picture(path)
@@ -145,15 +141,11 @@ class OnePicture:
             log.info("number of outputs: %d", len(graph.outputs))
         return pixels
 
-    def _table(self) -> str:
-        """Return the table of the paths, of which OpenCL is one."""
-        return summary_text(self.series, self._prepared.kernels, self._width)
-
     def _table_above(self, note: str = "") -> contextlib.AbstractContextManager[object]:
         """Show what is known so far above the bars that come."""
         if self.series.gpu is None or not self._prepared.is_watched:
             return contextlib.nullcontext()
-        return bars.below(self._table() + note)
+        return bars.below(summary_text(self.series, self._prepared.kernels, self._width) + note)
 
     def _result(self, outputs: Outputs) -> Result:
         size = None if self._picture is None else self._picture.shape[:2]
@@ -168,14 +160,12 @@ class OnePicture:
 
     def _path_name(self, name: str) -> str:
         """Return what people call a path of the document."""
-        cpu, gpu = f"CPU, {self._prepared.kernels}", self.series.gpu
-        taken = gpu.delegation if gpu else None
-        if name == "gpu" and taken is not None and not taken.delegated:
+        cpu, taken = f"CPU, {self._prepared.kernels}", self._paths[name].delegation
+        if taken is not None and not taken.delegated:
             return f"{cpu}, beside an idle OpenCL delegate"
         return {"gpu": "OpenCL", "cpu": cpu, "external": "external delegate"}[name]
 
     def _about(self) -> dict[str, Any]:
-        """Return for JSON what was run."""
         settings, runtime = self._settings, self._prepared.runtime
         about: dict[str, Any] = {"model": self._prepared.model.name}
         if self._prepared.feeds.picture is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +33,8 @@ from tflite_opencl.common.open_job import (
 )
 from tflite_opencl.common.runtime import Runtime
 
+_OF_MODELS = ("tune", "exclude_isa", "device_profile")  # options that class Model has, too
+
 log = logging.getLogger("label_image")
 results = logging.getLogger("label_image.results")
 stdout = logging.getLogger("tflite_opencl.stdout")
@@ -51,17 +53,16 @@ def open_path(
         NoDeviceError: there is no OpenCL device, or not the wanted one.
         DelegateFailed: the OpenCL delegate, or a run with it, failed.
     """
-    begin_s = time.perf_counter()
     with contextlib.ExitStack() as stack:
         with delegate_failures():
             path = None
             if is_timed:
                 path = _timed(job, runtime, graph)
             elif job.opencl is not None and batch is not None:
-                path = _whole_model(stack, job, graph, batch, begin_s)
+                path = _whole_model(stack, job, graph, batch)
             if path is None:
                 opened = stack.enter_context(open_interpreter(_on_one(job), runtime, graph))
-                path = _through_tflite(opened, job, runtime, graph, batch or 1, begin_s)
+                path = _through_tflite(opened, job, runtime, graph, batch or 1)
         if not (is_timed or job.quiet):
             log_applied(delegate_names(job))
             _warn_of_nothing_taken(path.delegation, graph)
@@ -96,15 +97,11 @@ def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
 
 def _warn_of_nothing_taken(taken: Delegation | None, graph: Graph) -> None:
     """Log a warning where the OpenCL delegate took no node."""
-    if taken is None:
-        return
-    if not graph.nodes:
+    if taken is not None and not graph.nodes:
         log.warning("the model has no operators: OpenCL has nothing to run")
-    elif taken.delegated == 0:
-        log.warning(
-            "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
-            len(graph.nodes),
-        )
+    elif taken is not None and not taken.delegated:
+        text = "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all"
+        log.warning(text, len(graph.nodes))
 
 
 def _on_one(job: Job) -> Job:
@@ -116,32 +113,22 @@ def _on_one(job: Job) -> Job:
     return replace(job, opencl=replace(job.opencl, device=one.index))
 
 
-def _whole_model(
-    stack: contextlib.ExitStack, job: Job, graph: Graph, batch: int, begin_s: float
-) -> Path | None:
-    options = job.opencl
+def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph, batch: int) -> Path | None:
+    options, begin_s = job.opencl, time.perf_counter()
     assert options is not None
     try:
         if limit := _limit_of(options, len(graph.nodes)):
             raise Unsupported(f"--{limit} leaves nodes to the CPU")
         with bars.start() as watch:
-            model = stack.enter_context(
-                Model(
-                    graph,
-                    options.device,
-                    batch,
-                    tune=options.tune,
-                    exclude_isa=options.exclude_isa,
-                    device_profile=options.device_profile,
-                )
-            )
+            kept = {name: getattr(options, name) for name in _OF_MODELS}
+            model = stack.enter_context(Model(graph, options.device, batch, **kept))
     except Unsupported as refusal:
         where = ", on one device" if several_devices(options.device) else ""
         if not job.quiet:
             text = "--batch: OpenCL runs the pictures one by one through TFLite%s: %s"
             log.warning(text, where, refusal)
         return None
-    load_ms = _ms_since(begin_s)
+    load_ms = 1e3 * (time.perf_counter() - begin_s)
     infos = [portion.device for portion in model.portions] or [model.device]
     taken = Delegation(
         device=" + ".join(info.name for info in infos),
@@ -165,10 +152,8 @@ def _limit_of(options: Options, nodes: int) -> str | None:
 
 
 def _through_tflite(
-    opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph, batch: int, begin_s: float
+    opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph, batch: int
 ) -> Path:
-    load_ms = _ms_since(begin_s)
-
     def run(pixels: Array) -> list[Outputs]:
         return [found_only(graph, each) for each in opened.run_each(job.input_number, pixels)]
 
@@ -178,15 +163,18 @@ def _through_tflite(
         sample = values.astype(job.input.dtype)
         with contextlib.suppress(RunError, RuntimeError, ValueError):  # as of a fixed RESHAPE
             at_once = _resized(job, runtime, graph, batch)
-            at_once_load_ms = _ms_since(begin_s)
-            if _are_equal(at_once(sample), run(sample)):
+            load_ms = 1e3 * (time.perf_counter() - begin_s)
+            ours, theirs = at_once(sample), run(sample)
+            if len(ours) == batch and all(
+                all(map(np.array_equal, *each)) for each in zip(ours, theirs, strict=True)
+            ):
                 # The last pictures, fewer than a batch, are not worth another resizing.
                 return Path(
-                    at_once_load_ms,
+                    load_ms,
                     lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels),
                     batch,
                 )
-    return Path(load_ms, run, delegation=opened.delegation, load_parts=opened.load_parts)
+    return Path(opened.load_ms, run, delegation=opened.delegation, load_parts=opened.load_parts)
 
 
 def _resized(
@@ -213,15 +201,3 @@ def _resized(
             return outputs_of_each(outputs_of(interpreter), graph.outputs)
 
     return run
-
-
-def _are_equal(one: Sequence[Outputs], other: Sequence[Outputs]) -> bool:
-    return len(one) == len(other) and all(
-        np.array_equal(ours, theirs)
-        for pair in zip(one, other, strict=True)
-        for ours, theirs in zip(*pair, strict=True)
-    )
-
-
-def _ms_since(begin_s: float) -> float:
-    return (time.perf_counter() - begin_s) * 1e3

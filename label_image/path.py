@@ -31,31 +31,22 @@ Array = NDArray[Any]
 Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
 
 
+@dataclass(eq=False)
 class Run:
     """A batch that a path was given."""
 
-    def __init__(self, result: Callable[[], list[Outputs]], piece: DeviceRun | None = None) -> None:
-        """`piece`: what several devices make of it; None: `result` runs it when it is called."""
-        self._result, self._piece = result, piece
+    outputs: Callable[[], list[Outputs]]  # gives each picture's; raises as Path.run
+    piece: DeviceRun | None = None  # what several devices make of it; None: `outputs` runs it
 
     @property
     def is_done(self) -> bool:
         """Whether `outputs` has no other thread to wait for."""
-        return self._piece is None or self._piece.is_done
-
-    @property
-    def device(self) -> DeviceInfo | None:
-        """Which of several devices ran it."""
-        return None if self._piece is None else self._piece.device
-
-    def outputs(self) -> list[Outputs]:
-        """Return each picture's outputs; raises as Path.run."""
-        return self._result()
+        return self.piece is None or self.piece.is_done
 
     def cancel(self) -> None:
         """Leave it out, if it has not begun."""
-        if self._piece is not None:
-            self._piece.cancel()
+        if self.piece is not None:
+            self.piece.cancel()
 
 
 @dataclass(eq=False)
@@ -100,18 +91,16 @@ class Path:
         return self.longer or self.times
 
     @property
-    def has_run(self) -> bool:
-        """Whether it has times that others can be compared with."""
-        return self.times is not None or self.pictures > 0
-
-    @property
     def per_second(self) -> float:
         """Pictures a second, from tensors to outputs."""
         return self.pictures / self.seconds if self.seconds else 0.0
 
     @property
     def picture_ms(self) -> float:
-        """Milliseconds a picture: of timed runs the median, as a busy machine moves averages."""
+        """Milliseconds a picture, 0 where none has run.
+
+        Of timed runs it is the median, as a busy machine moves averages.
+        """
         if (times := self.compared) is not None:
             return times.median_ms
         return 1e3 * self.seconds / self.pictures if self.pictures else 0.0
@@ -197,47 +186,42 @@ class SpreadPath(Path):
         self._model, self._graph, self._arrays = model, graph, arrays
         self._lock = threading.Lock()  # of the two below, and of the seconds
         self._under_way = 0
-        self._since = 0.0, 0.0  # when there was none before
+        self._since = 0.0, 0.0  # when that changed
 
     @property
     def portions(self) -> Sequence[Portion]:
-        """What each device did."""
         return self._model.portions
 
     @property
-    def device_name(self) -> str:
-        """The names of the devices that are left."""
+    def device_name(self) -> str:  # of the devices that are left
         return " + ".join(each.device.name for each in self.portions if not each.failure)
 
     def warm_up(self, pixels: Array, runs: int) -> None:
-        """Run so many times on each device; raises as `run`."""
         with delegate_failures():
             for _ in range(runs):
                 self._model.run_on_each(self._arrays(pixels))
 
     def start(self, pixels: Array, listen: Callable[[], object]) -> Run:
         """Give the devices a batch; `listen` is called when its outputs are there."""
-        self._begin()
+        self._count(1)
         try:
             with delegate_failures():
                 piece = self._model.run_async(self._arrays(pixels))
         except BaseException:
-            self._end()
+            self._count(-1)
             raise
 
         def ended() -> None:
-            self._end()
+            self._count(-1)
             listen()
 
         piece.when_done(ended)
         return Run(partial(self._split, piece), piece)
 
     def run(self, pixels: Array) -> list[Outputs]:
-        """Return each picture's outputs. Shapes, Raises: as Path.run."""
         return self.start(pixels, lambda: None).outputs()
 
     def gives_up(self, device: DeviceInfo | None, why: str) -> bool:
-        """Give a device no more, if another one is left; return whether it is so."""
         if not any(not each.failure and each.device != device for each in self.portions):
             return False
         if device is not None:
@@ -251,18 +235,15 @@ class SpreadPath(Path):
         self.pictures += len(each)
         return each
 
-    def _begin(self) -> None:
+    def _count(self, more: int) -> None:
+        """Count the batches under way, and the time in which there was one."""
         with self._lock:
-            if not self._under_way:
-                self._since = time.perf_counter(), time.process_time()
-            self._under_way += 1
-
-    def _end(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-            if not self._under_way:
-                self.seconds += time.perf_counter() - self._since[0]
-                self.cpu_seconds += time.process_time() - self._since[1]
+            now = time.perf_counter(), time.process_time()
+            if self._under_way:
+                self.seconds += now[0] - self._since[0]
+                self.cpu_seconds += now[1] - self._since[1]
+            self._under_way += more
+            self._since = now
 
 
 def outputs_of_each(outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[Outputs]:

@@ -42,7 +42,7 @@ ENDED = "Ctrl-C ended the run before"
 log = logging.getLogger("label_image")
 
 
-class Paths:
+class Paths(contextlib.ExitStack):
     """The paths of a run. Those beside OpenCL's have compare.py's names.
 
     Attributes:
@@ -70,12 +70,12 @@ class Paths:
         `compares_all`: each picture, not a sample of them. `limit_s`: of OpenCL's start and of each
         batch, which are in a child process then.
         """
+        super().__init__()
         self.job, self.floats, self.is_timed = job, floats, is_timed
         self._runtime, self._graph = runtime, graph
         self._batch, self._limit_s = batch, limit_s
         self._sample = Sample(compares_all)
-        self._stack = contextlib.ExitStack()
-        self._gpu_stack = contextlib.ExitStack()
+        self._gpu_stack = self.enter_context(contextlib.ExitStack())
         self._instead: Path | None = None  # what runs in OpenCL's place
         self._beside: dict[str, Path] | None = None  # None: nothing is compared
         self._reasons: dict[str, str] = {}  # for each path that is missing, why it is
@@ -104,15 +104,13 @@ class Paths:
     @property
     def cpu_failure(self) -> str:
         """Why the CPU's path is missing beside OpenCL's; "" = it is not."""
-        return self._reasons.get(CPU, "") if self.is_compared else ""
+        return self._reasons.get(CPU, "")
 
     @property
     def speedup(self) -> float | None:
         """The time of a picture on the CPU over that on OpenCL; None: one of them did not run."""
-        gpu, cpu = self.gpu, self.cpu
-        if gpu is None or cpu is None or not (gpu.has_run and cpu.has_run):
-            return None
-        return cpu.picture_ms / max(gpu.picture_ms, 1e-9)
+        ours, theirs = (path.picture_ms if path else 0.0 for path in (self.gpu, self.cpu))
+        return theirs / ours if ours and theirs else None
 
     @property
     def is_sample(self) -> bool:
@@ -193,7 +191,8 @@ class Paths:
 
         Raises: RunError, DelegateFailed, NoDeviceError.
         """
-        batch, stack = self._batch, self._stack
+        batch = self._batch
+        stack: contextlib.ExitStack = self
         if is_beside:
             # A sample is compared picture by picture; the reference kernels run once either way.
             is_cpu = job.opencl is None and job.cpu_kernels == self.job.cpu_kernels

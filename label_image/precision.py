@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,65 +23,53 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """A thing that is in a picture."""
+class Thing:
+    """What is in a picture, or what a model found there."""
 
     category: int
     box: Sequence[float]  # left, top, width, height
+    score: float = 1.0  # of what was found
     is_crowd: bool = False  # several things in one box: what is found there counts neither way
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A thing that a model found."""
-
-    category: int
-    box: Sequence[float]
-    score: float
-
-
-@dataclass(slots=True)
-class _Category:
-    """What all pictures gave so far."""
-
-    things: int = 0  # to be found
-    scores: list[Array] = field(default_factory=list)
-    # (overlaps, found): whether it is a thing, and whether it counts neither way.
-    hits: list[NDArray[np.bool_]] = field(default_factory=list)
-    ignored: list[NDArray[np.bool_]] = field(default_factory=list)
+# Of a category in a picture: how many things are to be found, the scores of those that were, and
+# (overlaps, found) whether each is a thing and whether it counts neither way.
+_Matched = tuple[int, Array, NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class MeanPrecision:
     """The precision over all pictures that were added."""
 
     def __init__(self) -> None:
-        self._categories: dict[int, _Category] = defaultdict(_Category)
+        self._categories: dict[int, list[_Matched]] = defaultdict(list)
 
-    def add(self, found: Sequence[Found], truths: Sequence[Truth]) -> None:
+    def add(self, found: Sequence[Thing], truths: Sequence[Thing]) -> None:
         """Add a picture."""
-        for number in {each.category for each in found} | {each.category for each in truths}:
-            category = self._categories[number]
+        for number in {each.category for each in (*found, *truths)}:
             ours = [each for each in found if each.category == number]
             ours = sorted(ours, key=lambda each: -each.score)[:_MOST]
             theirs = [each for each in truths if each.category == number]
             theirs = sorted(theirs, key=lambda each: each.is_crowd)
-            hits, ignored = _matched(ours, theirs)
-            category.things += sum(not each.is_crowd for each in theirs)
-            category.scores.append(np.array([each.score for each in ours]))
-            category.hits.append(hits)
-            category.ignored.append(ignored)
+            things = sum(not each.is_crowd for each in theirs)
+            scores = np.array([each.score for each in ours])
+            self._categories[number].append((things, scores, *_matched(ours, theirs)))
 
     def at_each(self) -> Array:
         """Return the mean over categories at each of OVERLAPS; nan: there was nothing to find.
 
         Shapes: (overlaps,)
         """
-        rows = [_precisions(each) for each in self._categories.values() if each.things]
+        categories = (zip(*each, strict=True) for each in self._categories.values())
+        rows = [
+            _precisions(sum(things), *(np.concatenate(part, axis=-1) for part in parts))
+            for things, *parts in categories
+            if sum(things)
+        ]
         return np.mean(rows, axis=0) if rows else np.full(len(OVERLAPS), np.nan)
 
 
 def _matched(
-    found: Sequence[Found], truths: Sequence[Truth]
+    found: Sequence[Thing], truths: Sequence[Thing]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return for each overlap which boxes are hits, and which count neither way.
 
@@ -110,7 +98,7 @@ def _matched(
     return hits, ignored
 
 
-def _overlaps(found: Sequence[Found], truths: Sequence[Truth]) -> Array:
+def _overlaps(found: Sequence[Thing], truths: Sequence[Thing]) -> Array:
     """Return the common part of each two boxes, of what either covers; of a crowd, of the found.
 
     Shapes: (found, truths)
@@ -126,15 +114,16 @@ def _overlaps(found: Sequence[Found], truths: Sequence[Truth]) -> Array:
     return np.asarray(np.divide(common, whole, out=np.zeros_like(common), where=whole > 0))
 
 
-def _precisions(category: _Category) -> Array:
+def _precisions(
+    things: int, scores: Array, hits: NDArray[np.bool_], ignored: NDArray[np.bool_]
+) -> Array:
     """Return the area under precision over recall at each overlap, from 101 points."""
-    order = np.argsort(-np.concatenate(category.scores), kind="stable")
-    hits = np.concatenate(category.hits, axis=1)[:, order]
-    ignored = np.concatenate(category.ignored, axis=1)[:, order]
+    order = np.argsort(-scores, kind="stable")
+    hits, ignored = hits[:, order], ignored[:, order]
     areas = np.zeros(len(OVERLAPS))
     right, wrong = hits.cumsum(1), (~hits & ~ignored).cumsum(1)
     for row in range(len(OVERLAPS)):
-        recall = right[row] / category.things
+        recall = right[row] / things
         precision = right[row] / (right[row] + wrong[row] + np.spacing(1))
         envelope = np.maximum.accumulate(precision[::-1])[::-1]
         places = np.searchsorted(recall, _RECALLS, side="left")

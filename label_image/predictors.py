@@ -25,11 +25,13 @@ from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.prepare import Model, read_graph
 from label_image.scene import Class, Found, Mask, Pose, Scene
-from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.common.errors import DelegateFailed, reason_of
+from tflite_opencl.common.errors import RunError as RunError
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
+from tflite_opencl.common.pictures.picture_file import PictureError as PictureError
 from tflite_opencl.common.runtime import find_runtime
 
 log = logging.getLogger("label_image")

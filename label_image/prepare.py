@@ -19,10 +19,9 @@ from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
 from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.flags import Settings
-from label_image.heads.registry import DRAWN
 from label_image.heads.view import View
 from label_image.lines import model_lines
-from label_image.meaning import Meaning
+from label_image.meaning import DRAWN, Meaning
 from tflite_opencl.common import bars
 from tflite_opencl.common.default.default_model import default_labels, default_model
 from tflite_opencl.common.errors import RunError, UsageError
@@ -225,12 +224,10 @@ def read_graph(model: Model) -> Graph:
     try:
         graph = read_model(model.source)
     except OSError as error:
-        line = f"Failed to mmap model {model.name}"
+        why = error.strerror or error
         if model.name in OFFICIAL:
-            line += f": it is not in the cache yet, label_image --fetch {model.name} downloads it"
-        else:
-            line += f": {error.strerror or error}"
-        raise RunError(line) from error
+            why = f"it is not in the cache yet, label_image --fetch {model.name} downloads it"
+        raise RunError(f"Failed to mmap model {model.name}: {why}") from error
     for part, what in ((graph.inputs, "input"), (graph.outputs, "output")):
         if not part:
             raise RunError(f"the model {model.name} has no {what}: there is nothing to run")
@@ -243,11 +240,10 @@ def find_labels(model: Model, asked: str | None, carried: Sequence[str]) -> Sequ
     `asked`: the file of --labels. `carried`: the model's own.
     Raises: RunError: as `labels_in`. DefaultModelError: the default's are not installed.
     """
-    if asked is None and carried:
+    if asked is not None:
+        return labels_in(asked)
+    if carried:
         return carried
-    if asked is None and model.labels is None:
+    if model.labels is None:
         return default_labels()
-    path = asked or str(model.labels)
-    if asked is None and not os.path.isfile(path):
-        return ()
-    return labels_in(path)
+    return labels_in(model.labels) if os.path.isfile(model.labels) else ()

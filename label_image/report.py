@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 
 from delegate import DeviceInfo
@@ -19,6 +19,19 @@ from tflite_opencl.common.job import Delegation
 from tflite_opencl.common.tables import render
 
 _PHASES = ("device", "build", "tune", "upload")
+# Rows of the table, where paths were timed on one picture, and where they ran many.
+_OF_TIMED = (
+    ("average, ms", "{.average_ms:.3f}"),
+    ("minimum, ms", "{.min_ms:.3f}"),
+    ("median, ms", "{.median_ms:.3f}"),
+    ("runs", "{.runs}"),
+    ("CPU load", "{.cpu_load:.2f} cores"),
+)
+_OF_MANY = (
+    ("model alone, pictures/s", "{.per_second:.1f}"),
+    ("model alone, ms a picture", "{.picture_ms:.3f}"),
+    ("CPU load", "{.cpu_load:.2f} cores"),
+)
 
 Facts = list[tuple[str, str]]  # words and texts
 
@@ -34,12 +47,11 @@ def summary_text(
     cpu = "EXTERNAL" if series.job.external else f"CPU, {kernels}"
     named = {"OpenCL, tuned" if untuned else "OpenCL": gpu, "OpenCL, first": untuned}
     paths = {name: path for name, path in {**named, cpu: series.cpu}.items() if path is not None}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
+    table = _table("")
     for name, path in paths.items():
         at_once = f"{path.batch} at once" if path.batch > 1 else "one by one"
         table.add_column(name if is_timed else f"{name}, {at_once}", justify="right")
-    for word, texts in path_rows(list(paths.values())):
+    for word, texts in path_rows([*paths.values()]):
         table.add_row(word, *texts)
     grid = Table.grid(padding=(0, 2))
     counts = [] if is_timed else [*_count_facts(series.totals), *more]
@@ -64,43 +76,33 @@ def _count_facts(totals: Totals) -> Facts:
 
 def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
     """Return the OpenCL devices as a table; the first column is what --device takes."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", justify="right")
-    for heading in ("device", "type", "platform", "OpenCL", "driver"):
-        table.add_column(heading, overflow="fold")
+    table = _table("", "device", "type", "platform", "OpenCL", "driver", numbers=(0,))
     for info in devices:
-        table.add_row(
-            str(info.index), info.name, info.type, info.platform, _version(info), info.driver
-        )
+        # "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-...": the second word is the version.
+        version = "".join(info.version.split()[1:2])
+        table.add_row(str(info.index), info.name, info.type, info.platform, version, info.driver)
     return render(width, table)
 
 
-def _version(info: DeviceInfo) -> str:
-    # "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-...": the second word is the version.
-    words = info.version.split()
-    return words[1] if len(words) > 1 else ""
+def _table(*headings: str, numbers: Sequence[int] = ()) -> Table:
+    """Return an empty table; `numbers`: which columns hold numbers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, heading in enumerate(headings):
+        justify: JustifyMethod = "right" if place in numbers else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
+    return table
 
 
 def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
     """Return the times of each path, then those until it was ready: a word, and a text a path."""
     timed = [times for path in paths if (times := path.compared) is not None]
-    if timed:
-        rows = [
-            ("average, ms", [f"{times.average_ms:.3f}" for times in timed]),
-            ("minimum, ms", [f"{times.min_ms:.3f}" for times in timed]),
-            ("median, ms", [f"{times.median_ms:.3f}" for times in timed]),
-            ("runs", [str(times.runs) for times in timed]),
-            ("CPU load", [f"{times.cpu_load:.2f} cores" for times in timed]),
-        ]
-        loads = [times.gpu_load for times in timed]
-        if any(load is not None for load in loads):
-            rows.append(("GPU load", ["-" if load is None else f"{load:.2f}" for load in loads]))
-    else:
-        rows = [
-            ("model alone, pictures/s", [f"{path.per_second:.1f}" for path in paths]),
-            ("model alone, ms a picture", [f"{path.picture_ms:.3f}" for path in paths]),
-            ("CPU load", [f"{path.cpu_load:.2f} cores" for path in paths]),
-        ]
+    rows = [
+        (word, [text.format(each) for each in timed or paths])
+        for word, text in (_OF_TIMED if timed else _OF_MANY)
+    ]
+    loads = [times.gpu_load for times in timed]
+    if any(load is not None for load in loads):
+        rows.append(("GPU load", ["-" if load is None else f"{load:.2f}" for load in loads]))
     rows.append(("load, ms", [f"{path.load_ms:.1f}" for path in paths]))
     for phase in _PHASES:
         if any(phase in path.load_parts for path in paths):
@@ -123,7 +125,15 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
     gpu, totals = series.gpu, series.totals
     if gpu is None or gpu.delegation is None:
         return []
-    facts = [*_device_facts(gpu.delegation, gpu.portions), *_node_facts(gpu.delegation)]
+    taken = gpu.delegation
+    facts = _device_facts(taken, gpu.portions)
+    partitions = _count(len(taken.partitions), "partition")
+    facts.append(
+        ("nodes", f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, in {partitions}")
+    )
+    if taken.tuning_left:
+        left = f"{_count(taken.tuning_left, 'choice')} left for later starts"
+        facts.append(("tuning", f"not finished: {left}; --tune full measures all at once"))
     if series.cpu_failure:
         facts.append(("CPU", f"failed: {series.cpu_failure}"))
     if totals.distances is None:
@@ -132,7 +142,7 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
         how = "; --compare=all compares each" if series.is_sample else ""
         of = f"{totals.compared} of {totals.classified} pictures"
         facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))
-    return facts + _output_facts(series, gpu.delegation, kernels)
+    return facts + _output_facts(series, taken, kernels)
 
 
 def _device_facts(taken: Delegation, portions: Sequence[Portion]) -> Facts:
@@ -154,17 +164,6 @@ def rate_of(portion: Portion) -> float:
     return portion.pictures / portion.seconds if portion.seconds else 0.0
 
 
-def _node_facts(taken: Delegation) -> Facts:
-    """Return how much OpenCL took, and how much of its tuning is left."""
-    left = _count(taken.tuning_left, "choice")
-    unfinished = f"not finished: {left} left for later starts; --tune full measures all at once"
-    partitions = _count(len(taken.partitions), "partition")
-    return [
-        ("nodes", f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, in {partitions}"),
-        *([("tuning", unfinished)] if taken.tuning_left else []),
-    ]
-
-
 def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     """Return how far OpenCL and the CPU are from the reference kernels."""
     distances, where = series.totals.distances, series.where if series.totals.wrong else ""
@@ -177,8 +176,7 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
         facts.append(("outputs", f"equal to TFLite's reference kernels{too}: 0 quanta"))
     elif ours.quanta is not None:
         apart = _count(ours.quanta, "quantum", "quanta")
-        text = f"DIFFER from TFLite's reference kernels{too}: {apart}{where}"
-        facts.append(("outputs", text))
+        facts.append(("outputs", f"DIFFER from TFLite's reference kernels{too}: {apart}{where}"))
     elif ours.floats is None:
         facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
     if ours.floats is not None:
@@ -197,11 +195,7 @@ def _left_to_cpu(taken: Delegation) -> list[RenderableType]:
     rows = refusals(taken)
     if not rows:
         return []
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("left to the CPU", overflow="fold")
-    table.add_column("count", justify="right")
-    table.add_column("why", overflow="fold")
-    table.add_column("nodes", overflow="fold")
+    table = _table("left to the CPU", "count", "why", "nodes", numbers=(1,))
     for op, count, reason, nodes in rows:
         table.add_row(op, str(count), reason, nodes)
     return [table]

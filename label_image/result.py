@@ -151,24 +151,16 @@ class Described:
     @property
     def entry(self) -> dict[str, Any]:
         """Give the same for JSON, where what is not finite is null."""
-        least, greatest = self._range or (None, None)
-        low, high = self._real_range or (None, None)
-        quantised = {
-            "scale": self._scale,
-            "zero_point": self._zero_point,
-            "min_dequantised": low,
-            "max_dequantised": high,
-        }
-        return {
-            "name": self._tensor.name,
-            "shape": list(self._output.shape),
-            "dtype": self._tensor.dtype,
-            "min": _json_value(least),
-            "max": _json_value(greatest),
-            **(quantised if self._scale else {}),
-            **({"not_finite": self._not_finite} if self._not_finite else {}),
-            "first_values": [_json_value(value) for value in self._first_values],
-        }
+        least, greatest = map(_json_value, self._range or (None, None))
+        entry: dict[str, Any] = {"name": self._tensor.name, "shape": list(self._output.shape)}
+        entry |= {"dtype": self._tensor.dtype, "min": least, "max": greatest}
+        if self._scale:
+            low, high = self._real_range or (None, None)
+            entry |= {"scale": self._scale, "zero_point": self._zero_point}
+            entry |= {"min_dequantised": low, "max_dequantised": high}
+        if self._not_finite:
+            entry["not_finite"] = self._not_finite
+        return entry | {"first_values": [*map(_json_value, self._first_values)]}
 
 
 def _value_text(value: Any) -> str:

@@ -19,12 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import NoDeviceError
-from label_image.compare import (
-    Distances,
-    Outcome,
-    Totals,
-    wrong_text,
-)
+from label_image.compare import Distances, Outcome, Totals, wrong_text
 from label_image.decoder import Format
 from label_image.decoders import Batches, Decoders, runs_in_order
 from label_image.lines import log_error
@@ -39,13 +34,6 @@ log = logging.getLogger("label_image")
 
 class Series(Paths):
     """The paths of a run and its pictures, as a context."""
-
-    def __enter__(self) -> Series:
-        self._stack.push(self._gpu_stack)
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._stack.close()
 
     # --- one picture
 
@@ -109,7 +97,7 @@ class Series(Paths):
                 for entry in batch.entries:
                     for warning in entry.warnings:
                         log.warning("%s: %s", entry.path, warning)
-                    outcome = Outcome(entry.path, entry.error)
+                    outcome = entry
                     if not entry.error:
                         outcome = replace(next(classified), path=entry.path, size=entry.size)
                     self.totals.decoding_seconds += entry.seconds
@@ -169,7 +157,7 @@ class Series(Paths):
         quanta = max((each.distances.wrong_by for each in outcomes if each.distances), default=0)
         if not quanta or self.gpu is None:
             return False
-        device, before = run.device, self._not_compared
+        device, before = run.piece.device if run.piece else None, self._not_compared
         if not self.gpu.gives_up(device, wrong_text("it", quanta)):
             return False
         if before and device is not None and not self._left_out:

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import IO, Any, TextIO
 
+from label_image import lines
 from label_image.expect import Entry, Expected, ExpectedBoxes, box_of, read_expected
-from label_image.line_files import Write, kept_entries, lines_to
+from label_image.lines import writing
 from label_image.prepare import Prepared
+from label_image.scene import Sides
 from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.words import stamped
 
-KINDS = ("results", "detections", "segments")  # of a picture's object: what has rows
-_SIDES = ("left", "top", "right", "bottom")
+# Of CSV, for a class, a box, a mask's class.
+_COLUMNS = {"results": ("score",), "detections": ("score", *Sides._fields), "segments": ("share",)}
 
+Write = Callable[[str], object]  # is given whole lines, without their ends
 log = logging.getLogger("label_image")
 
 
@@ -47,13 +52,12 @@ class Sinks:
             self._expected = read_expected(settings.expect, meaning.view.labels, most)
             self._expected.require(meaning.kinds)
         self.sinks: list[Sink] = []
-        self.unreadable_before = 0
-        self._resumed = 0
+        self.unreadable_before = self._resumed = 0
         if settings.json is not None:
             about = self._about | {"runtime": f"{runtime.name} {runtime.version}"}
             self.sinks.append(Document(stack.enter_context(lines_to(settings.json, out)), about))
         if settings.csv is not None:
-            kind_of(meaning.kinds, "--csv", *KINDS)
+            kind_of(meaning.kinds, "--csv", *_COLUMNS)
             self.sinks.append(Csv(stack.enter_context(lines_to(settings.csv, out))))
         if settings.coco is not None:
             kind_of(meaning.kinds, "--coco", "detections")
@@ -108,10 +112,8 @@ class Sinks:
 
     def is_expectation_met(self) -> bool:
         """Log what is wrong with the file of --expect; return whether it is of any use."""
-        if self._expected is None:
-            return True
         try:
-            if warning := self._expected.check():
+            if self._expected is not None and (warning := self._expected.check()):
                 log.warning("%s", warning)
         except RunError as error:
             log.error("%s", error)
@@ -120,14 +122,16 @@ class Sinks:
 
 
 class Sink:
-    """What is given every picture."""
+    """What is given every picture's object, then what is known of all pictures together."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
 
     def add(self, entry: Entry) -> None:
-        """Take a picture's object."""
         raise NotImplementedError
 
     def end(self, rest: Entry) -> None:
-        """Take what is known of all pictures together."""
+        pass
 
 
 class Lines(Sink):
@@ -135,11 +139,10 @@ class Lines(Sink):
 
     def __init__(self, write: Write, about: Mapping[str, Any]) -> None:
         """`about`: stands in each line."""
-        self._write = write
+        super().__init__(write)
         self._about = stamped({**about})
 
     def add(self, entry: Entry) -> None:
-        """Write a picture's line."""
         self._write(json.dumps(self._about | dict(entry)))
 
 
@@ -148,19 +151,17 @@ class Document(Sink):
 
     def __init__(self, write: Write, about: Entry) -> None:
         """`about`: what is known before."""
-        self._write = write
+        super().__init__(write)
         self._waiting: str | None = None  # the last picture's line: will a comma follow?
         self._write(json.dumps(stamped({**about}), indent=2).removesuffix("\n}") + ",")
         self._write('  "pictures": [')
 
     def add(self, entry: Entry) -> None:
-        """Write a picture's object."""
         if self._waiting is not None:
             self._write(self._waiting + ",")
         self._waiting = f"    {json.dumps(entry)}"
 
     def end(self, rest: Entry) -> None:
-        """Write what is known of all pictures together."""
         if self._waiting is not None:
             self._write(self._waiting)
         self._write("  ],")
@@ -168,27 +169,24 @@ class Document(Sink):
 
 
 class Csv(Sink):
-    """A row for each class, box or class of a mask."""
+    """A row for each class, box or class of a mask; a picture that was not read has none.
 
-    def __init__(self, write: Write) -> None:
-        self._write = write
-        self._kind = ""  # of _KINDS; "": nobody knows yet
+    `add` raises RunError: the model gives nothing that has rows.
+    """
+
+    _kind = ""  # of _COLUMNS; "": nobody knows yet
+    _columns: tuple[str, ...] = ()
 
     def add(self, entry: Entry) -> None:
-        """Write a picture's rows; one that could not be read has none.
-
-        Raises: RunError: the model gives nothing that has rows.
-        """
         if "error" in entry:
             return
         if not self._kind:
-            self._kind = kind_of(entry, "--csv", *KINDS)
-            more = {"results": ["score"], "detections": ["score", *_SIDES], "segments": ["share"]}
-            self._row("image", "index", "label", *more[self._kind])
+            self._kind = kind_of(entry, "--csv", *_COLUMNS)
+            self._columns = ("index", "label", *_COLUMNS[self._kind])
+            self._row("image", *self._columns)
         for row in entry[self._kind]:
-            measured = row["share"] if self._kind == "segments" else row["score"]
-            box = [row["box"][side] for side in _SIDES] if self._kind == "detections" else []
-            self._row(entry["image"], row["index"], row["label"], measured, *box)
+            cells = row | row.get("box", {})
+            self._row(entry["image"], *(cells[name] for name in self._columns))
 
     def _row(self, *cells: Any) -> None:
         text = io.StringIO()
@@ -197,17 +195,16 @@ class Csv(Sink):
 
 
 class Coco(Sink):
-    """Boxes as COCO's results: a list of objects."""
+    """Boxes as COCO's results: a list of objects. `add` raises RunError: the model gives none."""
 
     def __init__(self, write: Write, expected: ExpectedBoxes | None) -> None:
         """`expected`: numbers the pictures and the categories; without it their names do."""
-        self._write = write
+        super().__init__(write)
         self._expected = expected
         self._pictures = 0
         self._waiting = "["  # the last object's line: will a comma follow?
 
     def add(self, entry: Entry) -> None:
-        """Write a picture's boxes. Raises: RunError: the model gives none."""
         self._pictures += 1
         if "error" in entry:
             return
@@ -226,7 +223,6 @@ class Coco(Sink):
             self._waiting = f"  {json.dumps(box)}"
 
     def end(self, rest: Entry) -> None:
-        """Write what is left."""
         self._write(self._waiting)
         self._write("]")
 
@@ -244,3 +240,60 @@ def kind_of(entry: Collection[str], flag: str, *kinds: str) -> str:
     if found is None:
         raise RunError(f"{flag}: the model gives no {' and no '.join(kinds)}")
     return found
+
+
+@contextlib.contextmanager
+def lines_to(path: str, out: TextIO, at_once: str = "") -> Iterator[Write]:
+    """Give what writes lines to `out` for "-", or to a file that is there when all lines are.
+
+    `at_once`: the mode to open a file with that gets each line at once, "ab" after those that are
+    there: whoever reads it finds whole lines, but the last.
+    """
+    if path == "-":
+        yield functools.partial(lines.write, out)
+        return
+    with contextlib.ExitStack() as stack:
+        with writing(path):
+            # Without a buffer a line is one call of the system, which a killed process has made.
+            if at_once:
+                file: IO[bytes] = stack.enter_context(open(path, at_once, buffering=0))
+            else:
+                file = stack.enter_context(replaced_file(path, "wb"))
+
+        def write(line: str) -> None:
+            data = memoryview(f"{line}\n".encode("utf-8", "backslashreplace"))
+            with writing(path):
+                while data:
+                    data = data[file.write(data) :]
+
+        yield write
+        with writing(path):
+            stack.close()
+
+
+def kept_entries(path: str, model: str) -> Iterator[dict[str, Any]]:
+    """Yield the pictures of a file of JSON lines that a run left, and cut off half a line.
+
+    A file that is not there has none.
+    Raises: RunError: it cannot be read, is something else, or of another model.
+    """
+    try:
+        with open(path, "rb+") as file:
+            end = 0
+            for number, line in enumerate(file, 1):
+                entry = None  # half of a line, or something else
+                with contextlib.suppress(ValueError):
+                    entry = json.loads(line) if line.endswith(b"\n") else None
+                if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):
+                    if file.read(1):
+                        raise RunError(f"--resume: {path}, line {number} is no picture's")
+                    break
+                if entry.get("model") != model:
+                    raise RunError(f"--resume: {path} is of the model {entry.get('model')}")
+                end += len(line)
+                yield entry
+            file.truncate(end)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"--resume: cannot read {path}: {error.strerror or error}") from error

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,25 +28,23 @@ _NAMES = ("location", "category", "score", "number of detections")
 _MOST_CHOSEN = 1000  # boxes that a YOLO v10 may choose; 300 are usual
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """The numbers of the outputs that have what was found."""
 
     boxes: int  # (1, n, 4): top, left, bottom, right, as parts of the picture
     classes: int  # (1, n)
     scores: int  # (1, n)
-    count: int | None  # (1,): how many of the n are found; None: all
+    number: int | None  # (1,): how many of the n are found; None: all
 
 
 def places_of(graph: Graph) -> Places | None:
     """Return where the outputs of the op are; None: the model has no such op."""
     for node in graph.nodes:
         if node.op == _OP and len(node.outputs) >= 3:
-            places = [
+            boxes, classes, scores, *count = (
                 graph.outputs.index(tensor) if tensor in graph.outputs else None
                 for tensor in node.outputs
-            ]
-            boxes, classes, scores, *count = places
+            )
             if boxes is not None and classes is not None and scores is not None:
                 return Places(boxes, classes, scores, count[0] if count else None)
     return None
@@ -58,11 +56,11 @@ def found_only(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...]:
     TFLite leaves there what the memory held, which differs from run to run.
     """
     places = places_of(graph)
-    if places is None or places.count is None or not outputs[places.count].size:
+    if places is None or places.number is None or not outputs[places.number].size:
         return tuple(outputs)
-    count = _count(outputs[places.count])
+    count = _count(outputs[places.number])
     found = [output.copy() for output in outputs]
-    for number in (places.boxes, places.classes, places.scores):
+    for number in places[:3]:
         if found[number].ndim > 1:
             found[number][:, count:] = 0
     return tuple(found)
@@ -105,14 +103,11 @@ def _read(view: View, places: Places) -> Scene:
     classes = view.arrays[places.classes].reshape(-1)
     scores = view.real(places.scores).reshape(-1)
     count = min(len(sides), len(classes), len(scores))
-    if places.count is not None and view.arrays[places.count].size:
-        count = min(count, _count(view.real(places.count)))
+    if places.number is not None and view.arrays[places.number].size:
+        count = min(count, _count(view.real(places.number)))
     certain = np.flatnonzero(scores[:count] >= view.least(LEAST_SCORE))
-    numbers = {places.boxes, places.classes, places.scores, places.count} - {None}
-    return Scene(
-        boxes=placed(view, sides[certain], scores[certain], classes[certain]),
-        outputs=frozenset(number for number in numbers if number is not None),
-    )
+    boxes = placed(view, sides[certain], scores[certain], classes[certain])
+    return Scene(boxes=boxes, outputs=frozenset(n for n in places if n is not None))
 
 
 def _has_rows(numbers: int, most: float, view: View, is_asked: bool) -> bool:

@@ -4,25 +4,33 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import metadata
+from typing import Any
 
-from delegate import DelegateError, DeviceInfo, Verdict
-from delegate.inspect import Graph
-from label_image.page.cpu_times import CpuTimes, cpu_times
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import DelegateError, DeviceInfo, ModelError
+from delegate.inspect import Graph, Node, write_model
 from label_image.path import Path
 from tflite_opencl import __version__
-from tflite_opencl.common import bars
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.boards.board import read_board
 from tflite_opencl.common.boards.facts import Rows, facts_here, sections
-from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.common.build import graph as graph_of
+from tflite_opencl.common.errors import DelegateFailed, RunError, one_line, reason_of
 from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.open_job import open_interpreter
-from tflite_opencl.common.profile import Profile
+from tflite_opencl.common.open_job import allocate, open_interpreter
+from tflite_opencl.common.profile import RUNS, Profile
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, CPU = "OpenCL", "CPU"
+_WARMUP_RUNS = 2
+MOST_SECONDS = 30.0  # for all nodes on the CPU
+_OVER = f"there was no time left for it within {MOST_SECONDS:g} seconds"
 _PACKAGES = ("numpy", "pillow", "pyopencl", "flatbuffers", "tflite")
 # What drivers, TFLite and this read. LD_PRELOAD and its like change which driver is loaded.
 _VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "XDG_CACHE_HOME")
@@ -31,6 +39,8 @@ _BEGINNINGS = (
     "MESA_", "NIR_", "OCL_", "OMP_", "OPENCL_", "PAN_", "POCL_", "PYOPENCL_", "RUSTICL_", "TFLITE_",
     "V3D_", "VIV_", "XNNPACK_",
 )  # fmt: skip
+
+Values = Mapping[int, NDArray[Any]]  # a tensor's index -> what it held
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +57,18 @@ class NodeRow:
     home: int | None = None  # the node whose kernel computes it, too
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTimes:
-    """All nodes, and what is to be said of their times."""
-
-    rows: Sequence[NodeRow]
-    notes: Sequence[str]
-    parts: Rows = field(default=())  # what one run with OpenCL is made of, and its time
-
-    @property
-    def has_device(self) -> bool:
-        """Whether some node has a time on the device."""
-        return any(row.device is not None for row in self.rows)
-
-    @property
-    def has_cpu(self) -> bool:
-        """Whether some node has a time on the CPU."""
-        return any(row.cpu is not None for row in self.rows)
-
-
 def node_times(
     job: Job, graph: Graph, runtime: Runtime, gpu: Path | None, in_child: bool
-) -> NodeTimes:
+) -> tuple[Sequence[NodeRow], Sequence[str], Rows]:
     """Measure each node on both paths, as far as they can tell.
 
+    Return all nodes, what is to be said of their times, and what one run with OpenCL is made of.
     `gpu`: OpenCL's run of the job. `in_child`: it ran in a child process, and may run nowhere else.
-
     Raises: KeyboardInterrupt: Ctrl-C.
     """
     taken = gpu.delegation if gpu else None
     profile, notes = _profile(job, graph, runtime, gpu, in_child)
-    times = CpuTimes({}, {})
+    times: Mapping[int, float | str] = {}
     if job.external is not None:
         notes.append("An external delegate tells no times of nodes.")
     elif gpu is not None and not job.reference:
@@ -85,22 +76,18 @@ def node_times(
     else:
         try:
             times = cpu_times(job, graph, runtime)
-            notes.append(_cpu_note(times, runtime.kernels(job.cpu_kernels)))
+            total = sum(spent for spent in times.values() if isinstance(spent, float)) / 1e3
+            notes.append(
+                "TFLite's Python runtime tells no times of nodes on the CPU. So each node ran by "
+                f"itself, as a model of one node, on {runtime.kernels(job.cpu_kernels)}; its time "
+                "is the shortest of some runs, and holds the call of the interpreter. Together "
+                f"they take {total:.3f} ms. The run of the whole model need not take as long."
+            )
         except (RunError, RuntimeError, ValueError) as error:
             notes.append(f"The CPU's times of nodes could not be measured: {reason_of(error)}.")
     parts = profile.parts if profile else ()
     texts = [(name, f"{spent / 1e3:.3f} ms") for name, spent in parts]
-    return NodeTimes(_rows(graph, taken, profile, times), notes, texts)
-
-
-def _cpu_note(times: CpuTimes, kernels: str) -> str:
-    total = sum(times.microseconds.values()) / 1e3
-    return (
-        "TFLite's Python runtime tells no times of nodes on the CPU. So each node ran by itself, "
-        f"as a model of one node, on {kernels}; its time is the shortest of some runs, and holds "
-        f"the call of the interpreter. Together they take {total:.3f} ms. The run of the whole "
-        "model need not take as long."
-    )
+    return _rows(graph, taken, profile, times), notes, texts
 
 
 def _profile(
@@ -135,49 +122,115 @@ def _profile(
 
 
 def _rows(
-    graph: Graph, taken: Delegation | None, profile: Profile | None, times: CpuTimes
+    graph: Graph,
+    taken: Delegation | None,
+    profile: Profile | None,
+    times: Mapping[int, float | str],
 ) -> list[NodeRow]:
-    verdicts = taken.verdicts if taken else ()
     device = {row.node: row.microseconds for row in profile.rows} if profile else {}
     homes = profile.joined if profile else {}
     made = []
     for node in graph.nodes:
-        verdict = verdicts[node.index] if verdicts else None
+        verdict = taken.verdicts[node.index] if taken else None
         shape = "x".join(map(str, node.outputs[0].shape)) if node.outputs else ""
-        place = OPENCL if verdict is not None and verdict.is_taken else CPU
-        note = _note(verdict, homes.get(node.index), node.index in device, profile)
-        notes = [note, times.left_out.get(node.index, "")]
-        made.append(
-            NodeRow(
-                node.index, node.op, shape, place, device.get(node.index),
-                times.microseconds.get(node.index), "; ".join(filter(None, notes)),
-                homes.get(node.index),
-            )
-        )  # fmt: skip
+        own, home, on_cpu = device.get(node.index), homes.get(node.index), times.get(node.index)
+        place, note = CPU, verdict.reason if verdict else None
+        if verdict is not None and verdict.is_taken:
+            place = OPENCL
+            if profile is not None and own is None:
+                is_joined = home is not None
+                note = (
+                    f"node {home}'s kernel computes it, too" if is_joined else "it launches nothing"
+                )
+        cpu, why = (on_cpu, None) if isinstance(on_cpu, float) else (None, on_cpu)
+        notes = "; ".join(filter(None, [note, why]))
+        made.append(NodeRow(node.index, node.op, shape, place, own, cpu, notes, home))
     return made
 
 
-def _note(
-    verdict: Verdict | None, home: int | None, has_time: bool, profile: Profile | None
-) -> str:
-    if verdict is None:
-        return ""
-    if verdict.reason is not None:
-        return verdict.reason
-    if has_time or profile is None:
-        return ""
-    return "it launches nothing" if home is None else f"node {home}'s kernel computes it, too"
+def cpu_times(job: Job, graph: Graph, runtime: Runtime) -> dict[int, float | str]:
+    """Time each node by itself on the CPU's kernels of the job, with the job's threads.
+
+    TFLite's Python runtime tells no times of nodes. So each node becomes a model of one node, which
+    gets the values that it gets in the whole model, and is timed from outside.
+    Return a node's index -> microseconds, of the shortest of some runs, or why there are none.
+    Raises: RuntimeError, ValueError: TFLite cannot run the model. KeyboardInterrupt: Ctrl-C.
+    """
+    values = _values(job, graph, runtime)
+    until = time.monotonic() + MOST_SECONDS
+    found: dict[int, float | str] = {}
+    with bars.steps("timing the nodes on the CPU", lambda: len(graph.nodes)) as step:
+        for node in graph.nodes:
+            interrupts.check()
+            step()
+            if time.monotonic() > until:
+                found[node.index] = _OVER
+                continue
+            try:
+                found[node.index] = _microseconds(node, values, job, runtime)
+            except (RuntimeError, ValueError, ModelError) as error:
+                found[node.index] = f"it does not run alone: {one_line(error)}"
+    return found
+
+
+def _values(job: Job, graph: Graph, runtime: Runtime) -> Values:
+    """Run the model once on the built-in kernels; return every tensor that numpy can hold."""
+    interpreter = runtime.interpreter(job.model, job.threads, "builtin", keeps_all=True)
+    allocate(replace(job, opencl=None, external=None), interpreter, None)
+    interpreter.invoke()
+    found = {}
+    for tensor in {*graph.inputs, *(t for node in graph.nodes for t in node.outputs)}:
+        try:
+            found[tensor.index] = np.array(interpreter.get_tensor(tensor.index))
+        except ValueError:  # it has no memory: a state, or a list
+            continue
+    return found
+
+
+def _microseconds(node: Node, values: Values, job: Job, runtime: Runtime) -> float:
+    """Return the shortest of some runs.
+
+    Raises: ValueError, RuntimeError, ModelError: such a model cannot be made or run.
+    """
+    part, given = _model_of(node, values)
+    interpreter = runtime.interpreter(write_model(part), job.threads, job.cpu_kernels)
+    interpreter.allocate_tensors()
+    for details, array in zip(interpreter.get_input_details(), given, strict=True):
+        interpreter.set_tensor(details["index"], array)
+    spent = []
+    for _ in range(_WARMUP_RUNS + RUNS):
+        begun = time.perf_counter()
+        interpreter.invoke()
+        spent.append((time.perf_counter() - begun) * 1e6)
+    return min(spent[_WARMUP_RUNS:])
+
+
+def _model_of(node: Node, values: Values) -> tuple[Graph, list[NDArray[Any]]]:
+    """Return the node as a graph with the shapes it has now, and the values of its inputs."""
+    own = dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None)
+    shapes = {t: values[t.index].shape for t in own if t.index in values}
+    now = {t: replace(t, shape=shapes[t], shape_signature=()) for t in shapes}
+    now = dict(zip(own, own, strict=True)) | now
+    given = [t for t in dict.fromkeys(node.inputs) if t is not None]
+    given = [t for t in given if t.index in values or (t.data is None and not t.is_variable)]
+    for tensor in given:
+        if tensor.index not in values:
+            raise ValueError(f"TFLite does not tell what tensor {tensor.index} holds")
+    made = replace(
+        node,
+        inputs=tuple(None if t is None else now[t] for t in node.inputs),
+        outputs=tuple(now[t] for t in node.outputs),
+    )
+    part = graph_of([made], [now[t] for t in given], [now[t] for t in node.outputs])
+    return part, [values[t.index] for t in given]
 
 
 def partition_rows(taken: Delegation | None) -> list[tuple[str, str]]:
     """Return each partition's number and its nodes, for people."""
-    if taken is None:
-        return []
-    rows = []
-    for number, nodes in enumerate(taken.partitions, 1):
-        plural = "" if len(nodes) == 1 else "s"
-        rows.append((str(number), f"{len(nodes)} node{plural}: {_ranges(nodes)}"))
-    return rows
+    return [
+        (str(number), f"{len(nodes)} node{'s' * (len(nodes) != 1)}: {_ranges(nodes)}")
+        for number, nodes in enumerate(taken.partitions if taken else (), 1)
+    ]
 
 
 def _ranges(nodes: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path as File
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 from PIL import Image
@@ -19,7 +19,6 @@ from PIL import Image
 from label_image.lines import writing
 from label_image.page.facts import (
     NodeRow,
-    NodeTimes,
     machine,
     node_times,
     partition_rows,
@@ -79,19 +78,25 @@ def _shown(
     settings, gpu = prepared.settings, series.gpu
     taken = gpu.delegation if gpu else None
     in_child = settings.device_timeout > 0
-    nodes = node_times(series.job, prepared.graph, prepared.runtime, gpu, in_child)
+    rows, notes, parts = node_times(series.job, prepared.graph, prepared.runtime, gpu, in_child)
+    chart = chart_of(rows)
     device = f" on {taken.device}" if taken else ""
     return {
         "title": f"label_image: {os.path.basename(prepared.model.name)}{device}",
         "command": shlex.join(["label_image", *settings.command]),
-        "failure": _failure(series) or _nothing_taken(taken),
+        "failure": _failure(series, taken),
         "picture": picture_uri(picture),
         "summary": _summary(prepared, series, picture),
         "results": {name: lines for name, (_, lines) in paths.items()},
         "headings": [*paths],
         "times": path_rows([path for path, _ in paths.values()]),
-        "nodes": nodes,
-        "chart": chart_of(nodes),
+        "nodes": rows,
+        "notes": notes,
+        "parts": parts,
+        "has_device": any(row.device is not None for row in rows),
+        "has_cpu": any(row.cpu is not None for row in rows),
+        "chart": chart,
+        "left_out": sum(map(_is_timed, rows)) - len(chart),
         "partitions": partition_rows(taken),
         "refusals": refusals(taken) if taken else (),
         "machine": machine(taken, series.job.opencl is not None),
@@ -100,15 +105,11 @@ def _shown(
     }
 
 
-def _failure(series: Series) -> str:
+def _failure(series: Series, taken: Delegation | None) -> str:
     if series.gpu is None and series.failure:
         return f"OpenCL failed, and the CPU ran the model: {series.failure}"
-    return series.failure
-
-
-def _nothing_taken(taken: Delegation | None) -> str:
-    if taken is None or taken.delegated:
-        return ""
+    if series.failure or taken is None or taken.delegated:
+        return series.failure
     count = len(taken.verdicts)
     return f"The OpenCL delegate took none of the model's {count} nodes: the CPU ran them all."
 
@@ -116,8 +117,11 @@ def _nothing_taken(taken: Delegation | None) -> str:
 def _summary(
     prepared: Prepared, series: Series, picture: NDArray[Any] | None
 ) -> list[tuple[str, str]]:
-    settings = prepared.settings
-    rows = [("model", _model_text(prepared))]
+    settings, source, nodes = prepared.settings, prepared.model.source, len(prepared.graph.nodes)
+    content = source if isinstance(source, bytes) else File(source).read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    whole = f"{len(content)} bytes, {nodes} nodes, sha256 {digest}"
+    rows = [("model", f"{prepared.model.name}, {whole}")]
     if picture is not None:
         height, width = picture.shape[:2]
         rows.append(("picture", f"{settings.image}, {width} x {height} pixels"))
@@ -138,13 +142,6 @@ def _summary(
     return rows
 
 
-def _model_text(prepared: Prepared) -> str:
-    source, graph = prepared.model.source, prepared.graph
-    content = source if isinstance(source, bytes) else File(source).read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    return f"{prepared.model.name}, {len(content)} bytes, {len(graph.nodes)} nodes, sha256 {digest}"
-
-
 def picture_uri(picture: NDArray[Any] | None) -> str:
     """Return a picture as the content of an <img>; "" for none. Shapes: (h, w, 1, 3 or 4)."""
     if picture is None:
@@ -157,38 +154,27 @@ def picture_uri(picture: NDArray[Any] | None) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-class Bar(NamedTuple):
-    """A time of a node in the chart."""
+def chart_of(rows: Sequence[NodeRow]) -> list[tuple[str, list[tuple[str, float, str]]]]:
+    """Return the nodes that take the longest, in order: a label, and a bar for each time.
 
-    css: str  # "device" or "cpu"
-    percent: float  # of the chart's width
-    text: str
-
-
-class Chart(NamedTuple):
-    """The times of the longest nodes, nodes in order."""
-
-    groups: Sequence[tuple[str, Sequence[Bar]]]  # a node's label and its bars
-    left_out: int  # nodes that are too short for the chart
-
-
-def chart_of(times: NodeTimes) -> Chart | None:
-    """Return the chart; None: no node has a time."""
-    shown = [row for row in times.rows if row.device is not None or row.cpu is not None]
-    longest = sorted(shown, key=_longest, reverse=True)[:MOST_ROWS]
-    if not longest:
-        return None
-    widest = _longest(longest[0]) or 1.0
+    A bar is "device" or "cpu", percent of the chart's width, and a text.
+    """
+    longest = sorted(filter(_is_timed, rows), key=_longest, reverse=True)[:MOST_ROWS]
+    widest = max(map(_longest, longest), default=0.0) or 1.0
     groups = []
     for row in sorted(longest, key=lambda row: row.index):
         bars = [
-            Bar(css, round(_WIDEST * spent / widest, 2), _time_text(spent))
+            (css, round(_WIDEST * spent / widest, 2), _time_text(spent))
             for css, spent in (("device", row.device), ("cpu", row.cpu))
             if spent is not None
         ]
         home = "" if row.home is None else f" (OpenCL: in {row.home})"
         groups.append((f"{row.index} {row.op} {row.shape}".rstrip() + home, bars))
-    return Chart(groups, len(shown) - len(longest))
+    return groups
+
+
+def _is_timed(row: NodeRow) -> bool:
+    return row.device is not None or row.cpu is not None
 
 
 def _time_text(microseconds: float) -> str:

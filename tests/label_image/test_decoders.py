@@ -19,8 +19,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from label_image.compare import Outcome
 from label_image.decoder import Format
-from label_image.decoders import Decoded, DecoderFailed, Decoders, core_count
+from label_image.decoders import DecoderFailed, Decoders
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
 FORMAT = Format((1, 5, 4, 3), "uint8")
@@ -42,7 +43,7 @@ def decode(
     processes: int = 2,
     format: Format = FORMAT,
     command: Sequence[str] | None = None,
-) -> Iterator[tuple[Decoded, NDArray[Any]]]:
+) -> Iterator[tuple[Outcome, NDArray[Any]]]:
     """Yield what came of each picture, and the tensor."""
     with closing(Decoders(paths, format, processes, command)) as decoders:
         while True:
@@ -224,4 +225,8 @@ def test_closing_ends_the_processes_and_whoever_waits_for_them(tmp_path: Path) -
 
 
 def test_the_number_of_processes_is_that_of_the_cores_this_one_may_use() -> None:
-    assert 1 <= core_count() <= (os.cpu_count() or 1)
+    cores = len(os.sched_getaffinity(0))
+    with closing(Decoders(["nosuch.png"] * (cores + 1), FORMAT)) as decoders:
+        while decoders.next_into(np.zeros(FORMAT.shape, np.uint8)):
+            pass
+        assert decoders.processes == cores

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from label_image.expect import ByFile, Expected, read_expected
-from label_image.precision import OVERLAPS, Found, MeanPrecision, Truth
+from label_image.precision import OVERLAPS, MeanPrecision, Thing
 from tflite_opencl.common.errors import RunError
 
 LABELS = ("background", "cat", "dog, hound", "bird")
@@ -180,7 +180,8 @@ PYCOCOTOOLS += [0.38118811881188114] * 4 + [0.1287128712871287]
 def at_each(pictures: Sequence[tuple[Boxes, Boxes]]) -> list[float]:
     precision = MeanPrecision()
     for found, truths in pictures:
-        precision.add([Found(*each) for each in found], [Truth(*each) for each in truths])
+        there = [Thing(*each[:2], is_crowd=len(each) > 2) for each in truths]
+        precision.add([Thing(*each) for each in found], there)
     return precision.at_each().tolist()
 
 

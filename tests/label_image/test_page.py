@@ -21,8 +21,8 @@ from PIL import Image
 from delegate import DeviceInfo
 from delegate.inspect import read_model, write_model
 from delegate.runtime.executor import Executor
-from label_image.page import cpu_times, facts, write
-from label_image.page.facts import NodeRow, NodeTimes
+from label_image.page import facts, write
+from label_image.page.facts import NodeRow
 from label_image.page.write import MOST_ROWS, chart_of, picture_uri
 from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_process
 from tests.support.deal import any_driver, slow
@@ -289,52 +289,48 @@ def test_several_pictures_have_no_page(files: Path, run: Run) -> None:
     assert not (files / "r.html").exists()
 
 
-def times_of(content: bytes) -> cpu_times.CpuTimes:
+def times_of(content: bytes) -> dict[int, float | str]:
     graph = read_model(content)
     first, *others = input_sets(graph)[0]
     job = Job(content, first, threads=1, other_inputs=tuple(enumerate(others, 1)))
-    return cpu_times.cpu_times(job, graph, find_runtime())
+    return facts.cpu_times(job, graph, find_runtime())
 
 
 def test_every_node_of_a_model_runs_alone_on_the_cpu() -> None:
     found = times_of(write_model(small_v2()))
-    assert [*found.microseconds] == [*range(15)]
-    assert all(spent > 0 for spent in found.microseconds.values())
-    assert found.left_out == {}
+    assert [*found] == [*range(15)]
+    assert all(isinstance(spent, float) and spent > 0 for spent in found.values())
 
 
 def test_a_node_that_does_not_run_alone_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cpu_times.write_model
+    made = facts.write_model
 
     def refuse(graph: Any) -> bytes:
         if graph.nodes[0].op == "ADD":
             raise ValueError("no such thing")
         return made(graph)
 
-    monkeypatch.setattr(cpu_times, "write_model", refuse)
+    monkeypatch.setattr(facts, "write_model", refuse)
     found = times_of(made(small_v2()))
-    assert found.left_out == {9: "it does not run alone: no such thing"}
-    assert 9 not in found.microseconds
+    assert found[9] == "it does not run alone: no such thing"
+    assert sum(isinstance(spent, float) for spent in found.values()) == 14
 
 
 def test_nodes_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_times, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(facts, "MOST_SECONDS", -1.0)
     found = times_of(write_model(small_v2()))
-    assert not found.microseconds
-    assert len(found.left_out) == 15
+    assert [*found.values()] == [facts._OVER] * 15
 
 
 def test_bars_are_in_order_and_the_shortest_may_be_left_out() -> None:
     rows = [NodeRow(n, "ADD", "1x2", "CPU", None, float(n), "") for n in range(1, 101)]
-    drawn = chart_of(NodeTimes(rows, ()))
-    assert drawn is not None
-    assert drawn.left_out == 100 - MOST_ROWS
-    labels = [int(label.split()[0]) for label, _ in drawn.groups]
+    drawn = chart_of(rows)
+    labels = [int(label.split()[0]) for label, _ in drawn]
     assert labels == [*range(101 - MOST_ROWS, 101)]
-    longest, half = drawn.groups[-1][1][0], drawn.groups[49 - drawn.left_out][1][0]
-    assert (longest.text, half.text) == ("100.0 us", "50.0 us")
-    assert longest.percent == pytest.approx(2 * half.percent, abs=0.02)
-    assert chart_of(NodeTimes([dataclasses.replace(rows[0], cpu=None)], ())) is None
+    (longest,), (half,) = drawn[-1][1], drawn[MOST_ROWS - 51][1]
+    assert (longest[2], half[2]) == ("100.0 us", "50.0 us")
+    assert longest[1] == pytest.approx(2 * half[1], abs=0.02)
+    assert chart_of([dataclasses.replace(rows[0], cpu=None)]) == []
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])

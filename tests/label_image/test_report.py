@@ -172,7 +172,7 @@ def test_equal_outputs_of_a_part_say_what_ran_the_rest() -> None:
 
 def test_different_outputs_are_shouted() -> None:
     text = text_of(
-        ALL, replace(EQUAL, distances=replace(EQUAL.distances, gpu_to_reference=Difference(1)))
+        ALL, replace(EQUAL, distances=EQUAL.distances._replace(gpu_to_reference=Difference(1)))
     )
     assert "outputs DIFFER from TFLite's reference kernels: 1 quantum" in text
 
@@ -427,7 +427,7 @@ def test_each_of_several_devices_is_in_the_document(spread: Series) -> None:
 
 def test_pictures_that_differ_are_counted(series: Series) -> None:
     assert series.totals.distances is not None
-    series.totals.distances = replace(series.totals.distances, gpu_to_reference=Difference(3))
+    series.totals.distances = series.totals.distances._replace(gpu_to_reference=Difference(3))
     series.totals.wrong = 7
     text = " ".join(report.summary_text(series, "XNNPACK").split())
     assert "outputs DIFFER from TFLite's reference kernels: 3 quanta, in 7 of 30 pictures" in text

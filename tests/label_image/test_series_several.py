@@ -16,8 +16,9 @@ import pytest
 from delegate import DeviceError, DeviceInfo, Options, list_devices
 from delegate.inspect import read_model
 from delegate.runtime.executor import Executor
+from label_image.compare import Outcome
 from label_image.decoder import Format
-from label_image.decoders import Batch, Batches, Decoded, runs_in_order
+from label_image.decoders import Batch, Batches, runs_in_order
 from label_image.path import Run, SpreadPath
 from label_image.series import Series
 from tests.label_image.test_series import (
@@ -88,11 +89,11 @@ class Liar:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int, first: int = 0) -> None:
         self.devices: list[DeviceInfo] = []
-        honest = Run.outputs
+        honest = SpreadPath._split
         given = count()
 
-        def outputs(run: Any) -> Any:
-            each = honest(run)
+        def split(path: SpreadPath, run: Any) -> Any:
+            each = honest(path, run)
             if next(given) >= first and run.device not in self.devices and len(self.devices) < most:
                 self.devices.append(run.device)
             if run.device in self.devices:
@@ -100,7 +101,7 @@ class Liar:
                     one[0][0, 1] ^= 4
             return each
 
-        monkeypatch.setattr(Run, "outputs", outputs)
+        monkeypatch.setattr(SpreadPath, "_split", split)
 
 
 def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
@@ -285,7 +286,7 @@ class FakeBatches:
     def next(self) -> Batch | None:
         if self._left:
             self._left -= 1
-            return Batch([Decoded("a")], np.zeros((1, 1)), 1)
+            return Batch([Outcome("a")], np.zeros((1, 1)), 1)
         if not self.is_at_end:
             self.is_at_end = True
         else:

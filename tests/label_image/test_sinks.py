@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from label_image.expect import ExpectedBoxes
-from label_image.line_files import kept_entries, lines_to
-from label_image.sinks import Coco, Csv, Lines
+from label_image.sinks import Coco, Csv, Lines, kept_entries, lines_to
 from tflite_opencl.common.errors import RunError
 
 ROWS = {

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
-from label_image.heads.registry import head_of, read
 from label_image.heads.view import View
+from label_image.meaning import head_of, read
 from label_image.scene import Found, Scene, Sides
 from tests.support.model import graph_of, op, t
 

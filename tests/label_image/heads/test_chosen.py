@@ -41,7 +41,7 @@ def scene(count: float, labels: list[str]) -> Scene:
 def test_outputs_are_found_by_the_op() -> None:
     places = places_of(read_model(detector()))
     assert places is not None
-    assert (places.boxes, places.classes, places.scores, places.count) == (0, 1, 2, 3)
+    assert places == (0, 1, 2, 3)
     assert places_of(read_model(segmenter())) is None
     assert places_of(conv_pool()) is None
 

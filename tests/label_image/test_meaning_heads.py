@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from label_image.carried import Carried
-from label_image.heads.registry import DRAWN, HEADS, TASKS, head_of, possible, read
+from label_image.meaning import DRAWN, HEADS, TASKS, head_of, possible, read
 from tests.support.model import t
 from tests.support.views import name_of, view_of
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_each_head_is_in_the_document() -> None:
