@@ -32,7 +32,6 @@ log = logging.getLogger("label_image")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
     prepare_environment()
     try:
         settings = flags.parse(sys.argv[1:] if arguments is None else arguments)

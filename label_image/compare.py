@@ -18,7 +18,7 @@ from tflite_opencl.common.difference import Difference, difference
 CPU, REFERENCE, GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
 NO_REFERENCE = "the reference kernels cannot run this model"
 
-_FIRST = 8  # pictures at the start
+FIRST = 8  # pictures at the start
 _EACH = 101  # then about one in a hundred: a prime, so that each place in a batch has its turn
 _MOST = 0.1  # of the time by the clock,
 _MOST_S = 1.0  # or so long, whichever is more
@@ -37,7 +37,6 @@ class Distances(NamedTuple):
         return self.gpu_to_reference.quanta or 0
 
     def larger(self, other: Distances) -> Distances:
-        """Return the larger one of each."""
         return Distances(*(one.larger(two) for one, two in zip(self, other, strict=True)))
 
 
@@ -75,7 +74,6 @@ class Totals:
     seconds: float = 0.0  # by the clock, from the first picture on
 
     def add(self, outcome: Outcome) -> None:
-        """Count one picture more."""
         if outcome.error:
             self.unreadable += 1
             return
@@ -88,7 +86,6 @@ class Totals:
 
     @property
     def per_second(self) -> float:
-        """Give the pictures a second by the clock."""
         return self.classified / self.seconds if self.seconds else 0.0
 
     @property
@@ -114,14 +111,10 @@ class Sample:
         """Whether to compare the picture of this number, from 0; the first one always."""
         if self.is_all or not self._compared:
             return True
-        if not self.is_start(number) and number % _EACH:
+        if number >= FIRST and number % _EACH:
             return False
         with_it = self.seconds * (1 + 1 / self._compared)
         return with_it <= max(_MOST_S, _MOST * (time.perf_counter() - self._begin_s))
-
-    def is_start(self, number: int) -> bool:
-        """Whether the picture of this number is one of the first."""
-        return number < _FIRST
 
     def count(self, pictures: int, seconds: float) -> None:
         """Count pictures that were compared, and the time that it took."""

@@ -16,13 +16,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from logging.handlers import BufferingHandler
 from typing import IO
 
+from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.image import load_picture, to_input
-from tflite_opencl.common.pictures.picture_file import PictureError
 
 # Decoding fills the time that the model's own threads leave.
 _NICE = 10
+_MOST_WARNINGS = 1000  # of one picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +41,21 @@ class Format:
 
 def main() -> int:
     """Decode the pictures named on stdin until it ends."""
-    # Whatever a library prints goes to stderr.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
     os.nice(_NICE)
-    format = Format(**json.loads(sys.stdin.buffer.readline()))
-    warnings = _Collector()
+    warnings = BufferingHandler(_MOST_WARNINGS)
     logging.getLogger("tflite_opencl").addHandler(warnings)
     logging.getLogger("tflite_opencl").propagate = False
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+    # A reader that has gone wants to know no more.
+    with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)  # whatever a library prints goes to stderr
+        format = Format(**json.loads(sys.stdin.buffer.readline()))
         for line in sys.stdin.buffer:
-            _answer(json.loads(line)["path"], format, warnings.texts, answers)
-    with contextlib.suppress(BrokenPipeError):
-        answers.close()
+            _answer(json.loads(line)["path"], format, warnings, answers)
     return 0
 
 
-def _answer(path: str, format: Format, warnings: list[str], answers: IO[bytes]) -> None:
-    warnings.clear()
+def _answer(path: str, format: Format, warnings: BufferingHandler, answers: IO[bytes]) -> None:
+    warnings.flush()
     begin_s = time.perf_counter()
     error, content, size = "", b"", (1, 1)
     try:
@@ -72,22 +71,13 @@ def _answer(path: str, format: Format, warnings: list[str], answers: IO[bytes]) 
     answer = {
         "seconds": time.perf_counter() - begin_s,
         "error": error,
-        "warnings": warnings,
+        "warnings": [record.getMessage() for record in warnings.buffer],
         "size": size,
         "bytes": len(content),
     }
     answers.write(json.dumps(answer).encode() + b"\n")
     answers.write(content)
     answers.flush()
-
-
-class _Collector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
 
 
 if __name__ == "__main__":

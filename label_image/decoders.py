@@ -58,7 +58,6 @@ class Decoders:
 
     @property
     def processes(self) -> int:
-        """Count the children that were started."""
         return sum(child is not None for child in self._children)
 
     def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
@@ -152,7 +151,6 @@ class Batch:
 
     @property
     def pixels(self) -> NDArray[Any]:
-        """The tensors."""
         return self.buffer[: self.count]
 
 
@@ -199,7 +197,6 @@ class Batches:
         self._free.put(batch.buffer)
 
     def close(self) -> None:
-        """End the thread and the processes."""
         self._free.put(None)
         self._decoders.close()
         self._thread.join()

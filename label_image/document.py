@@ -30,7 +30,6 @@ def document(
 
 
 def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
-    """Return one of many pictures."""
     entry: dict[str, Any] = {"image": outcome.path}
     if outcome.error:
         return entry | {"error": outcome.error}
@@ -39,7 +38,6 @@ def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
 
 
 def totals_entry(series: Series, threads: int | None) -> dict[str, Any]:
-    """Return what many pictures together came to."""
     totals = series.totals
     entry: dict[str, Any] = _named(totals, "classified", "unreadable", "seconds")
     entry["pictures_per_second"] = totals.per_second
@@ -112,7 +110,6 @@ def _named(of: object, *names: str) -> dict[str, Any]:
 
 
 def _difference_entry(found: Distances) -> dict[str, Any]:
-    """Return how far OpenCL is from the others."""
     return {
         "max_difference_quanta_reference": found.gpu_to_reference.quanta,
         "max_difference_quanta_cpu": found.gpu_to_cpu.quanta,

@@ -12,7 +12,6 @@ import io
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -104,16 +103,13 @@ class Expected:
         return f"--expect: {missing} {self._path}" if self._missing else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Class:
-    indices: frozenset[int]  # all that are right
-    name: str  # "": the indices say it
+_Right = frozenset[int] | str  # the classes that are right, or the name of one
 
 
 class ExpectedClasses(Expected):
     """The class of each picture."""
 
-    def __init__(self, path: str, classes: Mapping[str, _Class], first: int, most: int) -> None:
+    def __init__(self, path: str, classes: Mapping[str, _Right], first: int, most: int) -> None:
         """`first`: the index of the first class that is no background. `most`: results."""
         super().__init__(path, "results", "classes of pictures")
         self._classes, self._first = ByFile(classes), first
@@ -130,11 +126,11 @@ class ExpectedClasses(Expected):
                 break
         return True
 
-    def _is_right(self, row: Entry, expected: _Class) -> bool:
-        if expected.indices:
-            return row["index"] - self._first in expected.indices
-        names = [name.strip().casefold() for name in (row["label"] or "").split(",")]
-        return expected.name in (*names, ", ".join(names))
+    def _is_right(self, row: Entry, expected: _Right) -> bool:
+        if isinstance(expected, frozenset):
+            return row["index"] - self._first in expected
+        name = _name(row["label"] or "")
+        return expected in (name, *name.split(", "))
 
     @property
     def text(self) -> str:
@@ -237,12 +233,12 @@ def read_expected(path: str, labels: Sequence[str], most: int) -> Expected:
     return ExpectedClasses(path, _classes(path, text), first, most)
 
 
-def _classes(path: str, text: str) -> dict[str, _Class]:
+def _classes(path: str, text: str) -> dict[str, _Right]:
     rows = csv.DictReader(io.StringIO(text, newline=""))
     columns = rows.fieldnames or ()
     if "file" not in columns or not {"index", "label"} & set(columns):
         raise RunError(f"--expect: {path} has no columns file and index, or file and label")
-    found = {}
+    found: dict[str, _Right] = {}
     for row in rows:
         indices, name = row.get("index") or "", row.get("label") or ""
         try:
@@ -251,7 +247,7 @@ def _classes(path: str, text: str) -> dict[str, _Class]:
             right = frozenset()
         if not row["file"] or not (right or name) or (indices.strip() and not right):
             raise RunError(f"--expect: {path}, line {rows.line_num}: no file, or no class")
-        found[row["file"]] = _Class(right if indices.strip() else frozenset(), _name(name))
+        found[row["file"]] = right if indices.strip() else _name(name)
     return found
 
 

@@ -34,8 +34,8 @@ class Settings(argparse.Namespace):
     Attributes:
         tflite_model: None: label_image's default file, or the embedded model. threads: None:
             TFLite's own choice. pictures: files and folders to classify one after the other; () =
-            `image`. is_image_asked: one was given. inputs: an input's name or number, and the .npy
-            file for it. compares_all: of many pictures each one, not a sample.
+            `image`. is_image_asked: one was given. compares_all: of many pictures each one, not a
+            sample.
         num_results_of_several: a picture, where there are several. announce_xnnpack: it was asked
             for by name. warnings: what was accepted and does nothing. command: the arguments, as
             they were given.
@@ -67,8 +67,7 @@ class Settings(argparse.Namespace):
 def parse(arguments: Sequence[str]) -> Settings:
     """Return the settings the arguments ask for.
 
-    Raises:
-        UsageError: an unknown flag, a missing or a wrong value.
+    Raises: UsageError: an unknown flag, a missing or a wrong value.
     """
     words, models, pictures = _normalise(arguments)
     settings = parser().parse_args(words, Settings())
@@ -85,7 +84,6 @@ def parse(arguments: Sequence[str]) -> Settings:
         given["image"] = pictures.pop()
     given["pictures"] = tuple(pictures)
     given["is_image_asked"] = "--image" in asked or bool(pictures)
-    given["inputs"] = tuple(given["input"])
     given["compares_all"], given["compare"] = given["compare"] == "all", bool(given["compare"])
     several = 5 if given["expect"] else 1
     given["num_results_of_several"] = given["num_results"] if "--num_results" in asked else several

@@ -30,9 +30,9 @@ from tflite_opencl.common.exit_codes import ERROR
 from tflite_opencl.common.feeds import warn_of_zeros
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
+from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths, skipped_text
-from tflite_opencl.common.pictures.image import load_picture, to_input
-from tflite_opencl.common.pictures.picture_file import STDIN, PictureError, is_file, kept_file
+from tflite_opencl.common.pictures.image import STDIN, is_file, kept_file, load_picture, to_input
 
 log = logging.getLogger("label_image")
 
@@ -104,7 +104,7 @@ class ManyPictures:
         if feeds.main in feeds.given:
             raise RunError("--input gives values to the input that would take the pictures")
         warn_of_zeros(prepared.graph, feeds)
-        return prepared.job(pixels, profiling=False)
+        return prepared.job(pixels)
 
     def _pictures(self, skipped: Counter[str]) -> Iterator[tuple[int, str]]:
         """Yield each picture that is to be classified, with its number among all, from 1."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
 from label_image.decoder import Format
-from label_image.heads import anchors, centernet, chosen, poses, yolo
+from label_image.heads import anchors, cells, chosen, poses
 from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION, has_its_norm
 from label_image.heads.view import Head, View
 from label_image.scene import ENTRIES, Scene
@@ -33,12 +33,12 @@ _REAL = ("float32", "int16")  # inputs that they apply to
 # In the order in which they are asked: the first that fits is a model's.
 HEADS: Sequence[Head] = (
     chosen.SSD,
-    *yolo.HEADS,
+    *cells.YOLOS,
     chosen.YOLO10,
     chosen.EFFICIENTDET,
     *anchors.HEADS,
     *poses.HEADS,
-    centernet.HEAD,
+    cells.CENTERNET,
     SEGMENTATION,
     EMBEDDING,
     CLASSIFICATION,

@@ -50,7 +50,7 @@ class OnePicture:
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
         self._width = width
         self._picture: NDArray[Any] | None = None  # None: no input takes one
-        job = prepared.job(self._main_input(), self._settings.profiling)
+        job = prepared.job(self._main_input())
         limit_s = self._settings.device_timeout
         self.series = Series(job, prepared.runtime, prepared.graph, limit_s=limit_s, is_timed=True)
 
@@ -170,8 +170,8 @@ class OnePicture:
         about: dict[str, Any] = {"model": self._prepared.model.name}
         if self._prepared.feeds.picture is not None:
             about["image"] = settings.image
-        if settings.inputs:
-            about["inputs"] = dict(settings.inputs)
+        if settings.input:
+            about["inputs"] = dict(settings.input)
         about["runtime"] = f"{runtime.name} {runtime.version}"
         return about | ({"interrupted": True} if interrupts.was_pressed() else {})
 

@@ -44,7 +44,6 @@ class MeanPrecision:
         self._categories: dict[int, list[_Matched]] = defaultdict(list)
 
     def add(self, found: Sequence[Thing], truths: Sequence[Thing]) -> None:
-        """Add a picture."""
         for number in {each.category for each in (*found, *truths)}:
             ours = [each for each in found if each.category == number]
             ours = sorted(ours, key=lambda each: -each.score)[:_MOST]
@@ -78,23 +77,19 @@ def _matched(
     Shapes: (overlaps, found) each
     """
     common = _overlaps(found, truths)
+    are_crowds = np.array([each.is_crowd for each in truths], bool)
     hits = np.zeros((len(OVERLAPS), len(found)), bool)
     ignored = np.zeros_like(hits)
     for row, least in enumerate(OVERLAPS):
         free = np.ones(len(truths), bool)
-        for number in range(len(found)):
-            best, taken = least, None
-            for other, truth in enumerate(truths):
-                if not free[other]:
-                    continue
-                if taken is not None and truth.is_crowd and not truths[taken].is_crowd:
-                    break
-                if common[number, other] >= best:
-                    best, taken = common[number, other], other
-            if taken is not None:
-                is_crowd = truths[taken].is_crowd
-                hits[row, number], ignored[row, number] = not is_crowd, is_crowd
-                free[taken] = is_crowd
+        for number, shares in enumerate(common):
+            fitting = free & (shares >= least)
+            # A crowd is taken only where no thing is left; of two that are equal, the last.
+            fitting = fitting & ~are_crowds if (fitting & ~are_crowds).any() else fitting
+            if fitting.any():
+                best = np.flatnonzero(fitting & (shares == shares[fitting].max()))[-1]
+                hits[row, number], ignored[row, number] = not are_crowds[best], are_crowds[best]
+                free[best] = are_crowds[best]
     return hits, ignored
 
 

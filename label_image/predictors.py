@@ -30,8 +30,8 @@ from tflite_opencl.common.errors import RunError as RunError
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import labels_in
+from tflite_opencl.common.pictures.decode import PictureError as PictureError
 from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
-from tflite_opencl.common.pictures.picture_file import PictureError as PictureError
 from tflite_opencl.common.runtime import find_runtime
 
 log = logging.getLogger("label_image")
@@ -120,8 +120,7 @@ class Predictor(Generic[Result]):
     def __call__(self, pictures: Picture | list[Any]) -> Result | list[Result]:
         """Return what is found in a picture, or in each of a list of them.
 
-        Raises:
-            PictureError: a picture cannot be used. FileNotFoundError: there is no such file.
+        Raises: PictureError: a picture cannot be used. FileNotFoundError: there is no such file.
             RunError, delegate.DelegateError: the run failed.
         """
         with _plain_errors():

@@ -66,13 +66,13 @@ class Prepared:
         """What the CPU runs, for people."""
         return self.runtime.kernels(self.settings.cpu_kernels)
 
-    def job(self, pixels: NDArray[Any], profiling: bool) -> Job:
+    def job(self, pixels: NDArray[Any]) -> Job:
         """Return the job of the first path; `pixels`: the main input's values.
 
         Raises: UsageError: --exclude_ops names an op that does not exist.
         """
         settings = self.settings
-        if profiling:
+        if settings.profiling:
             log.warning(
                 "TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown"
             )
@@ -99,7 +99,7 @@ class Prepared:
             external=(path, settings.external_delegate_options) if path else None,
             announce_xnnpack=settings.announce_xnnpack,
             reference=settings.compare,
-            profile_rows=settings.max_profiling_buffer_entries if profiling else 0,
+            profile_rows=settings.max_profiling_buffer_entries if settings.profiling else 0,
             traces=settings.trace is not None,
             longer_s=_COMPARED_S if settings.compare and self.is_watched else 0.0,
             level=settings.level,
@@ -158,7 +158,7 @@ def prepare(settings: Settings) -> Prepared:
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
-    feeds = feeds_of(graph, settings.inputs, settings.is_image_asked)
+    feeds = feeds_of(graph, settings.input, settings.is_image_asked)
     carried = read_carried(model.source, feeds.main)
     labels = find_labels(model, settings.labels, carried.labels)
     try:
@@ -217,9 +217,8 @@ def find_model(name: str | None, progress: Progress) -> Model:
 def read_graph(model: Model) -> Graph:
     """Return the model's graph, which has an input and an output.
 
-    Raises:
-        RunError: there is no such file, or it lacks one of these.
-        ModelError: the file is damaged or foreign.
+    Raises: RunError: there is no such file, or it lacks one of these. ModelError: the file is
+        damaged or foreign.
     """
     try:
         graph = read_model(model.source)

@@ -57,8 +57,12 @@ def summary_text(
     counts = [] if is_timed else [*_count_facts(series.totals), *more]
     for fact in (*counts, *speedup_facts(series), *comparison_facts(series, kernels)):
         grid.add_row(*fact)
-    taken = gpu.delegation if gpu else None
-    return render(width, table, grid, *(_left_to_cpu(taken) if taken else []))
+    shown: list[RenderableType] = [table, grid]
+    if rows := refusals(gpu.delegation if gpu else None):
+        shown.append(refused := _table("left to the CPU", "count", "why", "nodes", numbers=(1,)))
+        for row in rows:
+            refused.add_row(*row)
+    return render(width, *shown)
 
 
 def _count_facts(totals: Totals) -> Facts:
@@ -159,8 +163,7 @@ def _device_facts(taken: Delegation, portions: Sequence[Portion]) -> Facts:
     return facts
 
 
-def rate_of(portion: Portion) -> float:
-    """Return the pictures a second of one of several devices."""
+def rate_of(portion: Portion) -> float:  # pictures a second
     return portion.pictures / portion.seconds if portion.seconds else 0.0
 
 
@@ -190,25 +193,14 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     return facts
 
 
-def _left_to_cpu(taken: Delegation) -> list[RenderableType]:
-    """Return a table of the ops that were not delegated; nothing where there are none."""
-    rows = refusals(taken)
-    if not rows:
-        return []
-    table = _table("left to the CPU", "count", "why", "nodes", numbers=(1,))
-    for op, count, reason, nodes in rows:
-        table.add_row(op, str(count), reason, nodes)
-    return [table]
-
-
-def refusals(taken: Delegation) -> list[tuple[str, int, str, str]]:
+def refusals(taken: Delegation | None) -> list[tuple[str, str, str, str]]:
     """Return (op, count, reason, nodes) of what was not delegated, the most nodes first."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for node, op, reason in taken.verdicts:
+    for node, op, reason in taken.verdicts if taken else ():
         if reason is not None:
             groups[op, reason].append(node)
     return [
-        (op, len(nodes), reason, ", ".join(map(str, nodes)))
+        (op, str(len(nodes)), reason, ", ".join(map(str, nodes)))
         for (op, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
 

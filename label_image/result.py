@@ -56,7 +56,6 @@ class Result:
 
     @property
     def is_drawable(self) -> bool:
-        """Whether it says where in the picture something is."""
         return self.scene is not None and self.scene.is_drawable
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import NoDeviceError
-from label_image.compare import Distances, Outcome, Totals, wrong_text
+from label_image.compare import FIRST, Distances, Outcome, Totals, wrong_text
 from label_image.decoder import Format
 from label_image.decoders import Batches, Decoders, runs_in_order
 from label_image.lines import log_error
@@ -80,8 +80,7 @@ class Series(Paths):
     def outcomes(self, paths: Iterable[str], format: Format) -> Generator[Outcome, None, None]:
         """Yield what comes of each picture, in order.
 
-        Raises:
-            RunError: the CPU cannot run the model. DecoderFailed: nothing can be decoded.
+        Raises: RunError: the CPU cannot run the model. DecoderFailed: nothing can be decoded.
         """
         begin_s = time.perf_counter()
         decoders = Decoders(paths, format)
@@ -110,7 +109,7 @@ class Series(Paths):
         """Count the batches to run before they are compared, so that no device runs meanwhile."""
         if self.gpu is None or self._beside is None:
             return 0
-        is_compared = self._sample.is_all or self._sample.is_start(self.totals.classified)
+        is_compared = self._sample.is_all or self.totals.classified < FIRST
         return max(1, len(self.gpu.portions)) if is_compared else 0
 
     def _started(self, pixels: NDArray[Any], listen: Callable[[], object]) -> Run | None:

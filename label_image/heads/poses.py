@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from label_image.heads.cells import order_of, rows_of
 from label_image.heads.view import LEAST_SCORE, Floats, Head, View, as_scores, corners, kept, parts
-from label_image.heads.yolo import order_of, rows_of
 from label_image.scene import Point, Pose, Scene
 
 # COCO's, in the order that all of these models have.

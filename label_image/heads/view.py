@@ -48,7 +48,6 @@ class View:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Give the outputs' shapes."""
         return [tensor.shape for tensor in self.outputs]
 
     @property
@@ -103,17 +102,11 @@ class Head:
         return self.name.partition(":")[0]
 
 
-def sigmoid(values: Array) -> Floats:
-    """Return 1 / (1 + exp(-x)) for each value, without overflow."""
-    half = np.tanh(0.5 * values.astype(np.float32))
-    result: Floats = (0.5 * (half + 1)).astype(np.float32)
-    return result
-
-
 def as_scores(values: Floats) -> Floats:
     """Return scores of 0..1: what lies outside of it is logits."""
     if values.size and (values.min() < -1e-3 or values.max() > 1 + 1e-3):
-        return sigmoid(values)
+        half = np.tanh(0.5 * values.astype(np.float32))  # the logistic function without overflow
+        return np.asarray(0.5 * (half + 1), np.float32)
     return values
 
 

@@ -98,7 +98,7 @@ def _shown(
         "chart": chart,
         "left_out": sum(map(_is_timed, rows)) - len(chart),
         "partitions": partition_rows(taken),
-        "refusals": refusals(taken) if taken else (),
+        "refusals": refusals(taken),
         "machine": machine(taken, series.job.opencl is not None),
         "versions": versions(prepared.runtime),
         "variables": variables(os.environ),

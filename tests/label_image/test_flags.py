@@ -315,10 +315,10 @@ def test_the_external_delegate_goes_before_ours() -> None:
 
 
 def test_every_input_given_counts() -> None:
-    assert parse([]).inputs == ()
+    assert parse([]).input == []
     settings = parse(["--input", "a:0=x.npy", "--input=1=folder/y=z.npy"])
-    assert settings.inputs == (("a:0", "x.npy"), ("1", "folder/y=z.npy"))
-    assert parse([]).inputs == ()
+    assert settings.input == [("a:0", "x.npy"), ("1", "folder/y=z.npy")]
+    assert parse([]).input == []
 
 
 @pytest.mark.parametrize(

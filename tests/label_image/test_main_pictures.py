@@ -15,9 +15,9 @@ from PIL import Image
 
 from tests.support.command import FILES, ROOT, ROWS, Run, absolute
 from tests.support.pictures import encoded
-from tflite_opencl.common.pictures import decode, picture_file
+from tflite_opencl.common.pictures import decode
+from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.image import load_picture
-from tflite_opencl.common.pictures.picture_file import PictureError
 
 HEIC = b"\0\0\0\x18ftypheic" + bytes(99)
 FAKE_READER = "called = []\ndef register_heif_opener():\n    called.append(1)\n"
@@ -71,9 +71,9 @@ def test_stdin_is_no_further_picture(files: Path, run: Run) -> None:
 
 @pytest.fixture
 def no_heic(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = picture_file._is_there
+    real = decode._is_there
     monkeypatch.setattr(
-        picture_file, "_is_there", lambda reader: reader.format != "HEIC" and real(reader)
+        decode, "_is_there", lambda reader: reader.format != "HEIC" and real(reader)
     )
 
 
@@ -105,11 +105,11 @@ def test_an_installed_reader_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "pillow_heif.py").write_text(FAKE_READER)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "pillow_heif", raising=False)
-    picture_file._is_there.cache_clear()
-    assert picture_file.missing_reader_of(HEIC) is None
-    assert picture_file.missing_reader("a.heic") is None
+    decode._is_there.cache_clear()
+    assert decode.missing_reader_of(HEIC) is None
+    assert decode.missing_reader("a.heic") is None
     assert sys.modules["pillow_heif"].called == [1]
-    picture_file._is_there.cache_clear()
+    decode._is_there.cache_clear()
     del sys.modules["pillow_heif"]
 
 
@@ -153,7 +153,7 @@ def test_a_library_s_own_lines_become_warnings_of_the_picture(
 MEMORY = """
 import sys
 from tflite_opencl.common.pictures.image import load_picture
-from tflite_opencl.common.pictures.picture_file import PictureError
+from tflite_opencl.common.pictures.decode import PictureError
 
 def most_kib():
     with open("/proc/self/status") as status:

@@ -22,7 +22,7 @@ def job(folder: Path, *words: str) -> Job:
     path = folder / "model.tflite"
     path.write_bytes(pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0)))
     settings = flags.parse(["-m", str(path), "--use_gpu", *words])
-    return prepare(settings).job(np.zeros((1, 4, 4, 3), np.uint8), profiling=False)
+    return prepare(settings).job(np.zeros((1, 4, 4, 3), np.uint8))
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,8 @@ from numpy.typing import NDArray
 
 from tflite_opencl.common.default.default_model import sample_picture
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.pictures.image import load_picture
-from tflite_opencl.common.pictures.picture_file import (
-    STDIN,
-    is_file,
-    is_picture_name,
-    missing_reader,
-)
+from tflite_opencl.common.pictures.decode import is_picture_name, missing_reader
+from tflite_opencl.common.pictures.image import STDIN, is_file, load_picture
 
 log = logging.getLogger("tflite_opencl")
 

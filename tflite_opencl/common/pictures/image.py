@@ -4,24 +4,30 @@
 Deliberately not here: cropping, aspect ratio, anti-aliasing. label_image has none of them.
 """
 
+import contextlib
 import io
 import logging
 import os
-from collections.abc import Callable, Sequence
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image, UnidentifiedImageError
 
-from tflite_opencl.common.pictures.decode import decode, decode_image
-from tflite_opencl.common.pictures.picture_file import PictureError, library_lines, open_picture
+from tflite_opencl.common.pictures.decode import PictureError, decode, decode_image
 
 log = logging.getLogger("tflite_opencl")
 
 Picture = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.uint8]
 _CHANNELS = ((), (1,), (3,), (4,))
+STDIN = "-"
+_MOST_BYTES = 1 << 28  # of a picture that comes through a pipe
+_MOST_LINES = 3  # of what libraries print
 
 
 def load_picture(path: str | os.PathLike[str], may_wait: bool = False) -> NDArray[np.uint8]:
@@ -77,8 +83,11 @@ def _read(read: Callable[[list[str]], NDArray[np.uint8]], name: str) -> NDArray[
     except FileNotFoundError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
-        reason = "; ".join([_reason(error), *lines])
-        raise PictureError(f"cannot read {name}: {reason}") from error
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            reason = "not a picture, or its beginning is damaged"
+        told = "; ".join([" ".join(reason.split()), *lines])
+        raise PictureError(f"cannot read {name}: {told}") from error
     for text in [*notes, *lines]:
         log.warning("%s", text)
     return pixels
@@ -117,7 +126,16 @@ def to_input(
     if dtype == np.int8:
         values -= np.float32(128)
     elif dtype == np.float32 or (dtype == np.int16 and scale > 0):
-        _normalise(values, np.asarray(mean, np.float32), np.asarray(std, np.float32))
+        middle, spread = np.asarray(mean, np.float32), np.asarray(std, np.float32)
+        if (spread == 0).any():
+            raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
+        if {middle.size, spread.size} - {1, layout.channels}:
+            raise PictureError(
+                f"{middle.size} means and {spread.size} standard deviations for "
+                f"{layout.channels} channels"
+            )
+        values -= middle
+        values /= spread
         if dtype == np.int16:
             np.rint(values / np.float32(scale), out=values)
             values += np.float32(zero_point)
@@ -129,21 +147,6 @@ def to_input(
     if layout.is_planar:
         values = values.transpose(2, 0, 1)
     return np.ascontiguousarray(values.astype(dtype, copy=False)).reshape(shape)
-
-
-def _normalise(
-    values: NDArray[np.float32], mean: NDArray[np.float32], std: NDArray[np.float32]
-) -> None:
-    """Subtract and divide in place; raises PictureError: the numbers do not fit the channels."""
-    if (std == 0).any():
-        raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
-    channels = values.shape[-1]
-    if mean.size not in (1, channels) or std.size not in (1, channels):
-        raise PictureError(
-            f"{mean.size} means and {std.size} standard deviations for {channels} channels"
-        )
-    values -= mean
-    values /= std
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +168,7 @@ def layout_of(shape: Sequence[int]) -> Layout | None:
     """
     is_one = len(shape) == 4 and shape[0] == 1
     sizes = tuple(shape[1:]) if is_one else tuple(shape)
-    if is_one and sizes[2] in (1, 3) and min(sizes) >= 1:
-        return Layout(sizes[0], sizes[1], sizes[2])
-    if len(sizes) == 3 and sizes[2] in (1, 3) and min(sizes[:2]) > 1:
+    if len(sizes) == 3 and sizes[2] in (1, 3) and min(sizes[:2]) >= (1 if is_one else 2):
         return Layout(sizes[0], sizes[1], sizes[2])
     if len(sizes) == 3 and min(sizes[1:]) > 1 and sizes[0] in (1, 3):
         return Layout(sizes[1], sizes[2], sizes[0], True, is_one or sizes[0] == 3)
@@ -189,24 +190,15 @@ def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0, is_asked: b
     )
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return "not a picture, or its beginning is damaged"
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(text.split())
-
-
 def _resize(
     picture: NDArray[np.uint8], out_h: int, out_w: int, is_gray: bool
 ) -> NDArray[np.float32]:
     """Resize bilinearly, bit-equal to TFLite's optimized float32 kernel; corners not aligned.
 
-    `is_gray`: return the luminance.
     Its special case of twice the size needs no code: 8-bit pixels are exact there either way.
     Shapes: (h, w, 3) -> (out_h, out_w, 3 or 1)
     Source: tflite/kernels/internal/optimized/resize_bilinear.h
     """
-    h, w = picture.shape[:2]
 
     def gather(y: NDArray[np.int32], x: NDArray[np.int32]) -> NDArray[np.float32]:
         pixels = picture[y[:, np.newaxis], x]
@@ -214,8 +206,8 @@ def _resize(
             pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., np.newaxis]
         return pixels.astype(np.float32)
 
-    y0, y1, dy = _source_positions(h, out_h)
-    x0, x1, dx = _source_positions(w, out_w)
+    y0, y1, dy = _source_positions(picture.shape[0], out_h)
+    x0, x1, dx = _source_positions(picture.shape[1], out_w)
     dy, dx = dy[:, np.newaxis, np.newaxis], dx[:, np.newaxis]
     one = np.float32(1)
     # NOTE: the order of these sums and products decides the last bit.
@@ -234,3 +226,74 @@ def _source_positions(
     first = np.floor(position).astype(np.int32)
     second = np.minimum(np.ceil(position).astype(np.int32), size - 1)
     return first, second, position - first.astype(np.float32)
+
+
+def open_picture(path: str | os.PathLike[str], may_wait: bool) -> BinaryIO:
+    """Open a picture; of a pipe or a device, return all that comes through it.
+
+    `may_wait`: this is the only picture, and whoever asked for it waits for it.
+    Raises: PictureError: a pipe or a device, and nobody waits; or more comes than a picture has.
+    """
+    if may_wait and path == STDIN:
+        return _all_of(sys.stdin.buffer)
+    # NOTE: without O_NONBLOCK, opening a pipe waits for whoever writes.
+    file = open(path, "rb", opener=None if may_wait else _opened_at_once)  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    with file:
+        if not may_wait:
+            raise PictureError("it is a pipe or a device: only a single --image may be one")
+        return _all_of(file)
+
+
+def is_file(path: str) -> bool:
+    """Whether a path is no pipe, socket or device; True where there is nothing."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return True
+
+
+@contextlib.contextmanager
+def kept_file(path: str) -> Iterator[str]:
+    """Give a file, of no folder, with all that comes through a pipe; other processes read it, too.
+
+    Raises: PictureError: as open_picture.
+    """
+    with os.fdopen(os.memfd_create("picture"), "wb", buffering=0) as file:
+        with open_picture(path, may_wait=True) as source:
+            shutil.copyfileobj(source, file)
+        yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
+
+
+@contextlib.contextmanager
+def library_lines() -> Iterator[list[str]]:
+    """Keep what C libraries such as libtiff write to stderr inside off the terminal.
+
+    Gives a list, which holds the first lines of it at the end.
+    """
+    lines: list[str] = []
+    caught, own = os.memfd_create("stderr"), os.dup(2)
+    os.dup2(caught, 2)
+    try:
+        yield lines
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        with os.fdopen(caught, "rb") as file:
+            file.seek(0)
+            said = file.read(1 << 16).decode(errors="replace").splitlines()
+        lines += said[:_MOST_LINES]
+        if len(said) > _MOST_LINES:
+            lines.append(f"and {len(said) - _MOST_LINES} lines more")
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _all_of(stream: BinaryIO) -> BinaryIO:
+    data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise PictureError(f"more than {_MOST_BYTES >> 20} MiB come through the pipe")
+    return io.BytesIO(data)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.pictures import Loader, Pixels
+from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.image import load_picture
-from tflite_opencl.common.pictures.picture_file import PictureError
 
 
 @pytest.fixture

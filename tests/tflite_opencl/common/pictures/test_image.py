@@ -28,9 +28,8 @@ from tests.support.pictures import (
     random_pixels,
     rle_bmp,
 )
-from tflite_opencl.common.pictures.decode import MAX_PIXELS
+from tflite_opencl.common.pictures.decode import MAX_PIXELS, PictureError
 from tflite_opencl.common.pictures.image import load_picture
-from tflite_opencl.common.pictures.picture_file import PictureError
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM", "TGA", "GIF"])

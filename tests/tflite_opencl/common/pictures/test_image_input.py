@@ -20,6 +20,7 @@ from tests.support.pictures import (
     shared,
 )
 from tflite_opencl.common.labels import format_row, top_results
+from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.image import (
     Layout,
     is_picture,
@@ -27,7 +28,6 @@ from tflite_opencl.common.pictures.image import (
     load_picture,
     to_input,
 )
-from tflite_opencl.common.pictures.picture_file import PictureError
 from tflite_opencl.common.runtime import find_runtime
 
 

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLOs: a row of numbers a box, which begins with its centre, width and height.
+"""Detectors that count from cells, not anchors: YOLOs and CenterNets.
 
-v5 has three boxes a cell, v8 and later one. YOLOX counts its boxes from their cells. The cells are
-level after level, row after row.
+YOLOs give a row of numbers a box, which begins with its centre, width and height. v5 has three
+boxes a cell, v8 and later one. YOLOX counts its boxes from their cells. The cells are level after
+level, row after row.
+CenterNets give a heat map a class, whose peaks are the centres of things, with their sizes. Three
+outputs have the same height and width: scores of classes, widths and heights, and how far each
+centre is right of and below its cell's corner; the last two in cells, x before y.
 Sources: ultralytics/yolov5 models/yolo.py (Detect); ultralytics nn/modules/head.py (Detect);
-Megvii-BaseDetection/YOLOX yolox/models/yolo_head.py (decode_outputs).
+Megvii-BaseDetection/YOLOX yolox/models/yolo_head.py (decode_outputs); xingyizhou/CenterNet
+src/lib/models/decode.py (ctdet_decode).
 """
 
 from __future__ import annotations
@@ -14,7 +19,17 @@ from functools import partial
 
 import numpy as np
 
-from label_image.heads.view import Floats, Head, View, as_scores, corners, parts, suppressed
+from label_image.heads.view import (
+    LEAST_SCORE,
+    Floats,
+    Head,
+    View,
+    as_scores,
+    corners,
+    parts,
+    placed,
+    suppressed,
+)
 from label_image.scene import Scene
 
 _PER_CELL = {"yolo5": 3, "yolo8": 1, "yolox": 1}  # boxes
@@ -22,14 +37,17 @@ _BEFORE = {"yolo5": 5, "yolo8": 4, "yolox": 5}  # numbers before the scores: the
 _X_CLASSES = 80  # COCO's: so many tell YOLOX from a v8 in the same order
 _MASKS = 32  # numbers of a box that come after its scores, where a second output has masks
 # Strides of the levels that YOLOs have: of most, of those with a fourth level, and of tiny ones.
-YOLO_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (4, 8, 16, 32))
+_YOLO_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (4, 8, 16, 32))
+_MOST_PEAKS = 100
+_OFFSET_WORDS = ("off", "reg")  # in names of CenterNets' output with offsets
+_SIZE_WORDS = ("wh", "size", "scale")
 
 
 def strides_of(size: tuple[int, int], count: int) -> Sequence[int] | None:
     """Return the strides of a YOLO that has so many cells; None: no known one has."""
     if not min(size):
         return None
-    for strides in YOLO_STRIDES:
+    for strides in _YOLO_STRIDES:
         if sum(-(-size[0] // s) * -(-size[1] // s) for s in strides) == count:
             return strides
     return None
@@ -110,10 +128,68 @@ def _read(kind: str, view: View, found: bool) -> Scene:
     return Scene(boxes=boxes, outputs=frozenset(range(len(view.outputs))))
 
 
-HEADS = tuple(
+YOLOS = tuple(
     Head(
         f"detection:{kind}", partial(_fits, kind), partial(_read, kind), partial(_classes, kind),
         mean=0.0, std=1.0 if kind == "yolox" else 255.0,
     )
     for kind in ("yolo5", "yolox", "yolo8")
 )  # fmt: skip
+
+
+def _find_maps(view: View, is_asked: bool) -> tuple[int, int, int] | None:
+    """Return the numbers of the outputs with scores, sizes and offsets."""
+    shapes = view.shapes
+    if len(shapes) != 3 or any(len(s) != 4 or s[:3] != (1, *shapes[0][1:3]) for s in shapes):
+        return None
+    pairs = [number for number, shape in enumerate(shapes) if shape[3] == 2]
+    if len(pairs) == 3:
+        pairs = pairs[1:]  # two classes, which come first
+    if len(pairs) != 2:
+        return None
+    (scores,) = {0, 1, 2} - set(pairs)
+    sizes, offsets = pairs
+    names = [view.outputs[number].name.lower() for number in pairs]
+    if any(word in names[0] for word in _OFFSET_WORDS) or any(
+        word in names[1] for word in _SIZE_WORDS
+    ):
+        sizes, offsets = offsets, sizes
+    height, width = view.input_size
+    _, rows, columns, _ = shapes[scores]
+    fits = is_asked or (rows > 1 and height % rows == 0 and width % columns == 0)
+    return (scores, sizes, offsets) if fits else None
+
+
+def _map_classes(view: View) -> int | None:
+    places = _find_maps(view, True)
+    return None if places is None else view.shapes[places[0]][3]
+
+
+def peaks(scores: Floats) -> Floats:
+    """Return the scores that no neighbour of their class exceeds, others 0. Shapes: (h, w, c)."""
+    height, width, _ = scores.shape
+    around = np.pad(scores, ((1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    largest = scores
+    for y in range(3):
+        for x in range(3):
+            largest = np.maximum(largest, around[y : y + height, x : x + width])
+    result: Floats = np.where(scores == largest, scores, np.float32(0))
+    return result
+
+
+def _read_maps(view: View, places: tuple[int, int, int]) -> Scene:
+    scores, sizes, offsets = (view.real(number)[0] for number in places)
+    found = peaks(as_scores(scores))
+    height, width, _ = found.shape
+    best = np.argsort(-found, axis=None, kind="stable")[:_MOST_PEAKS]
+    y, x, classes = np.unravel_index(best, found.shape)
+    certain = found[y, x, classes] >= view.least(LEAST_SCORE)
+    y, x, classes = y[certain], x[certain], classes[certain]
+    middles = offsets[y, x] + np.stack([x, y], axis=1)
+    centres = np.concatenate([middles, sizes[y, x]], axis=1)
+    sides = corners(centres) / np.array([width, height, width, height], np.float32)
+    boxes = placed(view, sides, found[y, x, classes], classes)
+    return Scene(boxes=boxes, outputs=frozenset(places))
+
+
+CENTERNET = Head("detection:centernet", _find_maps, _read_maps, _map_classes)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Quantization
 from label_image.carried import Carried
-from label_image.heads.yolo import cells
+from label_image.heads.cells import cells
 from label_image.scene import Found, Scene
 from tests.support.model import t
 from tests.support.views import name_of, scene_of, scene_of_arrays, thing, view_of

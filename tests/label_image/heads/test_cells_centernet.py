@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from label_image.heads.centernet import peaks
+from label_image.heads.cells import peaks
 from tests.support.model import t
 from tests.support.views import name_of, scene_of_arrays, thing, view_of
 
