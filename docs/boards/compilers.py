@@ -13,7 +13,7 @@ import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,16 @@ for one.
 | GPU | kernels | not built | keep values in memory | launches expected | of these in memory |
 |---|---|---|---|---|---|
 """
-ADRENO = (
-    ("instr", "instructions"),
-    ("a multiply-add", "loop_instructions"),
-    ("registers", "registers"),
-)
-MALI = ("memory cycles", "memory_cycles"), ("arithmetic cycles", "arithmetic_cycles")
-V3D = ("instr", "instructions"), ("threads", "threads")
-
+# A word of the GPU's name -> headings and figures that its table has; "" is every other one.
+COLUMNS = {
+    "Mali": {"memory cycles": "memory_cycles", "arithmetic cycles": "arithmetic_cycles"},
+    "V3D": {"instr": "instructions", "threads": "threads"},
+    "": {
+        "instr": "instructions",
+        "a multiply-add": "loop_instructions",
+        "registers": "registers",
+    },
+}
 
 PAPER_HEAD = """## On paper
 
@@ -115,25 +117,28 @@ def paper_rows(kernels: str, answers: Sequence[dict[str, Any]]) -> list[Paper]:
     ]
 
 
+def line(*cells: object) -> str:
+    """Return a row of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 def text_of(rows: list[Row], paper: list[Paper]) -> str:
     """Return the page."""
-    devices = list(dict.fromkeys(row.device for row in rows))
+    by_device: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_device[row.device].append(row)
     lines = [HEAD.rstrip("\n")]
-    for device in devices:
-        own = [row for row in rows if row.device == device]
+    for device, own in by_device.items():
         in_memory = [row for row in own if row.scratch]
         failed = sum(not row.is_built for row in own)
-        lines.append(
-            f"| {device} | {len(own)} | {failed} | {len(in_memory)} | {launches(own)} | "
-            f"{launches(in_memory)} |"
-        )
+        counts = len(own), failed, len(in_memory), launches(own), launches(in_memory)
+        lines.append(line(device, *counts))
     lines += ["", *paper_lines(paper)]
-    for device in devices:
-        columns = MALI if "Mali" in device else V3D if "V3D" in device else ADRENO
-        lines += ["", f"## {device}", "", "| kernel | variant | expected | spills, fills |"]
-        lines[-1] += "".join(f" {heading} |" for heading, _ in columns)
-        lines.append("|---|---|---|---|" + "---|" * len(columns))
-        lines += of_device([row for row in rows if row.device == device], columns)
+    for device, own in by_device.items():
+        columns = next(each for word, each in COLUMNS.items() if word in device)
+        headings = line("kernel", "variant", "expected", "spills, fills", *columns)
+        rule = "|---|---|---|---|" + "---|" * len(columns)
+        lines += ["", f"## {device}", "", headings, rule, *of_device(own, columns.values())]
     failures = [row for row in rows if not row.is_built]
     if failures:
         lines += ["", "## Not built", ""]
@@ -146,14 +151,12 @@ def paper_lines(paper: list[Paper]) -> list[str]:
     lines = PAPER_HEAD.format(not_seen=NOT_SEEN).rstrip("\n").splitlines()
     before = {(r["device"], r["model"]): r for r in paper if r["kernels"] == "before"}
     for row in (row for row in paper if row["kernels"] == "now"):
-        chip = CHIPS[row["device"]]
-        rates = ", ".join(f"{rate} {unit}" for unit, rate in chip.rates.items())
-        assumed = f"{chip.board}: {chip.megahertz} MHz, {rates} a clock, "
+        device, model = row["device"], row["model"]
+        chip = CHIPS[device]
+        assumed = f"{chip.board}: {chip.megahertz} MHz, {chip.does} a clock, "
         assumed += f"{chip.gigabytes_a_second:g} GB/s"
-        old = before.get((row["device"], row["model"]))
-        cells = (row["device"], assumed, row["model"], row["launches"], shown(old), shown(row))
-        cells = (*cells, f"{float(row['memory']):.1f}")
-        lines.append(f"| {' | '.join(cells)} |")
+        times = shown(before.get((device, model))), shown(row), f"{float(row['memory']):.1f}"
+        lines.append(line(device, assumed, model, row["launches"], *times))
     return lines
 
 
@@ -165,7 +168,7 @@ def shown(row: Paper | None) -> str:
     return f"{float(row['total']):.1f}{without}"
 
 
-def of_device(rows: list[Row], columns: tuple[tuple[str, str], ...]) -> list[str]:
+def of_device(rows: list[Row], figures: Iterable[str]) -> list[str]:
     """Return a line for each kernel and variant."""
     same: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
@@ -173,14 +176,14 @@ def of_device(rows: list[Row], columns: tuple[tuple[str, str], ...]) -> list[str
     lines = []
     for (kernel, variant), builds in sorted(same.items()):
         worst = max(builds, key=lambda row: (row.scratch, row.instructions or 0))
-        shown = ""
-        for _, name in columns:
+        shown = []
+        for name in figures:
             known = [value for row in builds if (value := getattr(row, name)) is not None]
             # Fewer threads are worse, of all else more.
             value = (min if name == "threads" else max)(known, default=None)
-            shown += f" {'' if value is None else f'{value:.4g}'} |"
+            shown.append("" if value is None else f"{value:.4g}")
         in_memory = f"{worst.spills}, {worst.fills}" if worst.scratch else ""
-        lines.append(f"| {kernel} | {variant} | {launches(builds)} | {in_memory} |{shown}")
+        lines.append(line(kernel, variant, launches(builds), in_memory, *shown))
     return lines
 
 

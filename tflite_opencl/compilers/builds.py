@@ -21,7 +21,7 @@ from delegate.inspect import KernelBuild, KernelBuilder, KernelUse
 from delegate.sandbox.channel import serve
 from delegate.sandbox.child import ask_once
 from tflite_opencl.common import bars
-from tflite_opencl.compilers.statistics import NONE, Statistics, statistics_of
+from tflite_opencl.compilers.statistics import Listing, statistics_of
 
 TIMEOUT_SECONDS = 300  # large kernels on a slow board
 # What makes drivers tell what they made of a kernel, and build it though they keep it.
@@ -41,7 +41,8 @@ class Built:
     build: KernelBuild | None  # None: it was not built
     failure: str | None  # why not: the log's first line, or how the compiler ended
     options: tuple[str, ...]  # of the build; none where the compiler ended before it told them
-    statistics: Statistics  # what the driver told
+    figures: dict[str, float]  # that the driver told, by the names of rows.py's columns
+    listing: Listing | None  # what a work-item executes
 
 
 def build_all(info: DeviceInfo, uses: Sequence[KernelUse]) -> list[Built]:
@@ -72,11 +73,11 @@ def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:
     options = tuple(told[0]) if told else ()
     if len(told) < 2:
         # The compiler may have told of the kernel before the driver failed at what came next.
-        return Built(None, ended.sentence, options, statistics_of(ended.stderr))
+        return Built(None, ended.sentence, options, *statistics_of(ended.stderr))
     if "failure" in told[1]:
-        return Built(None, _first_line(told[1]["failure"]), options, NONE)
+        return Built(None, _first_line(told[1]["failure"]), options, {}, None)
     build = KernelBuild(**told[1])
-    return Built(build, None, options, statistics_of(f"{ended.stderr}\n{build.log}"))
+    return Built(build, None, options, *statistics_of(f"{ended.stderr}\n{build.log}"))
 
 
 def _first_line(log: str) -> str:

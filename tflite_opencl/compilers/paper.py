@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from delegate.inspect import ExpectedLaunch
-from tflite_opencl.compilers.assembly import Listing
+from tflite_opencl.compilers.statistics import Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ class Chip:
     # Unit of the compiler's listing -> how many work-items all such units of the GPU serve in a
     # clock, one instruction each.
     rates: Mapping[str, int]
+
+    @property
+    def does(self) -> str:
+        """What it does in a clock, for people."""
+        return ", ".join(f"{rate} {unit}" for unit, rate in self.rates.items())
 
 
 # Adreno. Clocks: the operating points of Linux' sdm845.dtsi and sm8550.dtsi. Lanes: 6xx has two
@@ -73,25 +78,13 @@ class Estimate:
 
 def estimate(chip: Chip, launches: Iterable[tuple[ExpectedLaunch, Listing | None]]) -> Estimate:
     """Return what a run takes on paper."""
-    totals = units_time = memory_time = 0.0
-    count = without = 0
-    for launch, listing in launches:
-        count += 1
-        if listing is None:
-            without += 1
-            continue
-        units = _units_seconds(chip, launch, listing)
-        memory = launch.size_bytes / (chip.gigabytes_a_second * 1e9)
-        totals += max(units, memory)
-        units_time += units
-        memory_time += memory
-    return Estimate(
-        total=round(1e3 * totals, 3),
-        units=round(1e3 * units_time, 3),
-        memory=round(1e3 * memory_time, 3),
-        launches=count,
-        without=without,
-    )
+    pairs = list(launches)
+    known = [(launch, listing) for launch, listing in pairs if listing is not None]
+    units = [_units_seconds(chip, launch, listing) for launch, listing in known]
+    memory = [launch.size_bytes / (chip.gigabytes_a_second * 1e9) for launch, _ in known]
+    longer = map(max, units, memory)
+    total, of_units, of_memory = (round(1e3 * sum(each), 3) for each in (longer, units, memory))
+    return Estimate(total, of_units, of_memory, len(pairs), len(pairs) - len(known))
 
 
 def _units_seconds(chip: Chip, launch: ExpectedLaunch, listing: Listing) -> float:
@@ -106,10 +99,9 @@ def _units_seconds(chip: Chip, launch: ExpectedLaunch, listing: Listing) -> floa
 
 def paper_text(chip: Chip, estimates: Mapping[str, Estimate]) -> str:
     """Return the models' estimates with their assumptions."""
-    rates = ", ".join(f"{rate} {unit}" for unit, rate in chip.rates.items())
     lines = [
         f"On paper, on a {chip.board} at {chip.megahertz} MHz with {chip.gigabytes_a_second:g} "
-        f"GB/s, where a clock does {rates}:"
+        f"GB/s, where a clock does {chip.does}:"
     ]
     for model, each in estimates.items():
         lines.append(

@@ -7,12 +7,14 @@ Nothing is run, so it needs no device that passes a self-test, but only a compil
 from __future__ import annotations
 
 import argparse
+import hashlib
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from delegate import DelegateError
+from delegate import DelegateError, DeviceInfo
 from delegate.inspect import KernelUse, kernel_uses
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
@@ -29,10 +31,15 @@ from tflite_opencl.common.flags import (
     shown,
 )
 from tflite_opencl.compilers.builds import Built, build_all
-from tflite_opencl.compilers.dump import dump
 from tflite_opencl.compilers.paper import CHIPS, Estimate, estimate, paper_text
-from tflite_opencl.compilers.rows import compared, csv_of, read_csv, row_of
-from tflite_opencl.compilers.text import comparison_text, table_text
+from tflite_opencl.compilers.rows import (
+    compared,
+    comparison_text,
+    csv_of,
+    read_csv,
+    row_of,
+    table_text,
+)
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (
@@ -80,7 +87,7 @@ def run(options: argparse.Namespace) -> str:
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump is not None:
-        dump(options.dump, device.info, uses, built)
+        _dump(options.dump, device.info, uses, built)
     paper = _on_paper(device.info.name, models, uses, built)
     facts = {
         "device": asdict(device.info),
@@ -88,13 +95,13 @@ def run(options: argparse.Namespace) -> str:
         "kernels": [asdict(row) for row in rows],
         "paper": {model: asdict(each) for model, each in paper.items()},
     }
-    width = shutil.get_terminal_size((120, 24)).columns
     comparison = compared(old, rows) if options.against else None
-    text = (
-        comparison_text(comparison) if comparison else f"{_head(device)}\n{table_text(rows, width)}"
-    )
-    if paper and not comparison:
-        text = f"{text}\n{paper_text(CHIPS[device.info.name], paper)}"
+    if comparison:
+        text = comparison_text(comparison)
+    else:
+        table = table_text(rows, shutil.get_terminal_size((120, 24)).columns)
+        on_paper = [paper_text(CHIPS[device.info.name], paper)] if paper else []
+        text = "\n".join([_head(device), table, *on_paper])
     text = shown(options, text, csv=lambda: csv_of(rows), json=lambda: as_json(facts))
     if comparison and comparison.broken:
         raise CommandError(text, NOT_SO)
@@ -108,9 +115,8 @@ def _device(selector: str | None) -> SurveyedDevice:
         raise CommandError(why_none or "no OpenCL device", NO_DEVICE)
     device = drivers.ask_device(drivers.meant(selector, found)[0], with_rates=False)
     if device.limits is None:
-        raise CommandError(
-            f"{device.info.name} does not tell its limits: {device.failure}", NO_DEVICE
-        )
+        text = f"{device.info.name} does not tell its limits: {device.failure}"
+        raise CommandError(text, NO_DEVICE)
     return device
 
 
@@ -135,7 +141,7 @@ def _on_paper(
     name: str, models: Sequence[str], uses: Sequence[KernelUse], built: Sequence[Built]
 ) -> dict[str, Estimate]:
     """Return what each model's run takes; nothing for a device that CHIPS does not have."""
-    listings = [each.statistics.listing for each in built]
+    listings = [each.listing for each in built]
     if name not in CHIPS or not any(listings):
         return {}
     launches = [
@@ -149,9 +155,12 @@ def _on_paper(
     }
 
 
+def _named(info: DeviceInfo) -> str:
+    return f"{info.name} ({info.platform}, {info.driver})"
+
+
 def _head(device: SurveyedDevice) -> str:
-    info = device.info
-    name = f"{info.name} ({info.platform}, {info.driver})"
+    name = _named(device.info)
     if device.failure is None:
         return f"{name}, proven: {', '.join(device.isa) or 'nothing beyond OpenCL C 1.2'}"
     return (
@@ -159,3 +168,40 @@ def _head(device: SurveyedDevice) -> str:
         "Nothing is proven here. The kernels are those of a device that does all that OpenCL C 1.2 "
         "can express."
     )
+
+
+_README = """# OpenCL C kernels of tflite-opencl
+
+As {device} is given them. Each file is whole: it
+includes no other, and its macros are its first lines. Licence: Apache-2.0.
+
+Arguments: `global uchar* arena, global const uchar* constants`, and then a structure of
+2 + FIELDS ints; where a file defines no FIELDS, `global const int* params, int first`.
+No argument is an image, and local memory is declared in the kernel.
+
+| file | kernel | work-items a work-group | build options | launches a run |
+|---|---|---|---|---|
+"""
+
+
+def _dump(folder: str, info: DeviceInfo, uses: Sequence[KernelUse], built: Sequence[Built]) -> None:
+    """Write every kernel into a folder, for the authors of drivers: each whole in one .cl file."""
+    readme = _README.format(device=_named(info))
+    try:
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        for use, each in zip(uses, built, strict=True):
+            # A name that is the same whatever the model.
+            variant = re.sub(r"\W+", "_", use.variants[0])
+            mark = hashlib.sha256(use.source.encode()).hexdigest()[:8]
+            name, options = f"{use.kernel}-{variant}-{mark}.cl", " ".join(each.options)
+            head = (
+                f"// {use.kernel} ({' / '.join(use.variants)}): build options {options}; "
+                f"{use.group_items} work-items a work-group.\n"
+            )
+            (path / name).write_text(head + use.source, encoding="utf-8")
+            cells = name, use.kernel, f"{use.group_items}", f"`{options}`", f"{use.launches}"
+            readme += f"| {' | '.join(cells)} |\n"
+        (path / "README.md").write_text(readme, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write to {folder}: {error.strerror or error}") from error

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delegate.inspect import ExpectedLaunch
-from tflite_opencl.compilers.assembly import Listing
 from tflite_opencl.compilers.paper import CHIPS, NOT_SEEN, Chip, Estimate, estimate, paper_text
+from tflite_opencl.compilers.statistics import Listing
 
 CHIP = Chip("a board", 1000, 1.0, True, {"fast": 10, "slow": 2})
 # 4 multiply-adds a pass: 1000 items of 20 products pass the loop 5 times.
