@@ -102,15 +102,9 @@ def parser() -> argparse.ArgumentParser:
 @contextlib.contextmanager
 def _setup(options: argparse.Namespace) -> Iterator[Setup]:
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-        yield Setup(
-            find_runtime(),
-            Path(folder),
-            options.device,
-            options.threads or len(os.sched_getaffinity(0)),
-            options.count,
-            options.tune,
-            options.folder,
-        )
+        threads = options.threads or len(os.sched_getaffinity(0))
+        more = threads, options.count, options.tune, options.folder
+        yield Setup(find_runtime(), Path(folder), options.device, *more)
 
 
 def _measured(options: argparse.Namespace) -> Report:
@@ -119,12 +113,11 @@ def _measured(options: argparse.Namespace) -> Report:
     if options.models:
         chosen = [*map(rows.model_row, options.models)]
     with _setup(options) as setup:
-        results = []
+        results, found = [], []
         for row in chosen:
             with _progress(row.name, options, not options.models):
                 results.append(row.result(setup))
                 gc.collect()  # a peer's threads go with it
-        found = []
         for name in series.NAMES if options.series else ():
             with _progress(name, options):
                 found.append(series.measured(name, setup))

@@ -23,7 +23,6 @@ def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
     """Return every node of a model on a device with its work, of the shortest of some runs."""
     layers = _profile(model, info, setup)
     made = [layer for easy in _easy(setup) for layer in _profile(easy, info, setup)]
-
     work = max((*layers, *made), key=lambda layer: layer.multiply_adds / layer.microseconds)
     moved = max((*layers, *made), key=lambda layer: layer.bytes_moved / layer.microseconds)
     return Layers(
@@ -42,7 +41,7 @@ def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
 
 def _profile(model: str, info: DeviceInfo, setup: Setup) -> list[Layer]:
     workload, delegate = setup.workload(model), setup.delegate(model, info, profiling=True)
-    found = profile_of(delegate, workload.graph, workload.interpreter("auto", [delegate]))
+    found = profile_of(delegate, workload.graph, workload.interpreter("auto", [delegate]).invoke)
     return [
         Layer(
             node=row.node,

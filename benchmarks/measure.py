@@ -72,31 +72,25 @@ def in_turns(
     return blocks
 
 
-def compared(
-    blocks: Mapping[str, Mapping[int, Times]], block_runs: int = BLOCK_RUNS
-) -> Mapping[str, PathTimes]:
+def compared(blocks: Mapping[str, Mapping[int, Times]]) -> Mapping[str, PathTimes]:
     """Return the summary of each contender, compared with the first one."""
 
-    def least(name: str) -> float:
-        return min(block.min_ms for block in blocks[name].values())
-
-    def median(name: str) -> float:
-        return statistics.median(block.median_ms for block in blocks[name].values())
-
+    least = {name: min(each.min_ms for each in own.values()) for name, own in blocks.items()}
+    median = {
+        name: statistics.median(each.median_ms for each in own.values())
+        for name, own in blocks.items()
+    }
     leader, summary = next(iter(blocks)), {}
     for name, own in blocks.items():
-        ratios = [
-            theirs.median_ms / own[round_].median_ms
-            for round_, theirs in blocks[leader].items()
-            if round_ in own
-        ]
+        both = [(theirs, own[at]) for at, theirs in blocks[leader].items() if at in own]
+        ratios = [theirs.median_ms / ours.median_ms for theirs, ours in both]
         quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if ratios[1:] else ratios
         summary[name] = PathTimes(
-            runs=block_runs * len(own),
-            min_ms=least(name),
-            median_ms=median(name),
-            ratio=least(leader) / least(name),
-            ratio_of_medians=median(leader) / median(name),
+            runs=sum(each.runs for each in own.values()),
+            min_ms=least[name],
+            median_ms=median[name],
+            ratio=least[leader] / least[name],
+            ratio_of_medians=median[leader] / median[name],
             ratio_quartiles=(quartiles[0], quartiles[-1]),
         )
     return summary

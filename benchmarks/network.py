@@ -63,8 +63,6 @@ class Network:
             [x, *self._weights(x, shape, side * side * (1 if is_depthwise else in_c), out_c)],
             self.tensor((1, -(-height // stride), -(-width // stride), out_c), holds),
             fused_activation_function=activation,
-            dilation_w_factor=1,
-            dilation_h_factor=1,
             **options,
         )
 

@@ -72,12 +72,7 @@ def mobilenet_v1(width: float, resolution: int) -> Graph:
     for out_c, stride in _PAIRS:
         x = network.convolution(x, x.shape[3], 3, stride, is_depthwise=True)
         x = network.convolution(x, channels(out_c))
-    side = x.shape[1]
-    window = {"stride_w": 2, "stride_h": 2, "filter_width": side, "filter_height": side}
-    pooled = network.tensor((1, 1, 1, x.shape[3]))
-    x = network.add("AVERAGE_POOL_2D", [x], pooled, padding="VALID", **window)
-    x = network.convolution(x, CLASSES, activation="NONE", holds="logits")
-    network.softmax(network.reshaped(x, (1, CLASSES)))
+    _pool_and_classify(network, x, 2)
     return network.graph(f"mobilenet_v1_{width}_{resolution}")
 
 
@@ -97,10 +92,7 @@ def mobilenet_v2(resolution: int = 224) -> Graph:
             x = network.convolution(x, out_c, activation="NONE")
             if number:
                 x = network.add("ADD", [x, before], network.tensor(x.shape))
-    x = network.convolution(x, 1280)
-    x = network.pool("AVERAGE_POOL_2D", x, x.shape[1], 1)
-    x = network.convolution(x, CLASSES, activation="NONE")
-    network.softmax(network.reshaped(x, (1, CLASSES)))
+    _pool_and_classify(network, network.convolution(x, 1280), 1)
     return network.graph(f"mobilenet_v2_1.0_{resolution}")
 
 
@@ -183,6 +175,13 @@ def mobilenet_edgetpu(resolution: int = 224) -> Graph:
                 x = network.add("ADD", [x, source], network.tensor(x.shape, "linear"))
     _classify(network, network.convolution(x, 1280))
     return network.graph(f"mobilenet_edgetpu_0.75_{resolution} int8")
+
+
+def _pool_and_classify(network: Network, x: Tensor, stride: int) -> None:
+    """Add a pooling of all pixels, and a convolution to the classes."""
+    x = network.pool("AVERAGE_POOL_2D", x, x.shape[1], stride)
+    x = network.convolution(x, CLASSES, activation="NONE", holds="logits")
+    network.softmax(network.reshaped(x, (1, CLASSES)))
 
 
 def _classify(network: Network, x: Tensor) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,10 +29,10 @@ def one_picture(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResu
     """Time one picture from its tensor in host memory to the scores in host memory."""
     workload, delegate = setup.workload(model), setup.delegate(model, info)
     (picture,) = workload.inputs
-    with contextlib.closing(Model(model, info.index, tune=setup.tune)) as ours:
+    with setup.opened(model, info.index) as ours:
         found = Peers([Contender(_THROUGH_MODEL, lambda: ours.run(picture))])
-        found.add(OPENCL, lambda: workload.interpreter("auto", [delegate]))
-        found.add(setup.runtime.kernels("auto"), lambda: workload.interpreter("auto"))
+        found.add(OPENCL, lambda: workload.interpreter("auto", [delegate]).invoke)
+        found.add(setup.runtime.kernels("auto"), lambda: workload.interpreter("auto").invoke)
         found.add(f"{_PYTORCH}, CUDA graph", lambda: _pytorch(workload.graph, 1, is_graph=True))
         paths = timed(found.contenders, setup.runs)
         exact = difference(ours.run(picture), workload.reference())
@@ -50,19 +49,19 @@ def many_pictures(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowRe
     """Time a stream of batches from host memory to host memory."""
     workload = setup.workload(model)
     batch = np.concatenate([workload.inputs[0]] * BATCH)
-    with contextlib.closing(Model(model, info.index, batch=BATCH, tune=setup.tune)) as ours:
+    with setup.opened(model, info.index, BATCH) as ours:
         found = Peers([Contender(OPENCL, _stream(ours, batch))])
         name = f"{_PYTORCH}, channels last"
         found.add(name, lambda: repeated(_pytorch(workload.graph, BATCH, False), _BATCHES_A_RUN))
         paths = timed(found.contenders, min(setup.runs, _ROUNDS_OF_BATCHES))
         (scores,) = ours.run(batch)
-    rates = _rates(paths)
+    rates, notes = _rates(paths)
     return RowResult(
         paths=paths,
         figures=[Figure(row.goals[0], rates[OPENCL], _reason(info, setup))],
         exact=difference([scores[-1:]], workload.reference()),
         missing=found.missing,
-        notes=[_in_words(rates)],
+        notes=notes,
     )
 
 
@@ -74,22 +73,20 @@ def all_gpus(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
         raise Skipped(f"{count} devices match '{words}': this row is for two or more")
     workload = setup.workload(model)
     batch = np.concatenate([workload.inputs[0]] * BATCH)
-    with (
-        contextlib.closing(Model(model, info.index, batch=BATCH, tune=setup.tune)) as alone,
-        contextlib.closing(Model(model, f"all {words}", batch=BATCH, tune=setup.tune)) as together,
-    ):
+    everywhere = setup.opened(model, f"all {words}", BATCH)
+    with setup.opened(model, info.index, BATCH) as alone, everywhere as together:
         streams = {OPENCL: _stream(together, batch), _ONE_GPU: _stream(alone, batch)}
         contenders = [Contender(name, run) for name, run in streams.items()]
         paths = timed(contenders, min(setup.runs, _ROUNDS_OF_BATCHES))
         pieces = together.run_on_each(batch)
-    rates = _rates(paths)
+    rates, notes = _rates(paths)
     last = [scores[-1:] for _, (scores,) in pieces]
     return RowResult(
         device=f"{count} x {named(info)}",
         paths=paths,
         figures=[Figure(row.goals[0], rates[OPENCL] / rates[_ONE_GPU], too_few(setup.runs))],
         exact=difference(last, workload.reference() * len(pieces)),
-        notes=[_in_words(rates)],
+        notes=notes,
     )
 
 
@@ -97,15 +94,12 @@ def _reason(info: DeviceInfo, setup: Setup) -> str:
     return too_few(setup.runs) if "H200" in info.name else "the figure is for an H200"
 
 
-def _rates(paths: Mapping[str, PathTimes]) -> dict[str, float]:
-    """Return each path's pictures a second, in its fastest run."""
+def _rates(paths: Mapping[str, PathTimes]) -> tuple[dict[str, float], list[str]]:
+    """Return each path's pictures a second, in its fastest run, and a note of them."""
     pictures = BATCH * _BATCHES_A_RUN
-    return {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
-
-
-def _in_words(rates: Mapping[str, float]) -> str:
+    rates = {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
     told = ", ".join(f"{path}: {rate:,.0f} pictures/s" for path, rate in rates.items())
-    return f"a run is {_BATCHES_A_RUN} batches; {told}"
+    return rates, [f"a run is {_BATCHES_A_RUN} batches; {told}"]
 
 
 def _stream(model: Model, batch: NDArray[Any]) -> Callable[[], object]:

@@ -60,12 +60,10 @@ class _Builder:
         self.add("Flatten", [values[result.index]], axis=1)
         self.nodes[-1].output[0] = "output"
         _, height, width, channels = source.shape
-        kind, info = (
-            types.UINT8 if self.is_quantized else types.FLOAT,
-            helper.make_tensor_value_info,
-        )
-        given = info("input", kind, (self.batch, channels, height, width))
-        made = info("output", types.FLOAT, (self.batch, None))
+        kind = types.UINT8 if self.is_quantized else types.FLOAT
+        shape = self.batch, channels, height, width
+        given = helper.make_tensor_value_info("input", kind, shape)
+        made = helper.make_tensor_value_info("output", types.FLOAT, (self.batch, None))
         graph = helper.make_graph(self.nodes, "network", [given], [made], self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
         model.ir_version = 8  # what runtimes of 2023 read, too
@@ -97,14 +95,10 @@ class _Builder:
         raise Skipped(f"op {node.op} has no ONNX translation here")
 
     def convolution(self, node: Node, x: str) -> str:
-        weights = _constant(node, 1)
-        if node.op == "CONV_2D":
-            out_c, height, width, in_c = weights.shape
-            groups = 1
-        else:
-            _, height, width, out_c = weights.shape
-            groups = out_c // int(node.options["depth_multiplier"])
-            in_c = 1
+        first, height, width, last = _constant(node, 1).shape
+        out_c, in_c, groups = first, last, 1
+        if node.op == "DEPTHWISE_CONV_2D":
+            out_c, in_c, groups = last, 1, last // int(node.options["depth_multiplier"])
         return self.add(
             "Conv",
             [x, *self.weights_and_bias((out_c, in_c, height, width), out_c)],
@@ -142,11 +136,8 @@ class _Builder:
         return self.dequantize(codes, _SCALE, _ZERO_POINT)
 
     def dequantize(self, codes: str, scale: Any, zero_point: Any, **attributes: int) -> str:
-        return self.add(
-            "DequantizeLinear",
-            [codes, self.constant(scale), self.constant(zero_point)],
-            **attributes,
-        )
+        inputs = [codes, self.constant(scale), self.constant(zero_point)]
+        return self.add("DequantizeLinear", inputs, **attributes)
 
     def add(self, kind: str, inputs: list[str], **attributes: Any) -> str:
         output = f"{kind}_{len(self.nodes)}"
@@ -169,7 +160,5 @@ def _constant(node: Node, position: int) -> Tensor:
 def _window(node: Node) -> dict[str, Any]:
     """Return strides and padding; SAME puts the odd one below and right in both formats."""
     padding = "SAME_UPPER" if node.options["padding"] == "SAME" else "VALID"
-    return {
-        "strides": (node.options["stride_h"], node.options["stride_w"]),
-        "auto_pad": padding,
-    }
+    strides = node.options["stride_h"], node.options["stride_w"]
+    return {"strides": strides, "auto_pad": padding}

@@ -43,16 +43,15 @@ class Workload:
 
     def interpreter(
         self, kernels: str, delegates: Sequence[object] = (), threads: int | None = None
-    ) -> Interpreter:
-        """Return the model in TFLite's interpreter, after its first run."""
-        threads = threads or self.threads
-        return Interpreter(
-            allocated(self.runtime, self.model, kernels, delegates, threads), self.inputs
-        )
+    ) -> Any:
+        """Return TFLite's interpreter of the model, after its first run."""
+        made = allocated(self.runtime, self.model, kernels, delegates, threads or self.threads)
+        run_once(made, self.inputs)
+        return made
 
     def reference(self) -> list[NDArray[Any]]:
         """Return the outputs of TFLite's reference kernels."""
-        return self.interpreter("reference", threads=1).outputs()
+        return outputs_of(self.interpreter("reference", threads=1))
 
     @cached_property
     def picture(self) -> NDArray[Any]:
@@ -68,21 +67,6 @@ class Workload:
     def onnx(self) -> bytes:
         """The same network as int8 ONNX with random weights."""
         return onnx_model(self.graph)
-
-
-class Interpreter:
-    """An allocated TFLite interpreter that has run once; called, it runs again."""
-
-    def __init__(self, made: Any, inputs: Sequence[NDArray[Any]]) -> None:
-        run_once(made, inputs)
-        self._made = made
-
-    def __call__(self) -> None:
-        self._made.invoke()
-
-    def outputs(self) -> list[NDArray[Any]]:
-        """Return the last run's outputs."""
-        return outputs_of(self._made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +91,9 @@ def peers(workload: Workload, with_tinygrad: bool = False) -> Peers:
     """Return every other way to run the model that there is on this machine's CPU."""
     found = Peers()
     runtime = workload.runtime
-    found.add(runtime.kernels("auto"), lambda: workload.interpreter("auto"))
-    found.add(runtime.kernels("builtin"), lambda: workload.interpreter("builtin"), _SLOW)
+    found.add(runtime.kernels("auto"), lambda: workload.interpreter("auto").invoke)
+    builtin = runtime.kernels("builtin")
+    found.add(builtin, lambda: workload.interpreter("builtin").invoke, _SLOW)
     found.add(ONNX_RUNTIME, lambda: onnx_runtime(workload.onnx, workload.picture, workload.threads))
     found.add(OPENVINO, lambda: openvino(workload.onnx, [workload.picture], workload.threads))
     found.add(
@@ -150,11 +135,7 @@ def openvino(
         request.infer()
     except RuntimeError as error:
         raise Skipped(f"refuses the model: {_last_line(error)}") from error
-
-    def run() -> object:
-        request.infer()
-        return request
-
+    run: Callable[[], object] = request.infer
     return run
 
 
@@ -163,9 +144,11 @@ def _tflite_runtime(workload: Workload) -> Callable[[], object]:
     try:
         made = module.Interpreter(workload.model, num_threads=workload.threads)
         made.allocate_tensors()
-        return Interpreter(made, workload.inputs)
+        run_once(made, workload.inputs)
     except (AttributeError, ImportError, RuntimeError, SystemError, ValueError) as error:
         raise Skipped(f"does not run: {_last_line(error)}") from error
+    run: Callable[[], object] = made.invoke
+    return run
 
 
 def _tinygrad(workload: Workload) -> Callable[[], object]:

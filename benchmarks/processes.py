@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from benchmarks.results import Figure, RowResult
 from benchmarks.setup import Row, Setup
 from benchmarks.versus import not_judged, too_few
 from delegate import DeviceInfo
-from tflite_opencl.common.timing import Times, turns
+from tflite_opencl.common.timing import Times, measure, turns
 
 _WARM_ROUNDS, _COLD_RUNS, _MEMORY_RUNS = 15, 3, 3
 _MOST_SETTLING_RUNS = 12
@@ -47,18 +46,17 @@ def wall_times(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResul
     blocks: dict[str, dict[int, Times]] = {_WARM: {}, _CPU: {}, _COLD: {}}
     for round_ in range(min(_COLD_RUNS, setup.runs)):
         with tempfile.TemporaryDirectory(dir=setup.folder) as cache:
-            blocks[_COLD][round_] = _one(_seconds(opencl, _caches(cache)))
+            blocks[_COLD][round_] = _timed(opencl, cache)
     rounds = min(_WARM_ROUNDS, setup.runs)
     with tempfile.TemporaryDirectory(dir=setup.folder) as cache:
         _settle(opencl, cache)
         for round_, (name, command) in turns([(_WARM, opencl), (_CPU, cpu)], rounds):
-            blocks[name][round_] = _one(_seconds(command, _caches(cache)))
-    paths = compared(blocks, block_runs=1)
+            blocks[name][round_] = _timed(command, cache)
+    paths = compared(blocks)
     more_s = (paths[_WARM].min_ms - paths[_CPU].min_ms) / 1e3
     reason = not_judged(setup, info) or too_few(rounds, _WARM_ROUNDS)
-    found = (paths[_COLD].min_ms / 1e3, more_s)
-    figures = [Figure(goal, value, reason) for goal, value in zip(row.goals, found, strict=True)]
-    return RowResult(paths=paths, figures=figures)
+    found = zip(row.goals, (paths[_COLD].min_ms / 1e3, more_s), strict=True)
+    return RowResult(paths=paths, figures=[Figure(*each, reason) for each in found])
 
 
 def memory(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
@@ -74,13 +72,11 @@ def memory(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
             words = ["-m", "benchmarks.peak", what, path, str(setup.threads)]
             return [*words, str(info.index)] if what == "opencl" else words
 
-        def once(what: str, path: str) -> float:
-            return float(output(command(what, path), _caches(cache))) / 1e6
+        def peak(what: str, path: str, runs: int = _MEMORY_RUNS) -> float:
+            told = (output(command(what, path), _caches(cache)) for _ in range(runs))
+            return statistics.median(map(float, told)) / 1e6
 
-        def peak(what: str, path: str) -> float:
-            return statistics.median(once(what, path) for _ in range(_MEMORY_RUNS))
-
-        first = once("opencl", model)
+        first = peak("opencl", model, 1)
         for path in (model, small):
             _settle(command("opencl", path), cache)
         with_delegate, cpu = peak("opencl", model), peak("cpu", model)
@@ -107,17 +103,15 @@ def _settle(command: Sequence[str], cache: str) -> None:
     ours = Path(_caches(cache)["TFLITE_OPENCL_CACHE"])
     found: object = None
     for _ in range(_MOST_SETTLING_RUNS):
-        _seconds(command, _caches(cache))
+        output(command, _caches(cache))
         left = {path: path.stat().st_mtime_ns for path in ours.rglob("*")}
         if left == found:
             return
         found = left
 
 
-def _seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
-    begin_s = time.perf_counter()
-    output(command, environment)
-    return time.perf_counter() - begin_s
+def _timed(command: Sequence[str], cache: str) -> Times:
+    return measure(lambda: output(command, _caches(cache)), 1, 0)
 
 
 def output(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -141,8 +135,3 @@ def output(command: Sequence[str], environment: Mapping[str, str]) -> str:
         said = (telling or lines or ["nothing was said"])[-1]
         raise RuntimeError(f"{' '.join(command[:2])} ended with {child.returncode}: {said}")
     return child.stdout
-
-
-def _one(seconds: float) -> Times:
-    ms = seconds * 1e3
-    return Times(average_ms=ms, min_ms=ms, median_ms=ms, total_ms=ms, cpu_load=0)

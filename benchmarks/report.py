@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rich import box
 from rich.table import Table
@@ -18,7 +18,7 @@ from benchmarks import chart
 from benchmarks.results import Figure, Layers, Report, RowResult, Series
 from tflite_opencl.common.tables import render
 
-DOCUMENT = "performance.md"
+T = TypeVar("T")
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
 _PART = re.compile(f"{re.escape(_BEGIN)}\n.*?{re.escape(_END)}", re.DOTALL)
 _WIDE = 500  # columns, so that nothing wraps
@@ -105,9 +105,8 @@ def figures(rows: Sequence[RowResult]) -> Table:
 def _judged(figure: Figure) -> Iterator[str]:
     goal = figure.goal
     unit = f" {goal.unit}" if goal.unit else ""
-    sign = "at least " if goal.is_least else ""
     yield figure.text
-    yield f"{sign}{goal.limit:,g}{unit}"
+    yield f"{'at least ' if goal.is_least else ''}{goal.limit:,g}{unit}"
     yield "" if goal.aim is None else f"{goal.aim:,g}{unit}"
     yield f"{figure.verdict}: {figure.not_judged}" if figure.not_judged else figure.verdict
 
@@ -201,46 +200,40 @@ def write(reports: Sequence[Report], folder: Path) -> list[Path]:
         OSError: a file cannot be read or written. ValueError: the document has no measured part.
         Skipped: matplotlib is not there.
     """
-    document = folder / DOCUMENT
+    document = folder / "performance.md"
     text = document.read_text()
     if not _PART.search(text):
         raise ValueError(f"{document} has no part between {_BEGIN} and {_END}")
     pictures: list[Path] = []
-
-    def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:
-        path = folder / f"performance_{name}.svg"
-        draw(path)
-        pictures.append(path)
-        return f"![{title}]({path.name})\n"
-
     parts = [
         part
         for number, each in enumerate(reports, start=1)
-        for part in _sections(each, f"{number}", picture)
+        for part in _sections(each, folder / f"performance_{number}", pictures)
     ]
     measured = "\n".join([_BEGIN, *parts, _END])
     document.write_text(_PART.sub(lambda _: measured, text))
     return [document, *pictures]
 
 
-def _sections(
-    each: Report, number: str, picture: Callable[[str, str, Callable[[Path], None]], str]
-) -> Iterator[str]:
+def _sections(each: Report, stem: Path, pictures: list[Path]) -> Iterator[str]:
+    """Yield the parts of a report's section; its pictures are drawn."""
+
+    def picture(title: str, name: str, draw: Callable[[T, Path], None], of: T) -> str:
+        pictures.append(path := stem.with_name(f"{stem.name}_{name}.svg"))
+        draw(of, path)
+        return f"![{title}]({path.name})\n"
+
     names = [each.machine[part] for part in ("GPU", "CPU") if part in each.machine]
     yield f"### {' and '.join(names)}\n"
     yield "".join(f"- {name}: {value}\n" for name, value in each.machine.items())
     measured = [row for row in each.rows if row.paths]
     if any(row.figures for row in each.rows):
         yield markdown(figures(each.rows))
-        yield picture(
-            f"{number}_figures", "Figures over their limits", partial(chart.write_figures, each)
-        )
+        yield picture("Figures over their limits", "figures", chart.write_figures, each)
     if measured:
         yield markdown(times(measured))
         if any(row.has_model for row in measured):
-            yield picture(
-                f"{number}_times", "Times of every path", partial(chart.write_times, measured)
-            )
+            yield picture("Times of every path", "times", chart.write_times, measured)
         if any(row.delegation for row in measured):
             yield markdown(delegated(measured))
     yield "".join(f"- {line}\n" for line in remarks(each.rows))

@@ -145,10 +145,8 @@ class Layers:
 
     def roofline_fraction(self, layer: Layer) -> float:
         """Return the least time the two peaks allow a layer over the time it took."""
-        least_s = max(
-            layer.multiply_adds / self.peak_multiply_adds, layer.bytes_moved / self.peak_bytes
-        )
-        return least_s * 1e6 / layer.microseconds
+        work_s = layer.multiply_adds / self.peak_multiply_adds
+        return max(work_s, layer.bytes_moved / self.peak_bytes) * 1e6 / layer.microseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks import nvidia, processes, versus
+from benchmarks import nvidia, processes, setup, versus
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO
 from benchmarks.results import Goal
-from benchmarks.setup import (
-    DCGAN,
-    DEFAULT,
-    EDGETPU,
-    NVIDIA,
-    RUSTICL,
-    SHUFFLENET,
-    SQUEEZENET,
-    SQUEEZENET_FLOAT,
-    V1,
-    V2_FLOAT,
-    Row,
-)
+from benchmarks.setup import V1, Row
 
 
 def model_row(model: Path) -> Row:
@@ -42,17 +30,17 @@ _MODELS = (
     ("v1", V1, (_of_xnnpack(0.42, 0.34), _OF_ONNX)),
     ("v2", "mobilenet_v2_1.0_224_quant", (_of_xnnpack(0.50, 0.40),)),
     ("tf2-v2", "tf2_mobilenet_v2_1.0_224_ptq", (_of_xnnpack(0.70, 0.60), _OF_OPENVINO)),
-    ("default", DEFAULT, (_of_xnnpack(0.85),)),
+    ("default", setup.DEFAULT, (_of_xnnpack(0.85),)),
     ("deeplabv3", "deeplabv3_mnv2_pascal_quant", (_of_xnnpack(0.85),)),
-    ("squeezenet", SQUEEZENET, (_of_xnnpack(0.85),)),
-    ("shufflenet", SHUFFLENET, (_of_xnnpack(0.80, 0.60),)),
-    ("edgetpu", EDGETPU, (_of_xnnpack(0.80, 0.60),)),
-    ("dcgan", DCGAN, (_of_xnnpack(1.0, 0.80),)),
+    ("squeezenet", setup.SQUEEZENET, (_of_xnnpack(0.85),)),
+    ("shufflenet", setup.SHUFFLENET, (_of_xnnpack(0.80, 0.60),)),
+    ("edgetpu", setup.EDGETPU, (_of_xnnpack(0.80, 0.60),)),
+    ("dcgan", setup.DCGAN, (_of_xnnpack(1.0, 0.80),)),
     # 32x32 pixels: 12 launches of a few microseconds, and a call into Python.
     ("resnet", "pretrainedResnet_quant", ()),
     ("float", "mobilenet_v1_0.25_128", (_of_xnnpack(1.1, 0.9),)),
-    ("squeezenet-float", SQUEEZENET_FLOAT, (_of_xnnpack(1.0, 0.85),)),
-    ("v2-float", V2_FLOAT, (_of_xnnpack(0.95, 0.8),)),
+    ("squeezenet-float", setup.SQUEEZENET_FLOAT, (_of_xnnpack(1.0, 0.85),)),
+    ("v2-float", setup.V2_FLOAT, (_of_xnnpack(0.95, 0.8),)),
 )
 
 _ROWS = (
@@ -67,15 +55,15 @@ _ROWS = (
         (Goal("a run beside its kernel", 0.015, 0.008, "ms"),), versus.beside_kernels),
     Row("v1-rusticl", f"{V1}, rusticl on llvmpipe",
         (Goal("of our portable kernels' time on PoCL", 2.5, against=(versus.PORTABLE,)),),
-        versus.against_pocl, V1, RUSTICL, is_slow=True),
+        versus.against_pocl, V1, setup.RUSTICL, is_slow=True),
     Row("nvidia-1", f"{V1}, one H200, tensor in, scores out",
-        (Goal("wall time", 0.13, 0.10, "ms"),), nvidia.one_picture, V1, NVIDIA),
+        (Goal("wall time", 0.13, 0.10, "ms"),), nvidia.one_picture, V1, setup.NVIDIA),
     Row("nvidia-256", f"{V1}, one H200, batches of {nvidia.BATCH}, host memory in and out",
         (Goal("throughput", 120_000, 150_000, "pictures/s", is_least=True),),
-        nvidia.many_pictures, V1, NVIDIA),
+        nvidia.many_pictures, V1, setup.NVIDIA),
     Row("nvidia-all", f"{V1}, all H200s of a machine, each with batches of {nvidia.BATCH}",
         (Goal("of one GPU's throughput, by two", 1.9, 2.0, is_least=True),),
-        nvidia.all_gpus, V1, NVIDIA),
+        nvidia.all_gpus, V1, setup.NVIDIA),
     Row("process", f"label_image --use_gpu -c 1 --compare=false, {V1}, PoCL",
         (Goal("first time ever", 4, 3, unit="s"),
          Goal("more than the CPU's run, with a warm cache", 0.8, unit="s")),

@@ -56,7 +56,8 @@ def by_size(setup: Setup, notes: list[str]) -> Points:
             model = _family_model(setup, width, resolution)
             workload = setup.workload(model)
             ours = workload.interpreter("auto", [setup.delegate(model, info)])
-            contenders = [Contender(OPENCL, ours), Contender(peer, workload.interpreter("auto"))]
+            theirs = workload.interpreter("auto")
+            contenders = [Contender(OPENCL, ours.invoke), Contender(peer, theirs.invoke)]
             paths = timed(contenders, min(setup.runs, _RUNS))
             yield width, {f"{name}, {resolution}": times.min_ms for name, times in paths.items()}
 
@@ -67,9 +68,9 @@ def by_batch(setup: Setup, notes: list[str]) -> Points:
     model, note = setup.model(V1)
     workload = setup.workload(model)
     notes += [f"{V1}, {setup.threads} threads, {info.name}", *([note] if note else [])]
-    one_by_one = workload.interpreter("auto")
+    one_by_one = workload.interpreter("auto").invoke
     for batch in BATCHES:
-        with contextlib.closing(Model(model, info.index, batch=batch, tune=setup.tune)) as ours:
+        with setup.opened(model, info.index, batch) as ours:
             found = _peers(workload, ours, one_by_one, batch)
             paths = timed(found.contenders, min(setup.runs, _BATCH_RUNS))
         if batch == BATCHES[0]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,14 @@ from benchmarks import networks
 from benchmarks.measure import Skipped
 from benchmarks.peers import Workload, versions
 from benchmarks.results import Goal, RowResult
-from delegate import DelegateError, DeviceInfo, NoDeviceError, OpenCLDelegate, list_devices
+from delegate import (
+    DelegateError,
+    DeviceInfo,
+    Model,
+    NoDeviceError,
+    OpenCLDelegate,
+    list_devices,
+)
 from delegate.inspect import Graph, write_model
 from tflite_opencl import __version__
 from tflite_opencl.common.default.default_model import DefaultModelError, default_model
@@ -70,27 +79,18 @@ class Setup:
         if isinstance(name, Path):
             return str(name), ""
         if name == DEFAULT:
-            return self._default(), ""
+            try:
+                model = default_model()
+            except DefaultModelError as error:
+                raise Skipped(str(error)) from error
+            return self.written("default", model) if isinstance(model, bytes) else str(model), ""
         path = self.models / f"{name}.tflite"
-        if path.is_file():
-            return str(path), ""
-        if (cached := fetched(name)) is not None:
-            return str(cached), ""
+        if (found := path if path.is_file() else fetched(name)) is not None:
+            return str(found), ""
         if name not in _MADE:
             raise Skipped(f"there is no {name}.tflite in {self.models.name}/ (--models)")
-        path = self.folder / f"{name}.tflite"
-        if not path.is_file():
-            path.write_bytes(write_model(_MADE[name]()))
-        return str(path), "random weights: the official file is not here" if name == V1 else ""
-
-    def _default(self) -> str:
-        try:
-            model = default_model()
-        except DefaultModelError as error:
-            raise Skipped(str(error)) from error
-        if not isinstance(model, bytes):
-            return str(model)
-        return self.written("default", model)
+        note = "random weights: the official file is not here" if name == V1 else ""
+        return self.written(name, write_model(_MADE[name]())), note
 
     def written(self, name: str, model: bytes) -> str:
         """Return the file of a model that is made on the way."""
@@ -102,17 +102,13 @@ class Setup:
         """Return a model's file as every peer wants it."""
         return Workload(model, self.runtime, self.threads)
 
-    def delegate(
-        self,
-        model: str,
-        info: DeviceInfo,
-        exclude_isa: Collection[str] = (),
-        profiling: bool = False,
-    ) -> OpenCLDelegate:
-        """Return a delegate on a device."""
-        return OpenCLDelegate(
-            model, info.index, tune=self.tune, exclude_isa=exclude_isa, profiling=profiling
-        )
+    def delegate(self, model: str, info: DeviceInfo, **options: Any) -> OpenCLDelegate:
+        """Return a delegate on a device; `options`: more of its own."""
+        return OpenCLDelegate(model, info.index, tune=self.tune, **options)
+
+    def opened(self, model: str, device: int | str, batch: int = 1) -> closing[Model]:
+        """Return a delegate's Model of a file on a device, which is closed at the end."""
+        return closing(Model(model, device, batch=batch, tune=self.tune))
 
     def find(self, words: str) -> DeviceInfo:
         """Return the device a row wants, or the one chosen for all rows.
@@ -124,9 +120,8 @@ class Setup:
         except NoDeviceError as error:
             raise Skipped(str(error)) from error
         wanted = words if self.device is None else self.device
-        for info in devices:
-            if info.matches(wanted):
-                return info
+        if (found := next((info for info in devices if info.matches(wanted)), None)) is not None:
+            return found
         if self.device is None:
             raise Skipped(f"there is no OpenCL device '{words}' here (--device chooses another)")
         raise NoDeviceError(f"no OpenCL device matches '{wanted}'")

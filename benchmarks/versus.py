@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Contender, PathTimes, timed
 from benchmarks.network import one_pool
-from benchmarks.peers import Interpreter, Workload, peers
+from benchmarks.peers import Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
 from benchmarks.setup import POCL, Row, Setup
 from delegate import DeviceInfo, OpenCLDelegate
 from tflite_opencl.common import difference as outputs
+from tflite_opencl.common.interpreter import outputs_of
 from tflite_opencl.common.machine import has_vnni
 from tflite_opencl.common.profile import profile_of
 
@@ -26,15 +27,17 @@ FEWEST_RUNS = 100  # that a figure is made of
 def against_peers(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Measure the delegate and every peer."""
     workload = setup.workload(model)
-    delegate = setup.delegate(model, info, row.exclude_isa)
+    delegate = setup.delegate(model, info, exclude_isa=row.exclude_isa)
     ours = workload.interpreter("auto", [delegate])
     others = peers(workload, with_tinygrad=row.has_tinygrad)
-    paths = timed([Contender(OPENCL, ours), *others.contenders], row.runs(setup))
-    delegation = _delegation(workload, delegate, setup, row.exclude_isa)
-    reason = not_judged(setup, info) or _partly(delegation) or too_few(row.runs(setup))
+    paths = timed([Contender(OPENCL, ours.invoke), *others.contenders], row.runs(setup))
+    delegation = _delegation(row, setup, workload, delegate)
+    reason = not_judged(setup, info)
+    if not reason and delegation.delegated < delegation.nodes:
+        reason = f"only {delegation.delegated} of {delegation.nodes} nodes are on OpenCL"
     return RowResult(
         paths=paths,
-        figures=ratios(row.goals, paths, reason, others.missing),
+        figures=ratios(row.goals, paths, reason or too_few(row.runs(setup)), others.missing),
         delegation=delegation,
         exact=_exactness(workload, delegate, ours),
         missing=others.missing,
@@ -46,14 +49,14 @@ def against_pocl(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowRes
     workload, pocl = setup.workload(model), replace(setup, device=None).find(POCL)
     delegate = setup.delegate(model, info)
     ours = workload.interpreter("auto", [delegate])
-    portable = workload.interpreter("auto", [setup.delegate(model, pocl, ["all"])])
+    portable = workload.interpreter("auto", [setup.delegate(model, pocl, exclude_isa=["all"])])
     reason = "" if "llvmpipe" in info.name else "the figure is for llvmpipe"
     runs = row.runs(setup)
-    paths = timed([Contender(OPENCL, ours), Contender(PORTABLE, portable)], runs)
+    paths = timed([Contender(OPENCL, ours.invoke), Contender(PORTABLE, portable.invoke)], runs)
     return RowResult(
         paths=paths,
         figures=ratios(row.goals, paths, reason or too_few(runs), {}),
-        delegation=_delegation(workload, delegate, setup),
+        delegation=_delegation(row, setup, workload, delegate),
         exact=_exactness(workload, delegate, ours),
     )
 
@@ -71,23 +74,22 @@ def beside_kernels(row: Row, setup: Setup, info: DeviceInfo, _: str) -> RowResul
     kernel_us: list[float] = []
 
     def run_profiled() -> None:
-        apart()
+        apart.invoke()
         kernel_us.append(sum(launch.microseconds for launch in profiled.profile()))
 
     contenders = [
-        Contender(OPENCL, ours),
+        Contender(OPENCL, ours.invoke),
         Contender(f"{OPENCL}, profiled", run_profiled),
-        Contender(setup.runtime.kernels("auto"), workload.interpreter("auto")),
+        Contender(setup.runtime.kernels("auto"), workload.interpreter("auto").invoke),
     ]
     paths = timed(contenders, row.runs(setup))
     beside_ms = paths[OPENCL].min_ms - min(kernel_us) / 1e3
     reason = not_judged(setup, info) or too_few(row.runs(setup))
+    note = f"the kernel takes {min(kernel_us):.1f} us by the driver's events, the least of all"
     return RowResult(
         paths=paths,
         figures=[Figure(row.goals[0], beside_ms, reason)],
-        notes=[
-            f"the kernel takes {min(kernel_us):.1f} us by the driver's events, the least of all"
-        ],
+        notes=[note],
     )
 
 
@@ -122,17 +124,11 @@ def too_few(runs: int, needed: int = FEWEST_RUNS) -> str:
     return "" if runs >= needed else f"{runs} runs: a figure needs {needed}"
 
 
-def _partly(delegation: Delegation) -> str:
-    if delegation.delegated == delegation.nodes:
-        return ""
-    return f"only {delegation.delegated} of {delegation.nodes} nodes are on OpenCL"
-
-
-def _exactness(workload: Workload, delegate: OpenCLDelegate, ours: Interpreter) -> str:
+def _exactness(workload: Workload, delegate: OpenCLDelegate, ours: Any) -> str:
     """Return how far the outputs are from those of TFLite's reference kernels."""
     if not all(verdict.is_taken for verdict in delegate.verdicts):
         ours = workload.interpreter("reference", [delegate])  # for what the CPU has
-    return difference(ours.outputs(), workload.reference())
+    return difference(outputs_of(ours), workload.reference())
 
 
 def difference(ours: Sequence[NDArray[Any]], reference: Sequence[NDArray[Any]]) -> str:
@@ -146,14 +142,11 @@ def difference(ours: Sequence[NDArray[Any]], reference: Sequence[NDArray[Any]]) 
     return "equal to the reference kernels"
 
 
-def _delegation(
-    workload: Workload,
-    delegate: OpenCLDelegate,
-    setup: Setup,
-    exclude_isa: Collection[str] = (),
-) -> Delegation:
-    counter = setup.delegate(workload.model, delegate.device, exclude_isa, profiling=True)
-    counted = profile_of(counter, workload.graph, workload.interpreter("auto", [counter]))
+def _delegation(row: Row, setup: Setup, workload: Workload, delegate: OpenCLDelegate) -> Delegation:
+    isa, device = row.exclude_isa, delegate.device
+    counter = setup.delegate(workload.model, device, exclude_isa=isa, profiling=True)
+    run = workload.interpreter("auto", [counter]).invoke
+    counted = profile_of(counter, workload.graph, run)
     return Delegation(
         nodes=len(delegate.verdicts),
         delegated=sum(verdict.is_taken for verdict in delegate.verdicts),

@@ -10,7 +10,7 @@ from tflite_opencl.common.timing import Times
 
 
 def block(min_ms: float, median_ms: float) -> Times:
-    return Times(median_ms, min_ms, median_ms, median_ms, 1.0)
+    return Times(median_ms, min_ms, median_ms, median_ms, 1.0, BLOCK_RUNS)
 
 
 def test_contenders_take_turns_in_blocks() -> None:

@@ -17,6 +17,7 @@ from label_image import flags
 from tests.support.deal import any_driver
 from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.timing import Times
 
 pytestmark = any_driver
 
@@ -30,7 +31,7 @@ def setup(tmp_path: Path, device: DeviceInfo) -> Setup:
 def test_wall_times(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     caches: set[str] = set()
 
-    def seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
+    def seconds(command: Sequence[str], cache: str) -> float:
         assert command[:2] == ("-m", "label_image") or command[:2] == ["-m", "label_image"]
         settings = flags.parse(command[2:])
         assert (settings.count, settings.warnings) == (1, ())
@@ -39,12 +40,14 @@ def test_wall_times(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
             return 0.25
         assert not settings.compare
         assert settings.device == setup.device
-        folder = str(Path(environment["TFLITE_OPENCL_CACHE"]).parent)
-        is_first = folder not in caches
-        caches.add(folder)
+        is_first = cache not in caches
+        caches.add(cache)
         return 5.0 if is_first else 0.75
 
-    monkeypatch.setattr(processes, "_seconds", seconds)
+    def timed(command: Sequence[str], cache: str) -> Times:
+        return Times(*[seconds(command, cache) * 1e3] * 4, cpu_load=1)
+
+    monkeypatch.setattr(processes, "_timed", timed)
     result = ROWS["process"].result(setup)
     first, more = result.figures
     assert (first.value, more.value) == (5.0, 0.5)
