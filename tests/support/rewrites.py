@@ -51,14 +51,14 @@ def assert_exact_rewrite(
 
 def reasons(notes: Notes) -> list[str]:
     """Return why nodes were left."""
-    return [record.text for record in notes.records if not record.treated]
+    return [record.text for record in notes if not record.treated]
 
 
 def left_by(rewrite: Rewrite, graph: Graph) -> list[str]:
     """Return why a pass left the nodes of a graph; it must leave all of it as it is."""
     notes = Notes()
     assert rewrite(graph, notes) is graph
-    assert not any(record.treated for record in notes.records)
+    assert not any(record.treated for record in notes)
     return reasons(notes)
 
 

@@ -42,55 +42,41 @@ def agreement(
     Raises:
         CommandError: TFLite refuses a model.
     """
-    kernels = "reference" if _runs(before, runtime) else "builtin"
-    models = [_allocated(each, runtime, kernels) for each in (before, after)]
+    kernels = "reference"
+    try:
+        allocated(runtime, before, kernels, threads=None)
+    except (RuntimeError, ValueError):
+        kernels = "builtin"
+    with failures(before):
+        old_model = allocated(runtime, before, kernels, threads=None)
+    with failures("the rewritten model"):
+        new_model = allocated(runtime, after, kernels, threads=None)
+    outputs = old_model.get_output_details()
     count = equal = same_top = 0
     greatest = signal = noise = 0.0
     for given in sets:
-        old, new = (_outputs(model, given) for model in models)
+        with failures():
+            old, new = (invoke(model, given) for model in (old_model, new_model))
+        outputs = old_model.get_output_details()  # whose shapes a run may change
         count += 1
         equal += all(a.tobytes() == b.tobytes() for a, b in zip(old, new, strict=True))
         same_top += int(old[0].argmax()) == int(new[0].argmax())
-        details = models[0].get_output_details()
-        for detail, a, b in zip(details, old, new, strict=True):
+        for detail, a, b in zip(outputs, old, new, strict=True):
             difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
             greatest = max(greatest, float(difference.max(initial=0)))
             zero = detail["quantization"][1]
             signal += float(((a.astype(np.float64) - zero) ** 2).sum())
             noise += float((difference**2).sum())
         watch()
-    first = models[0].get_output_details()
+    sqnr_db = None
+    if noise:
+        sqnr_db = 10 * math.log10(signal / noise) if signal else -math.inf
     return Agreement(
         inputs=count,
         kernels=runtime.kernels(kernels),
         equal=equal,
-        same_top=same_top if math.prod(first[0]["shape"]) > 1 else None,
+        same_top=same_top if math.prod(outputs[0]["shape"]) > 1 else None,
         greatest=greatest,
-        is_in_quanta=all(np.issubdtype(detail["dtype"], np.integer) for detail in first),
-        sqnr_db=_decibels(signal, noise),
+        is_in_quanta=all(np.issubdtype(detail["dtype"], np.integer) for detail in outputs),
+        sqnr_db=sqnr_db,
     )
-
-
-def _runs(model: str, runtime: Runtime) -> bool:
-    try:
-        allocated(runtime, model, "reference", threads=None)
-    except (RuntimeError, ValueError):
-        return False
-    return True
-
-
-def _allocated(model: str | bytes, runtime: Runtime, kernels: str) -> Any:
-    with failures("the rewritten model" if isinstance(model, bytes) else model):
-        return allocated(runtime, model, kernels, threads=None)
-
-
-def _outputs(model: Any, given: Arrays) -> Arrays:
-    with failures():
-        return invoke(model, given)
-
-
-def _decibels(signal: float, noise: float) -> float | None:
-    """Return signal to noise in dB; of no signal at all, -inf."""
-    if noise == 0:
-        return None
-    return 10 * math.log10(signal / noise) if signal else -math.inf

@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
 
 from delegate.graph.partition import products
 from delegate.inspect import Graph
@@ -151,10 +150,6 @@ def pass_bundles() -> Mapping[str, Bundle]:
     }
 
 
-class _Module(Protocol):
-    def rewrite(self, graph: Graph, notes: Notes | None = None) -> Graph: ...
-
-
 def rewrite(graph: Graph, passes: Iterable[str]) -> Graph:
     """Return the graph after these passes, in this order; the same object where nothing changed.
 
@@ -176,18 +171,17 @@ def rewrite_steps(graph: Graph, passes: Iterable[str]) -> Iterator[PassStep]:
     for name in names:
         if name not in _PASSES:
             raise ValueError(f"{name!r} is no pass; there are: {', '.join(_PASSES)}")
-    before = size_of(graph)
+    before = _size_of(graph)
     for name in names:
-        module = cast(_Module, importlib.import_module(f"tflite_opencl.rewrites.passes.{name}"))
-        notes = Notes()
+        module = importlib.import_module(f"tflite_opencl.rewrites.passes.{name}")
+        notes: Notes = []
         graph = module.rewrite(graph, notes)
-        after = size_of(graph)
-        yield PassStep(name, graph, before, after, tuple(notes.records))
+        after = _size_of(graph)
+        yield PassStep(name, graph, before, after, tuple(notes))
         before = after
 
 
-def size_of(graph: Graph) -> GraphSize:
-    """Return how large a graph is."""
+def _size_of(graph: Graph) -> GraphSize:
     constants = (t.data.nbytes for t in graph.tensors if t.data is not None and not t.is_folded)
     multiply_adds = sum(products(node) for node in graph.nodes if node.outputs)
     return GraphSize(len(graph.nodes), multiply_adds, sum(constants))

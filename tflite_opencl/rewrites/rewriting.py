@@ -54,18 +54,16 @@ def rewrite_model(
     with named(source):
         graphs = read_subgraphs(open_model(source))
     steps: list[tuple[PassStep, ...]] = []
-    for graph in graphs:
+    changed: dict[int, Graph] = {}
+    for number, graph in enumerate(graphs):
         own = []
         for step in rewrite_steps(graph, passes):
             own.append(step)
             if watch is not None:
                 watch()
         steps.append(tuple(own))
-    changed = {
-        number: own[-1].graph
-        for number, own in enumerate(steps)
-        if own and own[-1].graph is not graphs[number]
-    }
+        if own and own[-1].graph is not graph:
+            changed[number] = own[-1].graph
     return RewrittenModel(rewritten(source, changed), tuple(steps))
 
 

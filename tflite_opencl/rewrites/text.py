@@ -6,21 +6,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from tflite_opencl.common.tables import render
-from tflite_opencl.rewrites import (
-    GraphSize,
-    Note,
-    PassStep,
-    RewrittenModel,
-    graph_passes,
-    pass_bundles,
-)
+from tflite_opencl.rewrites import Note, PassStep, RewrittenModel, graph_passes, pass_bundles
 from tflite_opencl.rewrites.agreement import Agreement
 
 _MOST_LAYERS = 5  # of a lossy pass, those that lost most
@@ -43,21 +36,18 @@ def text_of(made: RewrittenModel, found: Agreement | None, width: int) -> str:
     table = Table(
         "pass", "treated", "left", "nodes", "multiply-adds", "weights", "", box=box.SIMPLE
     )
+    lossy: list[str] = []
+    left: list[str] = []
     for steps in zip(*made.steps, strict=True):
-        before, after = (_sum([getattr(s, name) for s in steps]) for name in ("before", "after"))
-        notes = _notes(steps)
+        name, notes = steps[0].name, [note for step in steps for note in step.notes]
+        sizes = ([astuple(size) for size in (step.before, step.after)] for step in steps)
+        before, after = (map(sum, zip(*each, strict=True)) for each in zip(*sizes, strict=True))
         treated = sum(note.treated for note in notes)
-        table.add_row(
-            steps[0].name,
-            str(treated),
-            str(len(notes) - treated),
-            _change(before.nodes, after.nodes),
-            _change(before.multiply_adds, after.multiply_adds),
-            _change(before.weight_bytes, after.weight_bytes),
-            _loss(steps[0].name, notes),
-        )
-    lines = [*_lossy_lines(made), *_left_lines(made)]
-    parts = [render(width, table), "\n".join(lines)]
+        changes = (_change(*each) for each in zip(before, after, strict=True))
+        table.add_row(name, str(treated), str(len(notes) - treated), *changes, _loss(name, notes))
+        lossy += _lossy_lines(name, notes)
+        left += _left_lines(name, notes)
+    parts = [render(width, table), "\n".join([*lossy, *left])]
     if found is not None:
         parts.append(agreement_text(found))
     return "\n\n".join(part for part in parts if part)
@@ -110,15 +100,6 @@ def _kind(name: str) -> str:
     return "exact" if graph_passes()[name].is_exact else "lossy"
 
 
-def _sum(sizes: Sequence[GraphSize]) -> GraphSize:
-    columns = zip(*((s.nodes, s.multiply_adds, s.weight_bytes) for s in sizes), strict=True)
-    return GraphSize(*map(sum, columns))
-
-
-def _notes(steps: Sequence[PassStep]) -> list[Note]:
-    return [note for step in steps for note in step.notes]
-
-
 def _change(before: int, after: int) -> str:
     return f"{before:,}" if before == after else f"{before:,} -> {after:,}"
 
@@ -128,20 +109,15 @@ def _loss(name: str, notes: Sequence[Note]) -> str:
     return _kind(name) if worst is None else f"lossy, worst layer {worst:.1f} dB"
 
 
-def _lossy_lines(made: RewrittenModel) -> Iterator[str]:
-    for steps in zip(*made.steps, strict=True):
-        losses = [note for note in _notes(steps) if note.loss_db is not None]
-        for note in sorted(losses, key=lambda each: each.loss_db or 0.0)[:_MOST_LAYERS]:
-            where = f"node {note.node_index} {note.op}"
-            yield f"{steps[0].name}: {where}: {note.loss_db:.1f} dB: {note.text}"
+def _lossy_lines(name: str, notes: Sequence[Note]) -> Iterator[str]:
+    losses = [(note.loss_db, note) for note in notes if note.loss_db is not None]
+    for loss_db, note in sorted(losses, key=lambda each: each[0])[:_MOST_LAYERS]:
+        yield f"{name}: node {note.node_index} {note.op}: {loss_db:.1f} dB: {note.text}"
 
 
-def _left_lines(made: RewrittenModel) -> Iterator[str]:
-    for steps in zip(*made.steps, strict=True):
-        left = Counter(
-            (note.op or "the graph", note.text) for note in _notes(steps) if not note.treated
-        )
-        for (op, reason), count in left.most_common(_MOST_REASONS):
-            yield f"{steps[0].name}: left {count} x {op}: {reason}"
-        if len(left) > _MOST_REASONS:
-            yield f"{steps[0].name}: left others for {len(left) - _MOST_REASONS} more reasons"
+def _left_lines(name: str, notes: Sequence[Note]) -> Iterator[str]:
+    left = Counter((note.op or "the graph", note.text) for note in notes if not note.treated)
+    for (op, reason), count in left.most_common(_MOST_REASONS):
+        yield f"{name}: left {count} x {op}: {reason}"
+    if len(left) > _MOST_REASONS:
+        yield f"{name}: left others for {len(left) - _MOST_REASONS} more reasons"

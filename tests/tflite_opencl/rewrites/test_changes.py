@@ -9,7 +9,15 @@ from delegate.graph.links import Links
 from delegate.inspect import Graph, Node
 from tests.support.model import graph_of, op, t
 from tests.support.rewrites import whole
-from tflite_opencl.rewrites.changes import Change, Left, Note, Notes, changed, changed_one_by_one
+from tflite_opencl.rewrites.changes import (
+    Change,
+    Left,
+    Note,
+    Notes,
+    changed,
+    changed_one_by_one,
+    note,
+)
 
 
 def chain(*ops: str) -> Graph:
@@ -26,9 +34,9 @@ def names(graph: Graph) -> list[str]:
 def test_a_note_names_the_node_and_its_first_output() -> None:
     (node,) = chain("RELU").nodes
     notes = Notes()
-    notes.treated(node, "became MUL", 41.5)
-    notes.left(replace(node, outputs=()), "it calls a subgraph")
-    assert notes.records == [
+    note(notes, node, True, "became MUL", 41.5)
+    note(notes, replace(node, outputs=()), False, "it calls a subgraph")
+    assert notes == [
         Note(0, "RELU", "t1", True, "became MUL", 41.5),
         Note(0, "RELU", "", False, "it calls a subgraph", None),
     ]
@@ -44,7 +52,7 @@ def test_changes_and_what_is_left_are_noted_in_order() -> None:
     notes = Notes()
     after = changed(chain("NEG", "COS", "RELU", "NEG"), notes, abs_for_neg)
     assert names(after) == ["ABS", "COS", "RELU", "ABS"]
-    found = [(n.node_index, n.treated) for n in notes.records]
+    found = [(n.node_index, n.treated) for n in notes]
     assert found == [(0, True), (1, False), (3, True)]
     assert changed(after, None, abs_for_neg) is after
 
@@ -63,6 +71,6 @@ def test_one_change_makes_room_for_the_next_and_notes_name_the_given_nodes() -> 
     notes = Notes()
     after = changed_one_by_one(chain("ABS", "ABS", "ABS", "NEG"), notes, without_repeats)
     assert names(after) == ["ABS", "NEG"]
-    found = [(n.node_index, n.text) for n in notes.records]
+    found = [(n.node_index, n.text) for n in notes]
     assert found == [(1, "again"), (2, "again"), (3, "ABS is before it")]
     assert changed_one_by_one(after, None, without_repeats) is after

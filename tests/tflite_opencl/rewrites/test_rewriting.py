@@ -22,7 +22,7 @@ from delegate.tflite.writer import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.subgraphs import write_subgraphs
-from tflite_opencl.rewrites.editing import new_tensor, rebuilt
+from tflite_opencl.rewrites.changes import new_tensor, rebuilt
 from tflite_opencl.rewrites.rewriting import rewritten
 from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Quantization, Tensor
-from tflite_opencl.rewrites.changes import Left
-from tflite_opencl.rewrites.editing import new_tensor, quanta
+from tflite_opencl.rewrites.changes import Left, new_tensor, quanta
 
 Weights = NDArray[Any]
 _OPTIONS = (  # of both kinds of convolution

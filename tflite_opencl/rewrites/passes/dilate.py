@@ -19,8 +19,15 @@ from dataclasses import replace
 
 from delegate.graph.links import Links
 from delegate.inspect import Graph, Node
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
-from tflite_opencl.rewrites.editing import known_values, same_quanta
+from tflite_opencl.rewrites.changes import (
+    Change,
+    Left,
+    Notes,
+    changed,
+    is_op,
+    known_values,
+    same_quanta,
+)
 from tflite_opencl.rewrites.passes.convolutions import (
     Convolution,
     convolution_of,
@@ -39,7 +46,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     links = Links(graph)
 
     def change(to_batch: Node) -> Change | None:
-        if not _is_move(to_batch, "SPACE_TO_BATCH_ND"):
+        if not is_op(to_batch, "SPACE_TO_BATCH_ND", 3):
             return None
         conv, to_space = _behind(links, to_batch)
         conv.require_no_use_of_zeros()
@@ -54,12 +61,6 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return changed(graph, notes, change)
 
 
-def _is_move(node: Node, op: str) -> bool:
-    """Whether a node is such a move of pixels with the tensors that TFLite wants."""
-    arity = len(node.inputs), len(node.outputs)
-    return node.op == op and not node.is_custom and arity == (3, 1)
-
-
 def _behind(links: Links, to_batch: Node) -> tuple[Convolution, Node]:
     """Return the convolution and the BATCH_TO_SPACE_ND after a SPACE_TO_BATCH_ND."""
     node = links.only_reader(to_batch.outputs[0])
@@ -71,7 +72,7 @@ def _behind(links: Links, to_batch: Node) -> tuple[Convolution, Node]:
     to_space = links.only_reader(conv.result)
     if to_space is None:
         raise Left("the convolution's result is an output, or not read by one node alone")
-    if not _is_move(to_space, "BATCH_TO_SPACE_ND"):
+    if not is_op(to_space, "BATCH_TO_SPACE_ND", 3):
         raise Left(f"{to_space.op} reads the convolution, and no BATCH_TO_SPACE_ND")
     return conv, to_space
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from delegate.graph.fold import fold
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
-from tflite_opencl.rewrites.editing import new_tensor, quanta
+from delegate.ops._numbers.fixed_point import clamped
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, new_tensor, quanta
 
 _QUANTISED = ("int8", "uint8", "int16")
 
@@ -71,8 +71,7 @@ def _quantised(values: NDArray[Any], result: Tensor) -> NDArray[Any] | None:
     # A quotient of float32, then halves away from zero; float64 adds 0.5 to it exactly.
     quotient = (values / np.float32(scale)).astype(np.float64)
     rounded = np.copysign(np.floor(np.abs(quotient) + 0.5), quotient)
-    limits = np.iinfo(result.dtype)
-    return np.asarray(np.clip(rounded + zero_point, limits.min, limits.max), result.dtype)
+    return clamped(rounded + zero_point, result.dtype).astype(result.dtype)
 
 
 def _require_use(

@@ -21,11 +21,10 @@ import numpy as np
 
 from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed_one_by_one
-from tflite_opencl.rewrites.editing import quanta
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed_one_by_one, is_op
 from tflite_opencl.rewrites.passes.convolutions import has_scales
+from tflite_opencl.rewrites.passes.layers import CLAMPS, clamp_codes
 
-_CLAMPS = ("RELU", "RELU6", "RELU_N1_TO_1")
 # Ops whose kernels clamp by CalculateActivationRangeQuantized or CalculateActivationRange.
 _FUSING = frozenset(
     {"ADD", "AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D"}
@@ -43,7 +42,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 def _without_implied(graph: Graph, links: Links, node: Node) -> Change | None:
     """Leave out a fused clamp that changes nothing, which makes room for the one after it."""
     clamp = node.options.get(_FIELD, "NONE")
-    if node.op not in _FUSING or clamp not in _CLAMPS or len(node.outputs) != 1:
+    if node.op not in _FUSING or clamp not in CLAMPS or len(node.outputs) != 1:
         return None
     if not _changes_nothing(node.outputs[0], clamp):
         return None
@@ -53,10 +52,10 @@ def _without_implied(graph: Graph, links: Links, node: Node) -> Change | None:
 
 def _joined(graph: Graph, links: Links, node: Node) -> Change | None:
     """Let a clamp join the node before it, or go."""
-    arity = len(node.inputs), len(node.outputs)
-    if node.op not in _CLAMPS or node.is_custom or arity != (1, 1) or node.inputs[0] is None:
+    source, *_ = node.inputs or (None,)
+    if node.op not in CLAMPS or not is_op(node, node.op, 1) or source is None:
         return None
-    source, result = node.inputs[0], node.outputs[0]
+    result = node.outputs[0]
     if (source.dtype, source.quantization) != (result.dtype, result.quantization):
         raise Left("it changes the scale or the zero point")
     if _changes_nothing(result, node.op) and result not in graph.outputs:
@@ -93,14 +92,5 @@ def _changes_nothing(result: Tensor, clamp: str) -> bool:
     """Whether a clamp is as wide as what the tensor's type can hold."""
     if result.dtype not in _QUANTISED or not has_scales(result, 1):
         return False
-    scale, zero_point = quanta(result)
-    limits = np.iinfo(result.dtype)
-
-    def quantum(real: float) -> float:
-        # TfLiteRound of a float32 quotient: halves go away from zero. It may be infinite.
-        with np.errstate(over="ignore"):
-            exact = float(np.float32(real) / np.float32(scale))
-        return zero_point + float(np.copysign(np.floor(abs(exact) + 0.5), exact))
-
-    least, greatest = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}[clamp]
-    return quantum(least) <= limits.min and (greatest is None or quantum(greatest) >= limits.max)
+    limits, (low, high) = np.iinfo(result.dtype), clamp_codes(result, clamp)
+    return low <= limits.min and high >= limits.max

@@ -21,8 +21,15 @@ import numpy as np
 
 from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
-from tflite_opencl.rewrites.editing import known_values, same_quanta
+from tflite_opencl.rewrites.changes import (
+    Change,
+    Left,
+    Notes,
+    changed,
+    is_op,
+    known_values,
+    same_quanta,
+)
 from tflite_opencl.rewrites.passes.convolutions import (
     Convolution,
     convolution_of,
@@ -30,15 +37,13 @@ from tflite_opencl.rewrites.passes.convolutions import (
     require_fixed_picture,
 )
 
-_ARITY = {"PAD": (2, 1), "PADV2": (3, 1)}  # inputs and outputs
-
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph without the PADs that SAME can do; the same one if there are none."""
     links = Links(graph)
 
     def change(pad: Node) -> Change | None:
-        if _ARITY.get(pad.op) != (len(pad.inputs), len(pad.outputs)) or pad.is_custom:
+        if not is_op(pad, "PAD", 2) and not is_op(pad, "PADV2", 3):
             return None
         reading = {node: _padded_by(pad, node) for node in links.readers(pad.outputs[0])}
         convs = [conv for conv in reading.values() if conv is not None]

@@ -26,15 +26,19 @@ from numpy.typing import NDArray
 
 from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Tensor
-from delegate.ops._numbers.fixed_point import (
-    multiply_by_quantized_multiplier,
-    multiply_by_quantized_multiplier_once,
-    quantize_multiplier,
+from delegate.ops._numbers.fixed_point import clamped, quantize_multiplier
+from tflite_opencl.rewrites.changes import (
+    Change,
+    Left,
+    Notes,
+    changed_one_by_one,
+    is_op,
+    quanta,
+    same_quanta,
 )
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed_one_by_one
-from tflite_opencl.rewrites.editing import quanta, same_quanta
 from tflite_opencl.rewrites.passes.convolutions import convolution_of, has_scales
 from tflite_opencl.rewrites.passes.layers import never_clamped_between
+from tflite_opencl.rewrites.passes.rounding import ROUNDINGS
 
 _INTEGERS = ("uint8", "int8", "int16")
 # Source: tflite/kernels/quantize.cc Prepare; others may exist in some versions.
@@ -55,8 +59,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
 def _change(graph: Graph, links: Links, node: Node) -> Change | None:
     """Return what becomes of the graph without a QUANTIZE from quantised numbers."""
-    arity = len(node.inputs), len(node.outputs)
-    if node.op != "QUANTIZE" or node.is_custom or arity != (1, 1):
+    if not is_op(node, "QUANTIZE", 1):
         return None
     source, result = node.inputs[0], node.outputs[0]
     before = links.maker(source)
@@ -105,13 +108,13 @@ def _from_further(links: Links, before: Node, node: Node, source: Tensor) -> Cha
         raise Left(f"TFLite has no QUANTIZE from {first.dtype} to {result.dtype}")
     limits = np.iinfo(first.dtype)
     codes = np.arange(int(limits.min), int(limits.max) + 1, dtype=np.int64)
-    for multiply in (multiply_by_quantized_multiplier, multiply_by_quantized_multiplier_once):
+    for multiply in ROUNDINGS:
         middle = _requantized(codes, first, source, multiply)
         twice = _requantized(middle, source, result, multiply)
         directly = _requantized(codes, first, result, multiply)
         if (different := int((twice != directly).sum())) > 0:
-            count = len(codes)
-            raise Left(f"QUANTIZE rounds before it, and {different} of {count} codes would differ")
+            share = f"{different} of {len(codes)} codes"
+            raise Left(f"QUANTIZE rounds before it, and {share} would differ")
     gone = {before: ()} if links.only_reader(source) is node else {}
     reading = replace(node, version=max(before.version, node.version), inputs=(first,))
     return Change("from the input of the QUANTIZE before it", {**gone, node: (reading,)})
@@ -128,6 +131,4 @@ def _requantized(
     multiplier, shift = quantize_multiplier(in_scale / out_scale)
     if abs(shift) > 14:
         raise Left("QUANTIZE before it: a scale beyond what is known here")
-    limits = np.iinfo(result.dtype)
-    moved = multiply(codes - in_zero, multiplier, shift) + out_zero
-    return np.asarray(np.clip(moved, int(limits.min), int(limits.max)))
+    return clamped(multiply(codes - in_zero, multiplier, shift) + out_zero, result.dtype)

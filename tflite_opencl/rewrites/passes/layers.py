@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.rewrites.changes import Left
-from tflite_opencl.rewrites.editing import quanta
+from tflite_opencl.rewrites.changes import Left, quanta
 from tflite_opencl.rewrites.passes.convolutions import Convolution, convolution_of
 
 Reals = NDArray[np.float64]
 Range = tuple[Reals, Reals]  # the least and the greatest real value of each channel: (c,), (c,)
+# Name -> the least and the greatest real number that it leaves; None: there is none.
+CLAMPS = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
 _MULTIPLIER_SLACK = 2.0**-10  # quanta; far more than a multiplier of 31 bits is off
 
 
@@ -133,20 +134,29 @@ def _slack(conv: Convolution) -> Reals:
     return np.asarray(np.where(shift > 0, 0.5 ** (shift + 1), 0) + _MULTIPLIER_SLACK)
 
 
-def _code_range(tensor: Tensor, activation: str) -> tuple[float, float]:
-    """Return the real numbers that the least and the greatest code stand for.
+def clamp_codes(tensor: Tensor, clamp: str) -> tuple[float, float]:
+    """Return the least and the greatest code that a clamp leaves, which the type may not have.
 
     Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized; what is no clamp
-    leaves the whole range
+    leaves all codes of the type
     """
     scale, zero = quanta(tensor)
     limits = np.iinfo(tensor.dtype)
-    low, high = {"RELU": (0, None), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1)}.get(
-        activation, (None, None)
-    )
-    codes = [
-        zero + round(each / scale) if each is not None else int(end)
-        for each, end in ((low, limits.min), (high, limits.max))
-    ]
-    least, most = max(codes[0], int(limits.min)), min(codes[1], int(limits.max))
-    return (least - zero) * scale, (most - zero) * scale
+
+    def code(real: float) -> float:
+        # TfLiteRound of a float32 quotient: halves go away from zero. It may be infinite.
+        with np.errstate(over="ignore"):
+            exact = float(np.float32(real) / np.float32(scale))
+        return zero + float(np.copysign(np.floor(abs(exact) + 0.5), exact))
+
+    low, high = CLAMPS.get(clamp, (None, None))
+    return (
+        limits.min if low is None else code(low), limits.max if high is None else code(high)
+    )  # fmt: skip
+
+
+def _code_range(tensor: Tensor, clamp: str) -> tuple[float, float]:
+    """Return the real numbers that the least and the greatest code behind a clamp stand for."""
+    scale, zero = quanta(tensor)
+    limits, (low, high) = np.iinfo(tensor.dtype), clamp_codes(tensor, clamp)
+    return (max(low, limits.min) - zero) * scale, (min(high, limits.max) - zero) * scale

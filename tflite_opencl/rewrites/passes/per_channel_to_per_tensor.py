@@ -38,8 +38,15 @@ from numpy.typing import NDArray
 
 from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Quantization, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, found_at
-from tflite_opencl.rewrites.editing import new_tensor, quanta
+from tflite_opencl.rewrites.changes import (
+    Change,
+    Left,
+    Notes,
+    changed,
+    found_at,
+    new_tensor,
+    quanta,
+)
 from tflite_opencl.rewrites.passes.convolutions import Convolution, convolution_of
 from tflite_opencl.rewrites.passes.layers import (
     Layer,
@@ -113,14 +120,13 @@ class _Scaled:
         noise += ((self.means() * errors).sum(axis=(1, 2)) ** 2).sum()
         return 10 * log10(signal / noise) if signal > 0 and noise > 0 else None
 
-    def signal(self) -> float:
-        """The mean square of the outputs without their bias, summed over the channels."""
-        squares = self.layer.weights**2 * self.layer.per_input(self.mean**2 + self.variance)
-        return float(squares.sum(where=self.needed))
-
     def expected_error(self) -> float:
-        """The mean square of the error where no weight is clamped, as a part of the signal."""
-        signal = self.signal()
+        """The mean square of the error where no weight is clamped, as a part of the signal.
+
+        The signal is the mean square of the outputs without their bias, summed over the channels.
+        """
+        squares = self.layer.weights**2 * self.layer.per_input(self.mean**2 + self.variance)
+        signal = float(squares.sum(where=self.needed))
         step = np.abs(self.weights()).max(initial=0) / MOST_CODE
         taps = self.layer.weights.shape[1]
         return float(step**2 / 12 * self.counts().sum() * taps / signal) if signal else 0.0
@@ -140,9 +146,7 @@ def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> 
     if equalise:
         _equalise(graph, scaled, ranges)
 
-    def change(node: Node) -> Change | None:
-        if node not in scaled:
-            return None
+    def change(node: Node) -> Change:
         state = scaled[node]
         alone = _coded(plain[node])
         made = _coded(state) if equalise else alone
@@ -150,7 +154,7 @@ def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> 
         one = _with_one_scale(state, made)
         return Change(_text(state, loss, plain_loss), {node: [one]}, loss_db=loss)
 
-    return changed(graph, notes, change)
+    return changed(graph, notes, change, scaled)
 
 
 def _of_several_scales(graph: Graph, node: Node) -> Convolution | None:

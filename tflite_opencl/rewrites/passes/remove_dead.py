@@ -10,8 +10,7 @@ or is a custom op. TFLite runs dead nodes, too, so every target gains their time
 from __future__ import annotations
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
-from tflite_opencl.rewrites.editing import without_unread
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, without_unread
 
 # Ops that are run for what they change, too. Source: tflite/core/subgraph.cc, OpMightHaveSideEffect
 _SIDE_EFFECTS = frozenset(

@@ -20,6 +20,8 @@ from delegate.ops._numbers.fixed_point import (
     quantize_multiplier,
 )
 
+# Both ways to round that TFLite can be built with.
+ROUNDINGS = (multiply_by_quantized_multiplier, multiply_by_quantized_multiplier_once)
 _MOST_SUM = 2**31 - 1
 _STEPS = 256  # codes on both sides of 0 after scaling: more than any zero point leaves apart
 
@@ -33,16 +35,12 @@ def sums_of(node: Node, weights: NDArray[np.int64]) -> tuple[int, int]:
     assert source is not None
     assert source.quantization is not None
     limits, zero = np.iinfo(source.dtype), source.quantization.zero_point[0]
-    axes = (
-        tuple(range(weights.ndim - 1))
-        if node.op == "DEPTHWISE_CONV_2D"
-        else tuple(range(1, weights.ndim))
-    )
+    axes = tuple(range(weights.ndim))
+    axes = axes[:-1] if node.op == "DEPTHWISE_CONV_2D" else axes[1:]
     ends = [weights * (int(end) - zero) for end in (limits.min, limits.max)]
-    low = np.minimum(*ends).sum(axes)
-    high = np.maximum(*ends).sum(axes)
     own = np.zeros(1, np.int64) if bias is None else np.asarray(bias.data, np.int64)
-    return int((low + own).min()), int((high + own).max())
+    low, high = (each(*ends).sum(axes) + own for each in (np.minimum, np.maximum))
+    return int(low.min()), int(high.max())
 
 
 def stay_in_32_bits(multiplier: float, least: int, greatest: int) -> bool:
@@ -56,16 +54,13 @@ def stay_in_32_bits(multiplier: float, least: int, greatest: int) -> bool:
 
 
 def round_alike(one: float, other: float, least: int, greatest: int) -> bool:
-    """Whether two multipliers give the same codes for all sums from `least` to `greatest`.
-
-    By both ways to round that TFLite can be built with.
-    """
+    """Whether two multipliers give the same codes for all sums from `least` to `greatest`."""
     pairs = [quantize_multiplier(each) for each in (one, other)]
     if pairs[0] == pairs[1]:
         return True
     if max(-least, greatest) > _MOST_SUM or any(shift > 0 or not m for m, shift in pairs):
         return False  # sums that may wrap, or nothing that is known here
-    for scaled in (multiply_by_quantized_multiplier, multiply_by_quantized_multiplier_once):
+    for scaled in ROUNDINGS:
         first, second = (_places(scaled, pair, least, greatest) for pair in pairs)
         if not np.array_equal(first, second):
             return False

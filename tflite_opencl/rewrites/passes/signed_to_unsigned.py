@@ -18,28 +18,11 @@ Source: tflite/kernels/kernel_util.cc, and the kernels of each op in both types.
 
 from __future__ import annotations
 
-import numpy as np
-
 from delegate.inspect import Graph
-from tflite_opencl.rewrites.changes import Left, Notes
-from tflite_opencl.rewrites.passes.signs import Layer, Signs, converted
-
-_BESIDE = 8  # scales that are tried on each side, one bit apart
+from tflite_opencl.rewrites.changes import Notes
+from tflite_opencl.rewrites.passes.signs import converted
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph with uint8 in the place of int8; the same one where no node can be."""
-    several = "weights with several scales: per_channel_to_per_tensor gives them one"
-    return converted(graph, notes, Signs("int8", "uint8", _scale, several))
-
-
-def _scale(layer: Layer) -> float:
-    low = high = np.float32(layer.scale)
-    scales = [layer.scale]  # and those next to it, the nearest first
-    for _ in range(_BESIDE):
-        low, high = np.nextafter(low, np.float32(0)), np.nextafter(high, np.float32(np.inf))
-        scales += [float(low), float(high)]
-    for scale in scales:
-        if layer.rounds_alike(scale):
-            return scale
-    raise Left("the multiplier of uint8 is a float's, and rounds some sums otherwise")
+    return converted(graph, notes, "uint8")

@@ -8,15 +8,14 @@ alone stands where a converted node meets another one, or an input or output of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from delegate.graph.edit import node_with
 from delegate.inspect import Graph, Node, Quantization, Tensor
-from tflite_opencl.rewrites.changes import Left, Notes, found_at
-from tflite_opencl.rewrites.editing import new_tensor, quanta, rebuilt
+from tflite_opencl.rewrites.changes import Left, Notes, found_at, new_tensor, note, quanta, rebuilt
 from tflite_opencl.rewrites.passes.convolutions import require_one_scale
 from tflite_opencl.rewrites.passes.rounding import round_alike, stay_in_32_bits, sums_of
 
@@ -34,66 +33,20 @@ VERSIONS = {
 _MOVED_UNCHANGED = ("CONCATENATION",)  # its uint8 kernel scales inputs, its int8 kernel does not
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layer:
-    """What a node with constant weights of one scale multiplies its sums by."""
-
-    in_scale: float
-    scale: float  # of the weights
-    out_scale: float
-    least: int  # sum that the layer can have, for any input
-    greatest: int
-
-    @property
-    def multiplier(self) -> float:
-        """What the int8 kernels multiply by.
-
-        Source: tflite/kernels/kernel_util.cc PopulateConvolutionQuantizationParams
-        """
-        return self.in_scale * self.scale / self.out_scale
-
-    def float_multiplier(self, scale: float) -> float:
-        """Return what the uint8 kernels multiply by at this scale of the weights.
-
-        Source: tflite/kernels/kernel_util.cc GetQuantizedConvolutionMultipler
-        """
-        with np.errstate(over="ignore"):
-            return float(np.float32(self.in_scale) * np.float32(scale)) / self.out_scale
-
-    def rounds_alike(self, scale: float) -> bool:
-        """Whether the uint8 kernels, at this scale, and the int8 kernels round every sum alike."""
-        both = self.multiplier, self.float_multiplier(scale)
-        return round_alike(*both, self.least, self.greatest)
+_OTHER = {"uint8": "int8", "int8": "uint8"}
+_BY = {"uint8": 128, "int8": -128}  # target type -> what a code becomes more by
+_BESIDE = 8  # scales of uint8 weights that are tried on each side, one bit apart
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """One of the two directions."""
-
-    source: str
-    target: str
-    # A layer -> its scale in the target type, where the kernels of both types round alike by it.
-    scale_of: Callable[[Layer], float]
-    several_scales: str  # what is said of weights that have them
-
-    @property
-    def by(self) -> int:
-        """What a code becomes more by."""
-        return 128 if self.target == "uint8" else -128
-
-
-def converted(graph: Graph, notes: Notes | None, signs: Signs) -> Graph:
-    """Return the graph with the nodes of one type converted; the same one where none can be."""
-    notes = Notes() if notes is None else notes
+def converted(graph: Graph, notes: Notes | None, target: str) -> Graph:
+    """Return the graph with the other type's nodes in this one; the same one where none can be."""
     # Those that can be converted -> their weights in the target type, of layers.
-    able = dict(found_at(graph.nodes, notes, lambda node: _weights(graph, node, signs)))
-    chosen = _with_an_anchor(set(able), signs)
+    able = dict(found_at(graph.nodes, notes, lambda node: _weights(graph, node, target)))
+    chosen = _with_an_anchor(set(able), _OTHER[target])
     for node in able:
-        if node in chosen:
-            notes.treated(node, signs.target)
-        else:
-            notes.left(node, "no convolution, layer or sum of the type is beside it")
-    return _with_borders(graph, chosen, able, signs) if chosen else graph
+        lonely = "no convolution, layer or sum of the type is beside it"
+        note(notes, node, node in chosen, target if node in chosen else lonely)
+    return _with_borders(graph, chosen, able, target) if chosen else graph
 
 
 def _quantised(node: Node, dtype: str) -> list[Tensor]:
@@ -101,22 +54,22 @@ def _quantised(node: Node, dtype: str) -> list[Tensor]:
     return [t for t in tensors if t is not None and t.dtype == dtype and t.quantization]
 
 
-def _weights(graph: Graph, node: Node, signs: Signs) -> tuple[Tensor, ...] | None:
+def _weights(graph: Graph, node: Node, target: str) -> tuple[Tensor, ...] | None:
     """Return a layer's weights in the target type, () for another node that can be of that type.
 
     None: the node has no number of the source type, or stands at a border of the types.
     """
-    is_border = node.op == "QUANTIZE" and _quantised(node, signs.target)
-    if is_border or not _quantised(node, signs.source):
+    is_border = node.op == "QUANTIZE" and _quantised(node, target)
+    if is_border or not _quantised(node, _OTHER[target]):
         return None
     if node.is_custom or node.op not in VERSIONS:
-        raise Left(f"{node.op} of {signs.target} is not known to compute the same")
+        raise Left(f"{node.op} of {target} is not known to compute the same")
     if not node.inputs or not node.outputs:
         raise Left("its inputs or outputs are left out")
     if node.op in LAYERS:
         _require_layer(node)
-    _require_types(graph, node, signs)
-    return (_converted_weights(node, signs),) if node.op in LAYERS else ()
+    _require_types(graph, node, _OTHER[target])
+    return (_converted_weights(node, target),) if node.op in LAYERS else ()
 
 
 def _require_layer(node: Node) -> None:
@@ -134,30 +87,30 @@ def _require_layer(node: Node) -> None:
             raise Left(f"a bias of {bias.dtype} and of the shape {list(bias.shape)}")
 
 
-def _require_types(graph: Graph, node: Node, signs: Signs) -> None:
+def _require_types(graph: Graph, node: Node, dtype: str) -> None:
     """Require that a node can be of the other type, but for a layer's weights."""
     numbers = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype[-2:] != "32"]
     kinds = {t.dtype for t in (*node.inputs[:2], *node.outputs) if t is not None}
-    if node.op in LAYERS and kinds != {signs.source}:
+    if node.op in LAYERS and kinds != {dtype}:
         raise Left(f"{' and '.join(sorted(kinds))}: hybrid or 16x8")
-    if any(t.dtype not in (signs.source, "int64") for t in numbers):
+    if any(t.dtype not in (dtype, "int64") for t in numbers):
         raise Left(f"tensors of {', '.join(sorted({t.dtype for t in numbers}))}")
-    activations = _quantised(node, signs.source)
+    activations = _quantised(node, dtype)
     if node.op in LAYERS:
         activations.remove(node.inputs[1])  # type: ignore[arg-type]
     for tensor in activations:
         require_one_scale(tensor)
         if tensor.is_sparse or tensor.is_variable or tensor in graph.changeable:
             raise Left(f"{tensor.name!r} is sparse, variable or set by a caller")
-    if len(activations) < sum(t.dtype == signs.source for t in numbers) - (node.op in LAYERS):
-        raise Left(f"{signs.source} without a scale")
+    if len(activations) < sum(t.dtype == dtype for t in numbers) - (node.op in LAYERS):
+        raise Left(f"{dtype} without a scale")
     if node.op in _MOVED_UNCHANGED and len({t.quantization for t in activations}) != 1:
         raise Left(f"the uint8 kernel of {node.op} scales inputs otherwise")
     if node.op == "AVERAGE_POOL_2D" and not _counts_are_odd(node):
         raise Left("a window of an even number of pixels: means of both types round ties otherwise")
 
 
-def _converted_weights(node: Node, signs: Signs) -> Tensor:
+def _converted_weights(node: Node, target: str) -> Tensor:
     """Return a layer's weights in the target type: of int8 the zero point is 0, of uint8 128."""
     source, weights, result = node.inputs[0], node.inputs[1], node.outputs[0]
     if weights is None or weights.data is None or weights.is_sparse:
@@ -165,25 +118,47 @@ def _converted_weights(node: Node, signs: Signs) -> Tensor:
     if source is None or source.quantization is None or result.quantization is None:
         raise Left("no scale")
     if weights.quantization is None or len(set(weights.quantization.scale)) != 1:
-        raise Left(signs.several_scales)
-    zero = quanta(weights)[1]
-    if signs.source == "int8" and any(weights.quantization.zero_point):
+        if target == "uint8":
+            raise Left("weights with several scales: per_channel_to_per_tensor gives them one")
+        raise Left("uint8 weights with several scales")
+    if target == "uint8" and any(weights.quantization.zero_point):
         raise Left("int8 weights with a zero point other than 0")
-    values = np.asarray(weights.data, np.int64) - zero
-    if signs.target == "int8" and np.abs(values).max(initial=0) > 127:
+    values = np.asarray(weights.data, np.int64) - quanta(weights)[1]
+    if target == "int8" and np.abs(values).max(initial=0) > 127:
         raise Left("weights farther than 127 from their zero point")
-    in_scale, scale, out_scale = (quanta(each)[0] for each in (source, weights, result))
-    layer = Layer(in_scale, scale, out_scale, *sums_of(node, values))
-    if not stay_in_32_bits(layer.multiplier, layer.least, layer.greatest):
-        raise Left("sums that leave 32 bits: kernels of both types treat them otherwise")
-    # FULLY_CONNECTED's kernels of both types share the multiplier.
-    if node.op != "FULLY_CONNECTED":
-        scale = signs.scale_of(layer)
-    moved = 128 if signs.target == "uint8" else 0
+    scale = _scale(node, sums_of(node, values), target)
+    moved = 128 if target == "uint8" else 0
+    data = (values + moved).astype(target)
     quantization = Quantization((scale,), (moved,))
-    data = (values + moved).astype(signs.target)
-    name = f"{weights.name}/{signs.target}"
-    return new_tensor(name, weights.shape, signs.target, quantization, data)
+    return new_tensor(f"{weights.name}/{target}", weights.shape, target, quantization, data)
+
+
+def _scale(node: Node, sums: tuple[int, int], target: str) -> float:
+    """Return the scale of a layer's weights by which kernels of both types round every sum alike.
+
+    `sums`: the least and the greatest.
+    Source: tflite/kernels/kernel_util.cc, PopulateConvolutionQuantizationParams for what the int8
+    kernels multiply by, GetQuantizedConvolutionMultipler for the uint8 kernels
+    """
+    tensors = (node.inputs[0], node.inputs[1], node.outputs[0])
+    in_scale, scale, out_scale = (quanta(each)[0] for each in tensors if each is not None)
+    of_int8 = in_scale * scale / out_scale
+    if not stay_in_32_bits(of_int8, *sums):
+        raise Left("sums that leave 32 bits: kernels of both types treat them otherwise")
+    if node.op == "FULLY_CONNECTED":  # its kernels of both types share the multiplier
+        return scale
+    low = high = np.float32(scale)
+    tried = [scale]  # and those next to it, the nearest first
+    for _ in range(_BESIDE if target == "uint8" else 0):
+        low, high = np.nextafter(low, np.float32(0)), np.nextafter(high, np.float32(np.inf))
+        tried += [float(low), float(high)]
+    for each in tried:
+        with np.errstate(over="ignore"):
+            of_uint8 = float(np.float32(in_scale) * np.float32(each)) / out_scale
+        if round_alike(of_int8, of_uint8, *sums):
+            return each
+    kind = "float" if target == "uint8" else "double"
+    raise Left(f"the multiplier of {target} is a {kind}'s, and rounds some sums otherwise")
 
 
 def _counts_are_odd(node: Node) -> bool:
@@ -198,27 +173,19 @@ def _counts_are_odd(node: Node) -> bool:
     return True
 
 
-def _with_an_anchor(able: set[Node], signs: Signs) -> set[Node]:
+def _with_an_anchor(able: set[Node], dtype: str) -> set[Node]:
     """Return the nodes that are joined to an anchor by tensors of the type."""
-    of: dict[Tensor, list[Node]] = {}
-    for node in able:
-        for tensor in _quantised(node, signs.source):
-            if tensor.data is None:
-                of.setdefault(tensor, []).append(node)
-    chosen = {node for node in able if node.op in _ANCHORS}
-    waiting = list(chosen)
-    while waiting:
-        node = waiting.pop()
-        for tensor in _quantised(node, signs.source):
-            for other in of.get(tensor, ()):
-                if other not in chosen:
-                    chosen.add(other)
-                    waiting.append(other)
+    chosen: set[Node] = set()
+    more = {node for node in able if node.op in _ANCHORS}
+    while more:
+        chosen |= more
+        joined = {t for node in more for t in _quantised(node, dtype) if t.data is None}
+        more = {each for each in able - chosen if joined.intersection(_quantised(each, dtype))}
     return chosen
 
 
 def _with_borders(
-    graph: Graph, chosen: set[Node], weights: Mapping[Node, tuple[Tensor, ...]], signs: Signs
+    graph: Graph, chosen: set[Node], weights: Mapping[Node, tuple[Tensor, ...]], target: str
 ) -> Graph:
     """Return the graph with the chosen nodes converted, and a QUANTIZE at each border.
 
@@ -227,6 +194,7 @@ def _with_borders(
     others = [node for node in graph.nodes if node not in chosen]
     ends = (t for node in others for t in (*node.inputs, *node.outputs) if t is not None)
     outside = {*graph.inputs, *graph.outputs, *ends}
+    dtype = _OTHER[target]
     new: dict[Tensor, Tensor] = {}  # of the target type
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -234,33 +202,33 @@ def _with_borders(
             nodes.append(node)
             continue
         for place, old in enumerate(node.inputs):
-            if old is None or old.dtype != signs.source or old in new:
+            if old is None or old.dtype != dtype or old in new:
                 continue
             if place != 1 or not weights[node]:
-                new[old] = _moved(old, signs)
+                new[old] = _moved(old, target)
                 nodes += [_quantize(old, new[old])] if old.data is None else []
-        made = [old for old in node.outputs if old.dtype == signs.source]
-        new.update((old, _moved(old, signs, is_same=old not in outside)) for old in made)
+        made = [old for old in node.outputs if old.dtype == dtype]
+        new.update((old, _moved(old, target, is_same=old not in outside)) for old in made)
         step = node_with(node, new)
         if weights[node]:
             step = replace(step, inputs=(step.inputs[0], *weights[node], *step.inputs[2:]))
-        if signs.target == "int8":
+        if target == "int8":
             step = replace(step, version=max(step.version, VERSIONS[step.op]))
         nodes += [step, *(_quantize(new[old], old) for old in made if old in outside)]
     return rebuilt(graph, nodes)
 
 
-def _moved(old: Tensor, signs: Signs, is_same: bool = False) -> Tensor:
+def _moved(old: Tensor, target: str, is_same: bool = False) -> Tensor:
     """Return a tensor in the target type; `is_same`: it takes the place of the old one."""
     assert old.quantization is not None
-    zero_points = tuple(zero + signs.by for zero in old.quantization.zero_point)
+    zero_points = tuple(zero + _BY[target] for zero in old.quantization.zero_point)
     quantization = replace(old.quantization, zero_point=zero_points)
     if is_same:
-        return replace(old, dtype=signs.target, quantization=quantization)
+        return replace(old, dtype=target, quantization=quantization)
     data = None
     if old.data is not None:
-        data = (old.data.astype(np.int16) + signs.by).astype(signs.target)
-    made = new_tensor(f"{old.name}/{signs.target}", old.shape, signs.target, quantization, data)
+        data = (old.data.astype(np.int16) + _BY[target]).astype(target)
+    made = new_tensor(f"{old.name}/{target}", old.shape, target, quantization, data)
     return replace(made, shape_signature=old.shape_signature)
 
 

@@ -17,17 +17,10 @@ Source: tflite/kernels/kernel_util.cc, and the kernels of each op in both types.
 from __future__ import annotations
 
 from delegate.inspect import Graph
-from tflite_opencl.rewrites.changes import Left, Notes
-from tflite_opencl.rewrites.passes.signs import Layer, Signs, converted
+from tflite_opencl.rewrites.changes import Notes
+from tflite_opencl.rewrites.passes.signs import converted
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph with int8 in the place of uint8; the same one where no node can be."""
-    several = "uint8 weights with several scales"
-    return converted(graph, notes, Signs("uint8", "int8", _scale, several))
-
-
-def _scale(layer: Layer) -> float:
-    if not layer.rounds_alike(layer.scale):
-        raise Left("the multiplier of int8 is a double's, and rounds some sums otherwise")
-    return layer.scale
+    return converted(graph, notes, "int8")

@@ -25,8 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
-from tflite_opencl.rewrites.editing import new_tensor
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, new_tensor
 from tflite_opencl.rewrites.passes.convolutions import (
     MOST_WEIGHTS,
     Axis,

@@ -46,7 +46,7 @@ def test_weights_are_dense_and_keep_their_scales() -> None:
     assert ours.shape == (6, 3, 3, 3)
     assert ours.quantization == replace(theirs.quantization, axis=0)  # type: ignore[type-var]
     assert np.count_nonzero(ours.data) <= np.size(theirs.data)
-    assert [(record.op, record.treated) for record in notes.records] == [(OPS[1], True)]
+    assert [(record.op, record.treated) for record in notes] == [(OPS[1], True)]
 
 
 @given(drawn_convolutions())

@@ -39,7 +39,7 @@ def test_a_chain_of_shapes_is_a_constant() -> None:
     assert shape is not None
     assert shape.data is not None
     assert shape.data.tolist() == [2, 12]
-    assert [note.op for note in notes.records] == ["SHAPE", "STRIDED_SLICE", "PACK"]
+    assert [note.op for note in notes] == ["SHAPE", "STRIDED_SLICE", "PACK"]
 
 
 def test_a_shape_that_may_change_stays() -> None:

@@ -42,7 +42,7 @@ def test_a_clamp_joins(clamp: str) -> None:
     assert ops(after) == ["ADD"]
     assert fused(after.nodes[0]) == clamp
     assert after.outputs[0].name == "y1"
-    assert [(note.op, note.text) for note in notes.records] == [(clamp, "joins ADD")]
+    assert [(note.op, note.text) for note in notes] == [(clamp, "joins ADD")]
 
 
 def test_two_clamps_are_one() -> None:
@@ -60,7 +60,7 @@ def test_a_fused_clamp_that_the_range_implies_goes() -> None:
     graph = clamped(own="RELU6", scale=6 / 255, zero=0)
     after, notes = assert_exact_rewrite(graph, rewrite)
     assert fused(after.nodes[0]) == "NONE"
-    assert notes.records[0].text == "RELU6 goes: the output's range implies it"
+    assert notes[0].text == "RELU6 goes: the output's range implies it"
 
 
 def test_a_fused_clamp_one_quantum_inside_the_range_stays() -> None:

@@ -67,7 +67,7 @@ def test_weights_may_prove_that_nothing_is_clamped() -> None:
     case = Convolution(dtype="int8", zeros=(3, 0, 0), multiplier=2.0**-20)
     after, notes = assert_exact_rewrite(whole(graph_of(behind(case, 5))), rewrite)
     assert ops(after) == ["CONV_2D"]
-    assert notes.records[0].text == "CONV_2D has its zero point"
+    assert notes[0].text == "CONV_2D has its zero point"
 
 
 # What TFLite has QUANTIZE for.
@@ -118,7 +118,7 @@ def test_one_that_changes_nothing_is_left_out() -> None:
     last = op("MAX_POOL_2D", [again.outputs[0]], [replace(picture)], pool)
     after, notes = assert_exact_rewrite(whole(graph_of([first, same, again, last])), rewrite)
     assert ops(after) == ["MAX_POOL_2D", "MAX_POOL_2D"]
-    assert [record.node_index for record in notes.records] == [1, 2]
+    assert [record.node_index for record in notes] == [1, 2]
     after, _ = assert_exact_rewrite(whole(graph_of([first, same, again])), rewrite)
     assert ops(after) == ["MAX_POOL_2D"]
     shown = [first.outputs[0], same.outputs[0]]

@@ -14,8 +14,7 @@ from delegate.inspect import Graph, Node, Tensor
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, left_by, whole
-from tflite_opencl.rewrites.passes.nchw_to_nhwc import rewrite
-from tflite_opencl.rewrites.passes.orders import inverse_of
+from tflite_opencl.rewrites.passes.nchw_to_nhwc import inverse_of, rewrite
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 NHWC, NCHW = (1, 4, 5, 3), (1, 3, 4, 5)
@@ -55,7 +54,7 @@ def test_a_function_between_two_takes_their_order() -> None:
     back = turned(middle.outputs[0], TO_NHWC)
     after, notes = assert_exact_rewrite(whole(graph_of([there, middle, back])), rewrite)
     assert ops(after) == ["RELU"]
-    assert [record.treated for record in notes.records] == [True, True]
+    assert [record.treated for record in notes] == [True, True]
 
 
 def test_a_block_of_a_converted_model() -> None:

@@ -86,7 +86,7 @@ def test_any_convolutions_run_with_one_scale(one: Convolution, other: Convolutio
     notes = Notes()
     after = rewrite(before, notes)
     assert set(scales(after)) == {1}
-    assert len(notes.records) == sum(count > 1 for count in scales(before))
+    assert len(notes) == sum(count > 1 for count in scales(before))
     assert rewrite(after) is after
     assert [tensor.name for tensor in after.outputs] == [tensor.name for tensor in before.outputs]
     farthest(before, after)  # it runs
@@ -97,7 +97,7 @@ def test_alike_channels_lose_next_to_nothing() -> None:
     notes = Notes()
     after = rewrite(before, notes)
     assert farthest(before, after) <= 2
-    assert all((record.loss_db or 0) > 35 for record in notes.records)
+    assert all((record.loss_db or 0) > 35 for record in notes)
 
 
 def test_weights_of_a_dead_channel_count_nothing() -> None:
@@ -107,7 +107,7 @@ def test_weights_of_a_dead_channel_count_nothing() -> None:
     notes = Notes()
     after = rewrite(before, notes)
     assert farthest(before, after) <= 2
-    assert "1 outputs that are always 0" in notes.records[0].text
+    assert "1 outputs that are always 0" in notes[0].text
     weights = after.nodes[1].inputs[1]
     assert weights is not None
     assert not np.asarray(weights.data)[..., 3].any()
@@ -120,15 +120,15 @@ def test_a_channel_that_holds_little_is_equalised() -> None:
     before = block(first, bias, filters)
     notes = Notes()
     after = rewrite(before, notes)
-    assert "outputs equalised" in notes.records[0].text
-    assert "inputs equalised" in notes.records[1].text
+    assert "outputs equalised" in notes[0].text
+    assert "inputs equalised" in notes[1].text
     alone = Notes()
     plain = rewrite(before, alone, equalise=False)
-    loss, plain_loss = notes.records[1].loss_db, alone.records[1].loss_db
+    loss, plain_loss = notes[1].loss_db, alone[1].loss_db
     assert loss is not None
     assert plain_loss is not None
     assert loss > plain_loss + 6
-    assert notes.records[1].text.endswith(f"{plain_loss:.1f} dB if not equalised")
+    assert notes[1].text.endswith(f"{plain_loss:.1f} dB if not equalised")
     # The channel's own quanta were coarse: they are finer now, which moves outputs, too.
     assert farthest(before, after) < farthest(before, plain)
 
@@ -138,7 +138,7 @@ def test_a_channel_that_relu6_clamps_is_not_equalised() -> None:
     first[3], bias[3], filters[..., 3] = 0.01, 7, 6
     notes = Notes()
     rewrite(block(first, bias, filters), notes)
-    assert not any("equalised" in record.text for record in notes.records)
+    assert not any("equalised" in record.text for record in notes)
 
 
 def test_what_is_left_is_told() -> None:
@@ -191,5 +191,5 @@ def test_a_classifier_loses_two_pictures_at_most(name: str, first_class: int) ->
     right = [sum(map(int.__eq__, answers(write_model(graph)), wanted)) for graph in (before, after)]
     assert right[0] >= 30
     assert right[1] >= right[0] - 2
-    worst = min(record.loss_db for record in notes.records if record.loss_db is not None)
+    worst = min(record.loss_db for record in notes if record.loss_db is not None)
     assert 20 < worst < 30

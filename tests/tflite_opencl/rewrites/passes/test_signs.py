@@ -123,7 +123,7 @@ def test_a_mean_of_an_even_number_of_pixels_stays(dtype: str) -> None:
 def test_drawn_convolutions(case: Convolution, seed: int) -> None:
     graph = whole(graph_of([case.node(seed)]))
     _, notes = assert_exact_rewrite(graph, REWRITES[case.dtype], seed)
-    assert len(notes.records) == 1
+    assert len(notes) == 1
 
 
 @given(CHAINS)
@@ -132,7 +132,7 @@ def test_drawn_chains(cases: list[Convolution]) -> None:
     graph = chain(cases)
     after, notes = assert_exact_rewrite(graph, REWRITES[cases[0].dtype])
     borders = [node for node in after.nodes if node.op == "QUANTIZE"]
-    treated = [record.treated for record in notes.records]
+    treated = [record.treated for record in notes]
     # One before and one after each run of converted layers.
     runs = sum(now and not before for before, now in zip([False, *treated], treated, strict=False))
     assert len(borders) == 2 * runs
@@ -149,7 +149,7 @@ def test_drawn_layers(dtype: str, fused: str, depth: int, units: int, seed: int)
     options = {"fused_activation_function": fused}
     graph = whole(graph_of([op("FULLY_CONNECTED", [x, weights, bias], [y], options)]))
     after, notes = assert_exact_rewrite(graph, REWRITES[dtype], seed)
-    assert [record.text for record in notes.records] == [OTHER[dtype]]
+    assert [record.text for record in notes] == [OTHER[dtype]]
     assert after.nodes[1].outputs[0].dtype == OTHER[dtype]
 
 

@@ -12,7 +12,7 @@ from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
 from tests.support.model import const, graph_of, op, t
-from tflite_opencl.rewrites.editing import new_tensor, rebuilt
+from tflite_opencl.rewrites.changes import new_tensor, rebuilt
 
 
 def chain() -> Graph:
