@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from delegate.inspect import KernelUse
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.tables import csv_text, render
 from tflite_opencl.compilers.builds import Built
+
+
+def _figure(heading: str, is_less_better: bool = True) -> Any:
+    return field(default=None, metadata={"figure": (heading, is_less_better)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +34,20 @@ class Row:
     launches: int  # a run, where every node that may launch it does
     expected: int  # of these, those of the alternatives expected to be the fastest
     built: str  # "yes", or why not
-    group_limit: int | None = None  # work-items a work-group
-    private_bytes: int | None = None  # a work-item
-    local_bytes: int | None = None  # a work-group
-    registers: int | None = None
-    instructions: int | None = None
-    spills: int | None = None  # values put into memory for lack of registers
-    fills: int | None = None  # and read again
-    threads: int | None = None  # in the driver's own count; more hide more waiting
-    cycles: float | None = None  # of the whole shader, each instruction once: the driver's model
-    arithmetic_cycles: float | None = None
-    memory_cycles: float | None = None  # of loads and stores
-    loop_instructions: float | None = None  # of the hot loop, a multiply-add
+    group_limit: int | None = _figure("group", is_less_better=False)  # work-items a work-group
+    private_bytes: int | None = _figure("private")  # a work-item
+    local_bytes: int | None = _figure("local")  # a work-group
+    registers: int | None = _figure("regs")  # Adreno: of four words; NVIDIA: of one
+    instructions: int | None = _figure("instr")
+    # Values, of NVIDIA bytes, that are put into memory for lack of registers, and read again: these
+    # stand beside those in a table.
+    spills: int | None = _figure("spills")
+    fills: int | None = _figure("")
+    threads: int | None = _figure("threads", is_less_better=False)  # in the driver's own count
+    cycles: float | None = _figure("cycles")  # of the whole kernel, each instruction once
+    arithmetic_cycles: float | None = _figure("arith")
+    memory_cycles: float | None = _figure("mem")  # of loads and stores
+    loop_instructions: float | None = _figure("/mad")  # of the hot loop, a multiply-add
     seconds: float | None = None  # it took to build
 
     @property
@@ -65,27 +71,14 @@ class Row:
         return (self.spills or 0) + (self.fills or 0)
 
 
-# Figure -> its heading in a table, and whether less is better. Fills stand beside spills.
-FIGURES = {
-    "group_limit": ("group", False),
-    "private_bytes": ("private", True),
-    "local_bytes": ("local", True),
-    "registers": ("regs", True),
-    "instructions": ("instr", True),
-    "spills": ("spills", True),
-    "fills": ("", True),
-    "threads": ("threads", False),
-    "cycles": ("cycles", True),
-    "arithmetic_cycles": ("arith", True),
-    "memory_cycles": ("mem", True),
-    "loop_instructions": ("/mad", True),
-}
+# Figure -> its heading in a table, and whether less is better.
+FIGURES = {each.name: each.metadata["figure"] for each in fields(Row) if each.metadata}
 _TYPES = {
-    field.name: float if "float" in str(field.type) else int
-    for field in fields(Row)
-    if str(field.type) != "str"
+    each.name: float if "float" in str(each.type) else int
+    for each in fields(Row)
+    if str(each.type) != "str"
 }
-_NEEDED = {field.name for field in fields(Row) if field.default is MISSING}
+_NEEDED = {each.name for each in fields(Row) if each.default is MISSING}
 
 
 def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
@@ -108,7 +101,7 @@ def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
 
 def csv_of(rows: Sequence[Row]) -> str:
     """Return the rows as CSV, a head line first; what the driver does not tell is empty."""
-    return csv_text([field.name for field in fields(Row)], map(asdict, rows))
+    return csv_text([each.name for each in fields(Row)], map(asdict, rows))
 
 
 def read_csv(path: str) -> list[Row]:
