@@ -21,7 +21,7 @@ PHASES = ("device", "build", "tune", "upload")
 # What is done of a start when the nodes are judged, and when they are in groups.
 AT_VERDICTS, AT_GROUPS = 0.05, 0.3
 _CONTAINING = ("device", "tune")  # self-tests upload, and what is measured is built, too
-_RELAYED = ("begin", "end", "share", "end_share", "at")
+_STEPS = ("begin", "end", "at", "depth", "back_to")  # the methods of Watch that may be told
 _T = TypeVar("_T")
 
 
@@ -44,83 +44,70 @@ class Watch:
     def __init__(self, listen: Callable[[Progress], None]) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._listen = listen
-        self._phases: list[str] = []
+        # By what began and has not ended: its phase, and its part of the whole.
+        self._spans = [("", 0.0, 1.0)]
         self._since = 0.0  # when the innermost phase began or went on
-        self._shares = [(0.0, 1.0)]
         self._part = 0.0
         self._what = ""
 
-    def do(self, word: str, *arguments: Any) -> None:
+    def do(self, step: str, *arguments: Any) -> Any:
         """Call one of the five methods below by its name; another word does nothing."""
-        if word in _RELAYED:
-            getattr(self, word)(*arguments)
+        return getattr(self, step)(*arguments) if step in _STEPS else None
 
-    def begin(self, phase: str) -> None:
-        """Begin a phase; inside of those that contain others all is a part of it."""
+    def begin(self, phase: str = "", low: float = 0.0, high: float = 1.0) -> None:
+        """Begin a phase, and let what is told until its end be this part of what is told outside.
+
+        "": the phase goes on. Inside of those that contain others all is a part of it.
+        """
+        outer, begin, end = self._spans[-1]
         self._count()
-        outer = (each for each in _CONTAINING if each in self._phases)
-        self._phases.append(next(outer, phase))
-        self._tell()
+        inner = phase if phase and outer not in _CONTAINING else outer
+        self._spans.append((inner, begin + low * (end - begin), begin + high * (end - begin)))
+        if phase:
+            self._tell()
 
     def end(self) -> None:
-        """End the innermost phase, and tell of the one that goes on."""
+        """End what began last, and tell of the phase that goes on."""
         self._count()
-        ended = self._phases.pop()
-        if self._phases and self._phases[-1] != ended:
+        ended, *_ = self._spans.pop()
+        if self._spans[-1][0] not in ("", ended):
             self._what = ""
             self._tell()
 
-    def share(self, begin: float, end: float) -> None:
-        """Let what is told until `end_share` be this part of what is told outside."""
-        low, high = self._shares[-1]
-        self._shares.append((low + begin * (high - low), low + end * (high - low)))
-
-    def end_share(self) -> None:
-        """End the innermost share."""
-        self._shares.pop()
-
     def at(self, part: float, what: str | None = None) -> None:
-        """Take that this part of the innermost share is done, and what comes now, if it is new."""
-        low, high = self._shares[-1]
+        """Take that this part of what began last is done, and what comes now, if it is new."""
+        _, low, high = self._spans[-1]
         self._part = max(self._part, low + part * (high - low))
         self._what = self._what if what is None else what
         self._tell()
 
-    def depth(self) -> tuple[int, int]:
-        """Return how many phases and shares have begun and not ended."""
-        return len(self._phases), len(self._shares)
+    def depth(self) -> int:
+        """Return how much has begun and not ended."""
+        return len(self._spans) - 1
 
-    def back_to(self, depth: tuple[int, int]) -> None:
+    def back_to(self, depth: int) -> None:
         """End what began since `depth` was asked for: a child that died cannot."""
-        while len(self._phases) > depth[0]:
+        while self.depth() > depth:
             self.end()
-        del self._shares[depth[1] :]
 
     def _count(self) -> None:
         now = time.perf_counter()
-        if self._phases:
-            self.seconds[self._phases[-1]] += now - self._since
+        if phase := self._spans[-1][0]:
+            self.seconds[phase] += now - self._since
         self._since = now
 
     def _tell(self) -> None:
-        if self._phases:
-            self._listen(Progress(self._phases[-1], self._part, self._what))
+        if phase := self._spans[-1][0]:
+            self._listen(Progress(phase, self._part, self._what))
 
 
-class Relay(Watch):
-    """A watch in a child process, which gives everything to `tell` for `relayed`."""
-
-    def __init__(self, tell: Callable[..., None]) -> None:
-        super().__init__(lambda _: None)
-        self._relay = tell
-
-    def do(self, word: str, *arguments: Any) -> None:
-        """Tell what is to be done."""
-        self._relay(progress=[word, *arguments])
+def _nobody(*_: Any) -> None:
+    pass
 
 
-# A context's, because TFLite's callbacks lie between who watches and who tells.
-_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+# Who hears each step: Watch.do. A context's, because TFLite's callbacks lie between who watches and
+# who tells.
+_hears: ContextVar[Callable[..., Any]] = ContextVar("hears", default=_nobody)
 
 
 @contextlib.contextmanager
@@ -129,50 +116,46 @@ def watched(listen: Callable[[Progress], None] = lambda _: None) -> Iterator[Wat
 
     What `listen` raises ends the start.
     """
-    with told_to(Watch(listen)) as watch:
+    watch = Watch(listen)
+    with told_to(watch.do):
         yield watch
 
 
 @contextlib.contextmanager
-def told_to(watch: Watch) -> Iterator[Watch]:
-    """Let this watch be told while inside."""
-    token = _watch.set(watch)
+def told_to(hears: Callable[..., Any]) -> Iterator[None]:
+    """Let this be called with each step while inside; a child's gives them to `relayed`."""
+    token = _hears.set(hears)
     try:
-        yield watch
+        yield
     finally:
-        _watch.reset(token)
+        _hears.reset(token)
 
 
 @contextlib.contextmanager
 def unwatched_from() -> Iterator[Callable[[], object]]:
     """Give a function; from its call on until the end nobody is told of what begins inside."""
-    watch = _watch.get()
-    try:
-        yield lambda: _watch.set(None)
-    finally:
-        _watch.set(watch)
+    with told_to(_hears.get()):
+        yield lambda: _hears.set(_nobody)
 
 
 def phase(name: str) -> AbstractContextManager[None]:
     """Count the time inside for a phase."""
-    return _within("begin", "end", name)
+    return _within(name, 0, 1)
 
 
 def share(begin: float, end: float) -> AbstractContextManager[None]:
     """Take what is told inside for this part, between 0 and 1, of what is told outside."""
-    return _within("share", "end_share", begin, end)
+    return _within("", begin, end)
 
 
 @contextlib.contextmanager
-def _within(begin: str, end: str, *arguments: Any) -> Iterator[None]:
-    watch = _watch.get()
-    if watch is not None:
-        watch.do(begin, *arguments)
+def _within(phase: str, begin: float, end: float) -> Iterator[None]:
+    hears = _hears.get()
+    hears("begin", phase, begin, end)
     try:
         yield
     finally:
-        if watch is not None:
-            watch.do(end)
+        hears("end")
 
 
 def each(
@@ -182,14 +165,12 @@ def each(
 
     `cost`: about how long it takes, beside the others.
     """
-    watch = _watch.get()
+    hears = _hears.get()
     costs = [cost(item) for item in items]
     for number, item in enumerate(items):
-        if watch is not None:
-            watch.do("at", sum(costs[:number]) / sum(costs), words(item))
+        hears("at", sum(costs[:number]) / sum(costs), words(item))
         yield item
-    if watch is not None:
-        watch.do("at", 1.0)
+    hears("at", 1.0)
 
 
 def shares(items: Sequence[_T], begin: float) -> Iterator[tuple[_T, AbstractContextManager[None]]]:
@@ -199,20 +180,17 @@ def shares(items: Sequence[_T], begin: float) -> Iterator[tuple[_T, AbstractCont
         yield item, share(begin + number * size, begin + (number + 1) * size)
 
 
-def relayed(word: str, *arguments: Any) -> None:
-    """Do what a Relay told."""
-    watch = _watch.get()
-    if watch is not None:
-        watch.do(word, *arguments)
+def relayed(step: str, *arguments: Any) -> None:
+    """Do a step that a child told."""
+    _hears.get()(step, *arguments)
 
 
 @contextlib.contextmanager
 def relay_ends() -> Iterator[None]:
-    """End in the end what a Relay began inside and did not end."""
-    watch = _watch.get()
-    depth = watch.depth() if watch is not None else (0, 0)
+    """End in the end what a child began inside and did not end."""
+    hears = _hears.get()
+    depth = hears("depth")
     try:
         yield
     finally:
-        if watch is not None:
-            watch.back_to(depth)
+        hears("back_to", depth)

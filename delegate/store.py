@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of a device and driver: one file on disk, which several processes may save at once.
 
-A file has tables of keys and values that JSON takes: what is proven, facts that the driver was
-asked for, how trials ended, bans, and what was chosen. Whoever loads a table checks its values.
+A file has tables of keys and values that JSON takes: facts that the driver was asked for, how
+trials ended, bans, and what was chosen. Whoever loads a table checks its values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from delegate import cache
 from delegate.errors import CacheError
 
-PROVEN, FACTS, TRIALS, BANS, CHOICES = "proven", "facts", "trials", "bans", "choices"
+FACTS, TRIALS, BANS, CHOICES = "facts", "trials", "bans", "choices"
 _FOLDER = "known"
 _OLDER = ("trials", "tune")  # folders of earlier versions
 _DEVICE = "device"

@@ -23,7 +23,7 @@ from delegate import cache
 from delegate.errors import CacheError, NoDeviceError
 from delegate.runtime import driver_caches
 from delegate.sandbox import helper, surroundings
-from delegate.sandbox.child import Ended, ask_once
+from delegate.sandbox.helper import Heard
 
 TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
 # A failed library is tried again after an hour: the cause may be elsewhere.
@@ -115,7 +115,8 @@ def list_icds() -> list[Icd]:
         # Not Path.is_file, which raises where a part of the name is too long.
         beside = os.path.join(file.parent, library)
         found.append(Icd(str(file), beside if library and os.path.isfile(beside) else library))
-    newer = next((icd.library for icd in found if _is_newer_pocl(icd.library)), None)
+    versions = ((icd.library, _POCL_VERSION.search(icd.library)) for icd in found)
+    newer = next((n for n, v in versions if v and (int(v[1]), int(v[2])) >= _POCL_3_1), None)
     if newer is None:
         return found
     why = f"the system's PoCL ({newer}) is newer"
@@ -130,11 +131,6 @@ def _is_own(icd: Icd) -> bool:
     return Path(icd.path).parent in _own_folder()
 
 
-def _is_newer_pocl(library: str) -> bool:
-    version = _POCL_VERSION.search(library)
-    return version is not None and (int(version[1]), int(version[2])) >= _POCL_3_1
-
-
 def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any]], str | None]:
     """Return what a child process says of the platforms of these libraries; None: of all it finds.
 
@@ -142,14 +138,14 @@ def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any
     """
     if icds is None and any(icd.left_out for icd in list_icds()):
         icds = [icd for icd in list_icds() if not icd.left_out]
-    listed, ended = _asked({} if icds is None else _listing(icds))
-    return (listed[0], None) if listed else ([], ended.sentence)
+    heard = _asked(None if icds is None else _listing(icds))
+    return (heard.answer, None) if heard.is_answered else ([], heard.ended.sentence)
 
 
-def _asked(environment: Mapping[str, str]) -> tuple[list[list[dict[str, Any]]], Ended]:
-    # In the request, too: importing pyopencl sets the variable.
-    home = {_HOME: environment[_HOME]} if _HOME in environment else {}
-    return ask_once("delegate.runtime.listing", TIMEOUT_SECONDS, environment, **home)
+def _asked(listing: Mapping[str, str] | None) -> Heard:
+    # In the request, too: importing pyopencl sets a variable.
+    seconds, environment = TIMEOUT_SECONDS, listing or {}
+    return helper.ask_another("platforms", listing, step_seconds=seconds, **environment)
 
 
 def _failures(found: Sequence[Icd]) -> dict[str, str]:
@@ -171,12 +167,12 @@ def _failures(found: Sequence[Icd]) -> dict[str, str]:
         # One more at a time, as two libraries may only fail together.
         good: list[Icd] = []
         for icd in found:
-            listed, ended = _asked(_listing([*good, icd]))
-            if listed:
+            one = _asked(_listing([*good, icd]))
+            if one.is_answered:
                 good.append(icd)
             else:
-                failures[icd.path] = ended.sentence
-                is_kept &= ended.is_own
+                failures[icd.path] = one.ended.sentence
+                is_kept &= one.ended.is_own
     if is_kept:
         cache.store(name, json.dumps({"time": time.time(), "failures": failures}).encode())
     _log.debug("drivers were tried in %.2f s", time.perf_counter() - begun)

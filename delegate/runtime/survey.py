@@ -6,6 +6,7 @@ A driver that is broken, or its compiler, may end the process: ask in a child.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -20,7 +21,7 @@ from delegate.launch import Alternative, Launch, Program, Step
 from delegate.profiles import DeviceProfile
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
-from delegate.runtime.device_list import DeviceInfo
+from delegate.runtime.device_list import DeviceInfo, device_info
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
@@ -92,6 +93,16 @@ def tried_platforms() -> tuple[PlatformInfo, ...]:
     except cl.Error:
         return ()
     return tuple(_platform(each) for each in platforms)
+
+
+def asked_platforms() -> tuple[PlatformInfo, ...]:
+    """Return all platforms, after asking every device what `list_devices` asks."""
+    platforms = tried_platforms()
+    for platform in cl.get_platforms() if platforms else ():
+        with contextlib.suppress(DeviceError, cl.Error):
+            for device in platform.get_devices():
+                device_info(device, "", "")
+    return platforms
 
 
 def _platform(platform: cl.Platform) -> PlatformInfo:

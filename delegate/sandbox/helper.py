@@ -73,7 +73,11 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
             is_fresh = _helper is None or _helper.environment != os.environ
             if is_fresh:
                 _close()
-                _helper = _started()
+                try:
+                    _helper = _Helper()
+                except OSError as error:
+                    why = f"{error.strerror or error}{surroundings.remedy()}"
+                    raise NoDeviceError(f"no child process starts: {why}") from error
             assert _helper is not None
             try:
                 with progress.relay_ends():
@@ -89,12 +93,13 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
                 return heard
 
 
-def _started() -> _Helper:
+def ask_another(*request: object, step_seconds: int, **environment: str) -> Heard:
+    """Return what a child of its own, with these variables, says to a request."""
     try:
-        return _Helper()
+        with _Helper(**environment) as child:
+            return child.heard(request, step_seconds)
     except OSError as error:
-        why = f"{error.strerror or error}{surroundings.remedy()}"
-        raise NoDeviceError(f"no child process starts: {why}") from error
+        return Heard(ended=Ended(1, f"it cannot be started: {error.strerror or error}"))
 
 
 def begin() -> None:

@@ -14,9 +14,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from delegate.errors import DeviceError
-from delegate.sandbox import surroundings
+from delegate.sandbox import helper, surroundings
 from delegate.sandbox.helper import Heard
 from delegate.sandbox.trials import BINARY_OF, BUILD, FILE, SELF_TEST, Trial
 from delegate.store import BANS, TRIALS, Store, stores
@@ -67,8 +68,8 @@ class Records:
     """How the trials of a device and driver ended, and what deaths in this start say of them.
 
     Attributes:
-        done: how, of those that a child got through. Under limits nothing is, as a child with more
-            room may have done it.
+        done: how, of those that a child got through. Under limits only self-tests are, as a child
+            with more room may have done it.
         left_out: why, of those that this start does without: banned ones, and others for this
             start alone.
     """
@@ -79,10 +80,31 @@ class Records:
         self._broken = broken
         self._first: dict[Trial, Heard] = {}
         self._count = self._late = self._killed = self._strays = 0
-        self.done: dict[Trial, str] = {} if surroundings.shortages() else _done(self._store)
+        is_short = bool(surroundings.shortages())
+        self.done: dict[Trial, str] = {
+            trial: how
+            for trial, how in _done(self._store).items()
+            if trial.kind == SELF_TEST or not is_short
+        }
         self.left_out: dict[Trial, str] = {
             ban.trial: ban.why for ban in _bans(self._store) if ban.holds
         }
+
+    def ask(
+        self, request: Callable[[], tuple[object, ...]], step_seconds: int | None = None
+    ) -> Any:
+        """Let children do a request until one answers, whose answer is returned.
+
+        What ends two of them is left out. `request`: makes it anew for each child; () ends it.
+        Raises:
+            DeviceError: the device is given up, or no child starts.
+        """
+        while wanted := request():
+            heard = helper.ask(*wanted, step_seconds=step_seconds)
+            self.add(heard.found)
+            if heard.is_answered:
+                return heard.answer
+            self.blame(heard)
 
     def add(self, found: Mapping[Trial, str]) -> None:
         """Keep what was found; other processes' findings stay."""

@@ -107,14 +107,20 @@ class Free:
     """
 
     tells = False  # whether another process hears each trial
-    _how = DONE
 
     def __init__(
-        self, done: dict[Trial, str] | None = None, left_out: Mapping[Trial, str] | None = None
+        self,
+        done: dict[Trial, str] | None = None,
+        left_out: Mapping[Trial, str] | None = None,
+        how: str = DONE,
     ) -> None:
-        """`done`: how trials ended; `left_out`: why others are not done."""
+        """`done`: how trials ended; `left_out`: why others are not done.
+
+        `how`: with SOURCE it builds from sources alone, and leaves it to the driver to keep that.
+        """
         self._done = {} if done is None else done
         self._left_out = {} if left_out is None else left_out
+        self._how = how
         self.met: set[str] = set()
 
     @contextmanager
@@ -167,12 +173,6 @@ class Free:
         if why is not None:
             self.met.add(why)
             raise KilledChild(why)
-
-
-class Unkept(Free):
-    """Builds from sources alone, and leaves it to the driver to keep what it compiled."""
-
-    _how = SOURCE
 
 
 class Told(Free):

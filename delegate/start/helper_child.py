@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,15 @@ from delegate.graph.ir import Graph
 from delegate.isa import BY_NAME, OWN_BUILTINS, likely_on
 from delegate.options import Options
 from delegate.profiles import DeviceProfile
-from delegate.runtime import icds, listing
+from delegate.runtime import icds
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.survey import asked_platforms
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
-from delegate.sandbox.trials import PLATFORMS, Told, Trial, Unkept
+from delegate.sandbox.trials import PLATFORMS, SOURCE, Free, Told, Trial
 from delegate.start.engine import Engine, granted, target_of
 from delegate.start.self_tests import PASSED, tested
 from delegate.tflite.library import installed_rules
@@ -87,7 +90,7 @@ def main() -> int:
             if room is not None:
                 surroundings.take_as_much(room)
             word, *arguments = request
-            with progress.told_to(progress.Relay(teller.tell)):
+            with progress.told_to(lambda *step: teller.tell(progress=step)):
                 answer = answers[word](*arguments)
             teller.tell(answer=answer)
             signal.alarm(0)
@@ -103,10 +106,14 @@ class _Performer:
         self._engine: Engine | None = None
         self._told = Told({}, {}, teller.tell)
 
-    def platforms(self) -> None:
-        """Ask every library for all that is asked when devices are listed."""
+    def platforms(self, environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Ask every library for all that is asked when devices are listed; return the platforms.
+
+        `environment`: the variables that say which libraries, where the loader is not to decide.
+        """
+        os.environ.update(environment or {})
         with Told({}, {}, self._tell).of(Trial(PLATFORMS)):
-            listing.ask_all()
+            return [asdict(each) for each in asked_platforms()]
 
     def self_tests(
         self,
@@ -130,6 +137,7 @@ class _Performer:
                 else:
                     proven = [name, *(known & {OWN_BUILTINS})]
                     under_way.how = tested(info, proven, profile)
+            self._tell(log=f"device {info.index}, {name}: {under_way.how}", level=logging.DEBUG)
             if under_way.how == PASSED:
                 known.add(name)
 
@@ -142,7 +150,7 @@ class _Performer:
         likely = likely_on(info.type, Path("/proc/cpuinfo").read_text().split())
         isa = [name for name in likely if not {name, "all"} & {*options.exclude_isa}]
         device = Device(info, proven=granted(frozenset(isa)), profile=options.profile)
-        bench = DeviceBench(device, Kernels(device, Unkept()))
+        bench = DeviceBench(device, Kernels(device, Free(how=SOURCE)))
         target = target_of(device, installed_rules())
         for node in reversed(infer(graph).nodes):
             with contextlib.suppress(DelegateError):

@@ -119,24 +119,17 @@ class Repeated(Free):
             raise GivenUp(f"no child process tries to {trial.words}")
 
     def _rehearse(self, request: tuple[object, ...]) -> None:
-        """Let children do the request until one answers; what ends them is left out.
-
-        Raises:
-            DeviceError: the device is given up, or no child starts.
-        """
+        """Let children do the request, and take what they found; raises as Records.ask."""
         if request[0] == "executor" and self._chooser.state()[1] > 0:
             helper.stop_ahead()  # what is measured has the processor for itself
+
+        def wanted() -> tuple[object, ...]:
+            known = self.records.done, self.records.left_out, self._chooser.state()
+            return "engine", self._same, request, *known
+
         begun = time.perf_counter()
         with progress.phase("build"):
-            while True:
-                records = self.records.done, self.records.left_out
-                state = self._chooser.state()
-                heard = helper.ask("engine", self._same, request, *records, state)
-                self.records.add(heard.found)
-                if heard.is_answered:
-                    break
-                self.records.blame(heard)
-        choices, seconds_left = heard.answer
+            choices, seconds_left = self.records.ask(wanted)
         if request[0] == "verdicts":  # the next start need not build them, and measures
             seconds_left -= time.perf_counter() - begun
         self._chooser.go_on(choices, seconds_left)

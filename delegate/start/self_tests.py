@@ -19,14 +19,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
-from delegate.isa import (
-    AMX,
-    BY_NAME,
-    LANES16,
-    OWN_BUILTINS,
-    PARAMS_ARGUMENT,
-    Feature,
-)
+from delegate.isa import AMX, BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
 from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
 from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile
@@ -36,7 +29,7 @@ from delegate.runtime.dot_products import is_accelerated
 from delegate.runtime.executor import PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.sandbox import process
-from delegate.sandbox.trials import Unkept
+from delegate.sandbox.trials import SOURCE, Free
 
 DEVICE = "device"  # the name of the test without which a device is not used
 FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
@@ -92,7 +85,7 @@ def self_test(device: Device, is_fresh: bool = False) -> str | None:
     kernels = Kernels(device)
     if is_fresh:
         launch = replace(launch, defines={"FRESH": str(time.time_ns())})
-        kernels = Kernels(device, Unkept())
+        kernels = Kernels(device, Free(how=SOURCE))
     program = Program((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
     executor = Executor(device, kernels, program)
     got = np.zeros(_CASES.shape, np.int32)
@@ -177,7 +170,7 @@ def feature_test(device: Device, feature: Feature) -> str:
         return why
     if feature.is_order:
         # Groups of one item and of several run two kernels.
-        ends = (_order_test(device, _order_program(feature, n), PERSISTENT) for n in (1, 64))
+        ends = (_order_test(device, _order_program(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
     executor = Executor(device, Kernels(device), program_of(feature))
     got = np.zeros((16, 8), np.int32)
@@ -229,10 +222,10 @@ def _builtin_answers() -> NDArray[np.int32]:
     return fixed_point.wrap_int32(np.array(rows, np.int64))
 
 
-def _order_test(device: Device, program: Program, form: str) -> str:
-    executor = Executor(device, Kernels(device), program, form=form)
-    if executor.form != form:
-        return f"no {form} launches"
+def _order_test(device: Device, program: Program) -> str:
+    executor = Executor(device, Kernels(device), program, form=PERSISTENT)
+    if executor.form != PERSISTENT:
+        return f"no {PERSISTENT} launches"
     for values, expected in zip(*_order_runs(), strict=True):
         got = np.zeros(_ORDER_VALUES, np.int32)
         executor.run([values.view(np.uint8)], [got.view(np.uint8)])

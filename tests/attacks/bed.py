@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,8 @@ import numpy as np
 from PIL import Image
 
 from delegate.runtime.transfers import CROSSING
-from delegate.store import BANS, CHOICES, FACTS, PROVEN, TRIALS, stores
+from delegate.sandbox.trials import SELF_TEST
+from delegate.store import BANS, CHOICES, FACTS, TRIALS, Store, stores
 from tests.attacks.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.command import FILES, ROWS, pooling_nodes
 from tests.support.model import chain_model, const, op, t
@@ -208,13 +210,26 @@ class Bed:
 
 
 def forget(cache_folder: Path, *names: str) -> None:
-    """Take folders out of a cache, and tables out of its devices' files."""
+    """Take folders out of a cache, and tables out of its devices' files.
+
+    Self-tests are no part of the trials' table here, but a kind of their own.
+    """
     for name in names:
         shutil.rmtree(cache_folder / name, ignore_errors=True)
     with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(cache_folder)):
         for store in stores():
-            for table in {PROVEN, FACTS, TRIALS, BANS, CHOICES} & {*names}:
-                store.save(table, {}, gone=store.load(table))
+            tables = {table: {*store.load(table)} for table in (FACTS, TRIALS, BANS, CHOICES)}
+            tables[TRIALS] -= {*proofs_in(store)}
+            for name in tables.keys() & {*names}:
+                store.save(name, {}, gone=tables[name])
+            if SELF_TEST in names:
+                store.save(TRIALS, {}, gone=proofs_in(store))
+
+
+def proofs_in(store: Store) -> dict[str, str]:
+    """Return the self-tests that are kept of a device."""
+    kept = store.load(TRIALS)
+    return {key: how for key, how in kept.items() if json.loads(key)[0] == SELF_TEST}
 
 
 def _choose(transfer: str, cache_folder: Path) -> None:

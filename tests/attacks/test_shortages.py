@@ -20,7 +20,8 @@ from unittest.mock import patch
 import pytest
 
 from delegate import DeviceInfo
-from delegate.store import BANS, CHOICES, PROVEN, TRIALS, stores
+from delegate.sandbox.trials import SELF_TEST
+from delegate.store import BANS, CHOICES, TRIALS, stores
 from tests.attacks.bed import (
     COMMAND_LINE,
     CPU,
@@ -28,6 +29,7 @@ from tests.attacks.bed import (
     RIGHT,
     Ran,
     forget,
+    proofs_in,
     run_label_image,
     write_files,
 )
@@ -59,9 +61,9 @@ class Place:
         shutil.rmtree(folder / "pocl")
         (folder / "pocl").mkdir()
 
-    def _proof(self) -> list[dict[str, bool]]:
+    def _proof(self) -> list[dict[str, str]]:
         with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(self.cache)):
-            return [store.load(PROVEN) for store in stores()]
+            return [proofs_in(store) for store in stores()]
 
     def run(self, fault: Fault | None = None, **variables: str) -> Ran:
         """Run label_image, with a fault in its children."""
@@ -151,7 +153,7 @@ def test_a_child_that_is_killed_in_the_self_tests_loses_nothing(
 ) -> None:
     place = place_of(device)
     for nth in (1, 2, 4):
-        forget(place.cache, PROVEN)
+        forget(place.cache, SELF_TEST)
         died = str(place.folder / f"died{nth}")
         ran = place.run(Fault("clCreateKernel", nth, "kill", place=CHILDREN, once=died))
         assert ran.outcome == RIGHT

@@ -83,10 +83,12 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
     with watched(heard.append) as watch, progress.phase("build"):
         with progress.relay_ends():
             child = Heard()
-            progress.Relay(lambda **told: child.hear(told)).do("begin", "tune")
-            for words in (["share", 0.5, 1.0], ["at", 0.5, "node 1"], ["close_everything"]):
+            for words in (
+                *(["begin", "tune", 0, 1], ["begin", "", 0.5, 1.0]),
+                *(["at", 0.5, "node 1"], ["close_everything"]),
+            ):
                 child.hear({"progress": words})
-        assert watch.depth() == (1, 1)
+        assert watch.depth() == 1
         at(0.8, "node 2")
     assert [(e.phase, e.part, e.what) for e in heard[1:]] == [
         ("tune", 0.0, ""),

@@ -48,7 +48,9 @@ count = json.loads(sys.stdin.buffer.readline())["bytes"]
 names = [test[1] for test in tests]
 def tell(**told):
     for word in ('trying', 'tried'):
-        if word in told: told[word] = tests[names.index(told[word])]
+        if word in told:
+            if told[word] not in names: return
+            told[word] = tests[names.index(told[word])]
     print(json.dumps(told), flush=True)
 """
 
@@ -166,7 +168,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-@pytest.mark.parametrize("content", [b"\xff", b'{"proven": 1}', b'{"proven": {"a": 1}}'])
+@pytest.mark.parametrize("content", [b"\xff", b'{"trials": 1}', b'{"trials": {"a": 1}}'])
 def test_a_proof_of_foreign_content_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
 ) -> None:
@@ -204,15 +206,15 @@ tell(answer=None)
     assert proof == Proof(None, frozenset({"a", "e"}))
     # Another child repeats what one died of, and a plain kernel is tried before the blame is kept.
     assert asked.read_text().split("\n") == [
-        "device a b c d e", "b c d e", FRESH, "c d e", "d e", FRESH, "e", ""
+        "device", "a b c d e", "b c d e", FRESH, "c d e", "d e", FRESH, "e", ""
     ]  # fmt: skip
     assert sorted(ban.trial.name for ban in list_bans()) == ["b", "d"]
     assert examine(info()) == proof
-    assert len(asked.read_text().split("\n")) == 8
+    assert len(asked.read_text().split("\n")) == 9
     # What is banned no more is tried again, and what was found stays.
     lift_bans()
     assert examine(info()) == proof
-    assert asked.read_text().split("\n")[7:] == ["b d", "b d", FRESH, "d", "d", FRESH, ""]
+    assert asked.read_text().split("\n")[8:] == ["b d", "b d", FRESH, "d", "d", FRESH, ""]
 
 
 @pytest.mark.usefixtures("_empty_cache")

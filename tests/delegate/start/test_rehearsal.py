@@ -28,8 +28,9 @@ from delegate.start import helper_child, rehearsal
 from delegate.start.engine import Engine
 from delegate.start.probe import examine
 from delegate.start.rehearsal import Repeated, open_engine, start_early
-from delegate.store import PROVEN, stores
+from delegate.store import TRIALS, stores
 from delegate.target import Rules
+from tests.attacks.bed import proofs_in
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
 
@@ -44,10 +45,10 @@ def _a_cache_of_its_own(
 ) -> Iterator[None]:
     """Begin with the proofs of the device and nothing else; end with no child."""
     examine(device)
-    proofs = [(store, store.load(PROVEN)) for store in stores()]
+    proofs = [(store, proofs_in(store)) for store in stores()]
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     for store, proven in proofs:
-        store.save(PROVEN, proven)
+        store.save(TRIALS, proven)
     monkeypatch.setattr(rehearsal, "is_on", True)
     yield
     helper._close()
@@ -153,7 +154,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> li
     asked: list[Any] = []
     answers = iter(heard)
 
-    def answer(*request: object) -> Heard:
+    def answer(*request: object, step_seconds: int | None = None) -> Heard:
         asked.append(request)
         return next(answers)()
 
