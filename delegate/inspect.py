@@ -1,103 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tools need besides the public names: they may change with each release."""
 
-from delegate.cache import cache_folder, write_cached
-from delegate.devices.model_io import TensorDetails
-from delegate.devices.spread import Portion
-from delegate.errors import AbiMismatch, CacheError, KernelBuildError
-from delegate.graph.dump import graph_table
-from delegate.graph.edit import with_tensors
-from delegate.graph.infer import infer
-from delegate.graph.ir import Graph, Node, Quantization, Tensor
-from delegate.graph.shapes import output_shapes
-from delegate.kernel_uses import ExpectedLaunch, KernelUse, kernel_uses
-from delegate.launch import NodeAlternatives
-from delegate.profiles import (
-    DeviceProfile,
-    device_profile_names,
-    device_profile_text,
-    read_device_profile,
-)
-from delegate.progress import Progress, Watch, watched
-from delegate.runtime.device_list import several_devices
-from delegate.runtime.icds import Icd, ask_platforms, list_icds
-from delegate.runtime.inspection import LaunchSize, LaunchTime, PartitionRun, StepRun
-from delegate.runtime.rounding import sum_bound
-from delegate.runtime.survey import (
-    DeviceLimits,
-    DeviceRates,
-    KernelBuild,
-    KernelBuilder,
-    PlatformInfo,
-    device_limits,
-    device_rates,
-    device_registers,
-    profile_of,
-)
-from delegate.sandbox.records import Ban, lift_bans, list_bans
-from delegate.start.probe import Proof, examine
-from delegate.start.rehearsal import start_early
-from delegate.tflite.metadata import AssociatedFile, ModelMetadata, TensorMetadata, read_metadata
-from delegate.tflite.reader import read_model
-from delegate.tflite.schema import builtin_op_numbers
-from delegate.tflite.writer import write_model
-
-__all__ = [
-    "AbiMismatch",
-    "AssociatedFile",
-    "Ban",
-    "CacheError",
-    "DeviceLimits",
-    "DeviceProfile",
-    "DeviceRates",
-    "ExpectedLaunch",
-    "Graph",
-    "Icd",
-    "KernelBuild",
-    "KernelBuildError",
-    "KernelBuilder",
-    "KernelUse",
-    "LaunchSize",
-    "LaunchTime",
-    "ModelMetadata",
-    "Node",
-    "NodeAlternatives",
-    "PartitionRun",
-    "PlatformInfo",
-    "Portion",
-    "Progress",
-    "Proof",
-    "Quantization",
-    "StepRun",
-    "Tensor",
-    "TensorDetails",
-    "TensorMetadata",
-    "Watch",
-    "ask_platforms",
-    "builtin_op_numbers",
-    "cache_folder",
-    "device_limits",
-    "device_profile_names",
-    "device_profile_text",
-    "device_rates",
-    "device_registers",
-    "examine",
-    "graph_table",
-    "infer",
-    "kernel_uses",
-    "lift_bans",
-    "list_bans",
-    "list_icds",
-    "output_shapes",
-    "profile_of",
-    "read_device_profile",
-    "read_metadata",
-    "read_model",
-    "several_devices",
-    "start_early",
-    "sum_bound",
-    "watched",
-    "with_tensors",
-    "write_cached",
-    "write_model",
-]
+from delegate.cache import cache_folder as cache_folder
+from delegate.cache import write_cached as write_cached
+from delegate.devices.model_io import TensorDetails as TensorDetails
+from delegate.devices.spread import Portion as Portion
+from delegate.errors import AbiMismatch as AbiMismatch
+from delegate.errors import CacheError as CacheError
+from delegate.errors import KernelBuildError as KernelBuildError
+from delegate.graph.dump import graph_table as graph_table
+from delegate.graph.edit import with_tensors as with_tensors
+from delegate.graph.infer import infer as infer
+from delegate.graph.ir import Graph as Graph
+from delegate.graph.ir import Node as Node
+from delegate.graph.ir import Quantization as Quantization
+from delegate.graph.ir import Tensor as Tensor
+from delegate.graph.shapes import output_shapes as output_shapes
+from delegate.kernel_uses import ExpectedLaunch as ExpectedLaunch
+from delegate.kernel_uses import KernelUse as KernelUse
+from delegate.kernel_uses import kernel_uses as kernel_uses
+from delegate.launch import NodeAlternatives as NodeAlternatives
+from delegate.profiles import DeviceProfile as DeviceProfile
+from delegate.profiles import device_profile_names as device_profile_names
+from delegate.profiles import device_profile_text as device_profile_text
+from delegate.profiles import read_device_profile as read_device_profile
+from delegate.progress import Progress as Progress
+from delegate.progress import Watch as Watch
+from delegate.progress import watched as watched
+from delegate.runtime.device_list import several_devices as several_devices
+from delegate.runtime.icds import Icd as Icd
+from delegate.runtime.icds import ask_platforms as ask_platforms
+from delegate.runtime.icds import list_icds as list_icds
+from delegate.runtime.inspection import LaunchSize as LaunchSize
+from delegate.runtime.inspection import LaunchTime as LaunchTime
+from delegate.runtime.inspection import PartitionRun as PartitionRun
+from delegate.runtime.inspection import StepRun as StepRun
+from delegate.runtime.rounding import sum_bound as sum_bound
+from delegate.runtime.survey import DeviceLimits as DeviceLimits
+from delegate.runtime.survey import DeviceRates as DeviceRates
+from delegate.runtime.survey import KernelBuild as KernelBuild
+from delegate.runtime.survey import KernelBuilder as KernelBuilder
+from delegate.runtime.survey import PlatformInfo as PlatformInfo
+from delegate.runtime.survey import device_limits as device_limits
+from delegate.runtime.survey import device_rates as device_rates
+from delegate.runtime.survey import device_registers as device_registers
+from delegate.runtime.survey import profile_of as profile_of
+from delegate.sandbox.records import Ban as Ban
+from delegate.sandbox.records import lift_bans as lift_bans
+from delegate.sandbox.records import list_bans as list_bans
+from delegate.start.probe import Proof as Proof
+from delegate.start.probe import examine as examine
+from delegate.start.rehearsal import start_early as start_early
+from delegate.tflite.metadata import AssociatedFile as AssociatedFile
+from delegate.tflite.metadata import ModelMetadata as ModelMetadata
+from delegate.tflite.metadata import TensorMetadata as TensorMetadata
+from delegate.tflite.metadata import read_metadata as read_metadata
+from delegate.tflite.reader import read_model as read_model
+from delegate.tflite.schema import builtin_op_numbers as builtin_op_numbers
+from delegate.tflite.writer import write_model as write_model
