@@ -1,19 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions this package raises.
-
-DelegateError
-|-- ModelError           the .tflite file is damaged, foreign or too large
-|-- Unsupported          a node stays on the CPU, and why: the normal case, not a failure
-|-- KernelBuildError     the driver refused a kernel: file, defines and build log
-|-- CacheError           the user's cache folder takes no file
-|-- ProfileError         a device profile is unknown, unreadable or wrong
-|-- DeviceError          an OpenCL call failed, or no usable device was found
-|   |-- NoDeviceError    no device at all, or none that passes its self-test
-|   |-- GivenUp          child processes show that nothing works on the device
-|   |-- KilledChild      a child process died of this, so it is not done here
-|   `-- TooLarge         the device works, and has not the memory or the limits
-`-- AbiMismatch          TFLite's nodes are not those of the parsed file
-"""
+"""The exceptions this package raises."""
 
 
 class DelegateError(Exception):
@@ -25,7 +11,7 @@ class ModelError(DelegateError):
 
 
 class Unsupported(DelegateError):
-    """This node cannot run here; the text names the value and the rule it breaks."""
+    """This node stays on the CPU, as many do; the text names the value and the rule it breaks."""
 
 
 class KernelBuildError(DelegateError):

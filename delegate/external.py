@@ -13,7 +13,6 @@ from typing import Any
 
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
-from delegate.tflite.callbacks import Kernel
 from delegate.tflite.plugin import ThreadKeeper, answer
 
 _log = logging.getLogger("delegate")
@@ -21,7 +20,7 @@ _MODEL, _VERBOSE = "model", "verbose"
 
 
 class _Delegate(OpenCLDelegate):
-    def partition(self, context: int, nodes: tuple[int, ...]) -> Kernel:  # type: ignore[override]
+    def partition(self, context: int, nodes: tuple[int, ...]) -> Any:
         return ThreadKeeper(super().partition(context, nodes))
 
 

@@ -24,9 +24,8 @@ from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun
 from delegate.start.rehearsal import open_engine
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
-from delegate.tflite.graphs import Graphs
+from delegate.tflite.graphs import Graphs, match_plan
 from delegate.tflite.library import rules_of_caller
-from delegate.tflite.plan import match_plan
 
 _Row = TypeVar("_Row")
 _log = logging.getLogger("delegate")

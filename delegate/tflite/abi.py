@@ -103,17 +103,11 @@ class Registration(C.Structure):
 class Context(C.Structure):
     _fields_ = [
         ("tensors_size", C.c_size_t),
-        (
-            "GetExecutionPlan",
-            C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.POINTER(IntArray))),
-        ),
+        ("GetExecutionPlan", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.POINTER(IntArray)))),
         ("tensors", C.POINTER(Tensor)),
         ("impl", C.c_void_p),
         # It takes the array over and frees it with C's free(); see new_int_array.
-        (
-            "ResizeTensor",
-            C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(Tensor), C.c_void_p),
-        ),
+        ("ResizeTensor", C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(Tensor), C.c_void_p)),
         # Variadic in C: the arguments after the format are passed as this prototype says.
         ("ReportError", C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_char_p)),
         ("AddTensors", C.c_void_p),

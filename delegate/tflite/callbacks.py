@@ -13,18 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from delegate.errors import AbiMismatch, DelegateError
 from delegate.sandbox import process
 from delegate.tflite import abi, schema
-from delegate.tflite.views import Views, tensor_bytes
+from delegate.tflite.views import Bytes, Views, tensor_bytes
 
 T = TypeVar("T")
 
 Shapes = dict[int, tuple[int, ...]]  # tensor index -> sizes
-Constants = dict[int, NDArray[np.uint8]]  # tensor index -> TFLite's own bytes of it
+Constants = dict[int, Bytes]  # tensor index -> TFLite's own bytes of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +43,7 @@ class Kernel(Protocol):
     def prepare(self, shapes: Shapes) -> Shapes:
         """Get ready for these shapes of all tensors; return those of the outputs."""
 
-    def invoke(
-        self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
-    ) -> None:
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once; the arrays are TFLite's own memory and die with the call."""
 
     def close(self) -> None:
@@ -226,14 +221,8 @@ def _plan(context: int, view: abi.Context) -> list[PlannedNode]:
         op = schema.builtin_name(registration.contents.builtin_code)
         if op == "CUSTOM":
             op = (registration.contents.custom_name or b"").decode(errors="replace")
-        nodes.append(
-            PlannedNode(
-                index,
-                op,
-                abi.ints(node.contents.inputs),
-                abi.ints(node.contents.outputs),
-            )
-        )
+        inputs, outputs = abi.ints(node.contents.inputs), abi.ints(node.contents.outputs)
+        nodes.append(PlannedNode(index, op, inputs, outputs))
     return nodes
 
 

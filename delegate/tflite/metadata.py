@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from delegate.tflite.reader import buffer_span
-from delegate.tflite.source import Source, named, open_model
-from delegate.tflite.table import File, Table
+from delegate.tflite.table import File, Source, Table, named, open_model
 
 _NAME = "TFLITE_METADATA"  # of the entry in Model.metadata
 _IDENTIFIER = b"M001"

@@ -7,24 +7,14 @@ import ctypes as C
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from delegate.tflite.callbacks import Kernel, Shapes
+from delegate.tflite.callbacks import Kernel
+from delegate.tflite.views import Bytes
 
 _ERROR_BYTES = 2048
 # Threads whose state Python keeps: it is never given back, and a host may make a thread a run.
 _MOST_KEPT = 16
-
-
-class Made(Protocol):
-    """A delegate that C holds."""
-
-    def _get_native_delegate_pointer(self) -> int: ...
-
-    def close(self) -> None: ...
 
 
 class _Request(C.Structure):
@@ -38,7 +28,7 @@ class _Request(C.Structure):
     ]
 
 
-_made: dict[int, Made] = {}  # by the delegate's address; C holds no reference
+_made: dict[int, Any] = {}  # delegates by their addresses; C holds no reference
 
 
 def _destroy(address: int) -> None:
@@ -50,8 +40,8 @@ def _destroy(address: int) -> None:
 _destroy_callback = C.CFUNCTYPE(None, C.c_void_p)(_destroy)
 
 
-def answer(address: int, make: Callable[[Mapping[str, str]], Made]) -> None:
-    """Answer the request at this address with what `make` returns for its options.
+def answer(address: int, make: Callable[[Mapping[str, str]], Any]) -> None:
+    """Answer the request at this address with the delegate that `make` returns for its options.
 
     `make` may raise: the text of any error but Ctrl-C goes to the program.
     """
@@ -80,23 +70,15 @@ class ThreadKeeper:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.inputs: Sequence[int] = kernel.inputs
-        self.outputs: Sequence[int] = kernel.outputs
 
-    def prepare(self, shapes: Shapes) -> Shapes:
-        """Prepare the kernel."""
-        return self._kernel.prepare(shapes)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the kernel itself has."""
+        return getattr(self._kernel, name)
 
-    def invoke(
-        self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
-    ) -> None:
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run the kernel."""
         _keep_thread()
         self._kernel.invoke(inputs, outputs)
-
-    def close(self) -> None:
-        """Close the kernel."""
-        self._kernel.close()
 
 
 _thread = threading.local()

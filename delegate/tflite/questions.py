@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike
 from delegate.graph.edit import of_one_node
 from delegate.graph.ir import Node, Quantization, Tensor
 from delegate.tflite.writer import write_model
+
+# A tensor that a node reads, and the values that it is given; None: a constant, which has its own.
+Given = tuple[Tensor, bytes | None]
 
 ANY, REFERENCE, BUILTIN = "any", "reference", "builtin"
 
@@ -41,135 +44,77 @@ class Question:
 @functools.cache
 def questions() -> tuple[Question, ...]:
     """Return all questions."""
-    return (*_products(), *_types(), *_others())
+    return (*_sums(), *_types(), *_others())
 
 
-def _products() -> list[Question]:
+def _sums() -> list[Question]:
     terms = 600  # of 32767 * 127: too much for 32 bits
-    ones = _of("int8", np.full((1, 1, 1, terms), 127), 1.0, is_constant=True)
-    place = _of("int32", [1, 1, 1, 1], is_constant=True)
-    row = _of("int16", np.full((1, 1, 1, terms), 32767), 1.0)
-    half = _of("int8", [[1]], 0.5, is_constant=True), _of("int32", [0], 0.5, is_constant=True)
+    ones = _constant("int8", np.full((1, 1, 1, terms), 127), 1.0)
+    row = _input("int16", np.full((1, 1, 1, terms), 32767), 1.0)
     window = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
-    wide = _Result("int16", [[[[-1798]]]], [[[[2497]]]], 1e6)
+    deconvolved = [_constant("int32", [1, 1, 1, 1]), ones, row]
+    half = _constant("int8", [[1]], 0.5), _constant("int32", [0], 0.5)
+    dense = [_input("int8", [[-1], [1]], 1.0), *half]
+    pair = [_input("int16", [32767, 32767], 1.0), _constant("int32", [0])]
+    older, newer = [[[[-1798]]]], [[[[2497]]]]
+    keep = {"keep_dims": True}
+    double = "fully_connected_double_rounding", "FULLY_CONNECTED"
+    wide, saturating = ("int16_sums_of_int32", "TRANSPOSE_CONV"), ("saturating_sums", "SUM")
     return [
         # -0.5 and 0.5: away from zero, or up.
-        _ask(
-            "fully_connected_double_rounding",
-            "FULLY_CONNECTED",
-            [_of("int8", [[-1], [1]], 1.0), *half],
-            _Result("int8", [[0], [1]], [[-1], [1]], 1.0),
-            kernel=REFERENCE,
-            version=4,
-        ),
-        _ask("int16_sums_of_int32", "TRANSPOSE_CONV", [place, ones, row], wide, window, version=3),
+        _ask(*double, dense, "int8", [[0], [1]], [[-1], [1]], 1.0, kernel=REFERENCE, version=4),
+        _ask(*wide, deconvolved, "int16", older, newer, 1e6, window, version=3),
+        _ask(*saturating, pair, "int16", [-2], [32767], 1.0, keep, BUILTIN, version=2),
     ]
 
 
 def _types() -> list[Question]:
     """Return what older kernels refuse, or take for something else."""
-    four, six, two = (_of("int8", np.array([value]), 1.0) for value in (4, 6, 2))
-    slope = _of("int16", [[[2]]], 0.5, is_constant=True)
-    tall = _of("int32", [2, 1], is_constant=True)
-    coarse, fine = _of("int16", [2, 1], 0.5), _of("int16", [4, 1], 0.25)
-    newer = functools.partial(_Result, older=None)
+    four, six, two = (_input("int8", [value], 1.0) for value in (4, 6, 2))
+    slope = [_input("int16", [[[-4]]], 1.0), _constant("int16", [[[2]]], 0.5)]
+    tall = [_input("int32", [[[[7]]]]), _constant("int32", [2, 1])]
+    coarse, fine = _input("int16", [2, 1], 0.5), _input("int16", [4, 1], 0.25)
+    resized = [[[[7]], [[7]]]]
+    equal, greater = (("older_comparisons", op, [coarse, fine]) for op in ("EQUAL", "GREATER"))
     return [
-        _ask("newer_types", "DIV", [six, two], newer("int8", newer=[3], scale=1.0)),
-        _ask("newer_types", "SQRT", [four], newer("int8", newer=[2], scale=1.0)),
-        _ask(
-            "newer_types",
-            "PRELU",
-            [_of("int16", [[[-4]]], 1.0), slope],
-            newer("int16", newer=[[[-4]]], scale=1.0),
-        ),
-        _ask("saturating_cast", "NEG", [four], newer("int8", newer=[-4], scale=1.0)),
-        _ask("saturating_cast", "LOG", [four], newer("int8", newer=[1], scale=1.0)),
-        _ask(
-            "resizes_newer_types",
-            "RESIZE_NEAREST_NEIGHBOR",
-            [_of("int32", [[[[7]]]]), tall],
-            newer("int32", newer=[[[[7]], [[7]]]]),
-        ),
-        # At scales of 1 and more, ai-edge-litert ends the process.
-        _ask(
-            "older_comparisons",
-            "EQUAL",
-            [coarse, fine],
-            _Result("bool", [False, True], [True, False], is_new=True),
-            version=2,
-        ),
-        _ask(
-            "older_comparisons",
-            "GREATER",
-            [coarse, fine],
-            newer("bool", newer=[False, False]),
-            version=2,
-        ),
+        _ask("newer_types", "DIV", [six, two], "int8", None, [3], 1.0),
+        _ask("newer_types", "SQRT", [four], "int8", None, [2], 1.0),
+        _ask("newer_types", "PRELU", slope, "int16", None, [[[-4]]], 1.0),
+        _ask("saturating_cast", "NEG", [four], "int8", None, [-4], 1.0),
+        _ask("saturating_cast", "LOG", [four], "int8", None, [1], 1.0),
+        _ask("resizes_newer_types", "RESIZE_NEAREST_NEIGHBOR", tall, "int32", None, resized),
+        # At scales of 1 and more, ai-edge-litert ends the process. TFLite 2.9 refuses what
+        # tflite-runtime 2.14 answers.
+        _ask(*equal, "bool", [False, True], [True, False], version=2, may_be_refused=True),
+        _ask(*greater, "bool", None, [False, False], version=2),
     ]
 
 
 def _others() -> list[Question]:
-    axes, first = (_of("int32", range(count), is_constant=True) for count in (2, 1))
-    axis = _of("int32", 0, is_constant=True)
-    far = _of("float32", [300, -300])
-    square = _of("float32", [[1, 2], [3, 4]])
-    pair = _of("int16", [32767, 32767], 1.0)
-    columns = _of("float32", [[np.nan, 1.0], [5.0, 2.0], [1.0, np.nan]])
-    types = {"in_data_type": "float32", "out_data_type": "int8"}
+    axes, axis = _constant("int32", [0, 1]), _constant("int32", 0)
+    far, small = _input("float32", [300, -300]), _input("int8", [-127, -1], 1.0)
+    square = [_input("float32", [[1, 2], [3, 4]]), axes]
+    columns = [_input("float32", [[np.nan, 1.0], [5.0, 2.0], [1.0, np.nan]]), axis]
+    types, index = {"in_data_type": "float32", "out_data_type": "int8"}, {"output_type": "int32"}
+    reverses, by_size = ("reverses_first_axis", "REVERSE_V2"), ("leaky_relu_by_size", "LEAKY_RELU")
+    gives_way, slope = ("arg_max_nan_gives_way", "ARG_MAX"), {"alpha": -0.5}
     return [
-        _ask("saturating_cast", "CAST", [far], _Result("int8", [44, -44], [127, -128]), types),
-        _ask(
-            "reverses_first_axis",
-            "REVERSE_V2",
-            [square, axes],
-            _Result("float32", [[3, 4], [1, 2]], [[4, 3], [2, 1]]),
-        ),
-        _ask(
-            "leaky_relu_by_size",
-            "LEAKY_RELU",
-            [_of("int8", [-127, -1], 1.0)],
-            _Result("int8", [64, 1], [63, 0], 1.0),
-            {"alpha": -0.5},
-            version=2,
-        ),
-        _ask(
-            "arg_max_nan_gives_way",
-            "ARG_MAX",
-            [columns, axis],
-            _Result("int32", [0, 1], [1, 1]),
-            {"output_type": "int32"},
-        ),
-        _ask(
-            "saturating_sums",
-            "SUM",
-            [pair, first],
-            _Result("int16", [-2], [32767], 1.0),
-            {"keep_dims": True},
-            kernel=BUILTIN,
-            version=2,
-        ),
+        _ask("saturating_cast", "CAST", [far], "int8", [44, -44], [127, -128], options=types),
+        _ask(*reverses, square, "float32", [[3, 4], [1, 2]], [[4, 3], [2, 1]]),
+        _ask(*by_size, [small], "int8", [64, 1], [63, 0], 1.0, slope, version=2),
+        _ask(*gives_way, columns, "int32", [0, 1], [1, 1], options=index),
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    dtype: str
-    older: ArrayLike | None
-    newer: ArrayLike | None
-    scale: float = 0.0
-    is_new: bool = False  # TFLite 2.9 refuses what tflite-runtime 2.14 answers
+def _input(dtype: str, values: ArrayLike, scale: float = 0.0) -> Given:
+    tensor, _ = _constant(dtype, values, scale)
+    assert tensor.data is not None
+    return replace(tensor, data=None), tensor.data.tobytes()
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    tensor: Tensor
-    values: bytes
-
-
-def _of(dtype: str, values: ArrayLike, scale: float = 0.0, is_constant: bool = False) -> _Given:
+def _constant(dtype: str, values: ArrayLike, scale: float = 0.0) -> Given:
     array = np.asarray(values, dtype)
-    data = array if is_constant else None
-    return _Given(Tensor(0, "", array.shape, dtype, _scaled(scale), data), array.tobytes())
+    return Tensor(0, "", array.shape, dtype, _scaled(scale), array), None
 
 
 def _scaled(scale: float) -> Quantization | None:
@@ -179,21 +124,30 @@ def _scaled(scale: float) -> Quantization | None:
 def _ask(
     rule: str,
     op: str,
-    given: Sequence[_Given],
-    result: _Result,
+    given: Sequence[Given],
+    dtype: str,
+    older: ArrayLike | None,
+    newer: ArrayLike,
+    scale: float = 0.0,
     options: Mapping[str, Any] | None = None,
     kernel: str = ANY,
     version: int = 1,
+    may_be_refused: bool = False,
 ) -> Question:
-    answers = [
-        None if values is None else np.asarray(values, result.dtype)
-        for values in (result.older, result.newer)
-    ]
-    shape = next(answer.shape for answer in answers if answer is not None)
-    output = Tensor(0, "", shape, result.dtype, _scaled(result.scale))
-    tensors = tuple(each.tensor for each in given)
-    graph = of_one_node(Node(0, op, version, tensors, (output,), dict(options or {})))
-    older, newer = (None if answer is None else answer.tobytes() for answer in answers)
-    all_older = frozenset((older, None) if result.is_new else (older,))
-    inputs = tuple(each.values for each in given if each.tensor.data is None)
-    return Question(rule, op, kernel, write_model(graph), inputs, all_older, newer)
+    """Return the question of an op's rule; `older`, `newer`: the output that each gives.
+
+    `may_be_refused`: by the older ones, too.
+    """
+    output, _ = _constant(dtype, newer, scale)
+    tensors = tuple(tensor for tensor, _ in given)
+    node = Node(0, op, version, tensors, (replace(output, data=None),), dict(options or {}))
+    answers = {None if older is None else np.asarray(older, dtype).tobytes()}
+    return Question(
+        rule,
+        op,
+        kernel,
+        write_model(of_one_node(node)),
+        tuple(values for _, values in given if values is not None),
+        frozenset(answers | {None} if may_be_refused else answers),
+        np.asarray(newer, dtype).tobytes(),
+    )

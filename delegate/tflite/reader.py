@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.tflite import schema
-from delegate.tflite.node_options import options_of
-from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.sparsity import dense as sparsity_values
-from delegate.tflite.table import File, Table
+from delegate.tflite.table import File, Source, Table, named, open_model, options_of
 
 _MAX_DIMENSIONS = 32  # numpy 1's limit
 

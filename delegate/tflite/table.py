@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the tables of a flatbuffer, checking every access: the flatbuffers package checks none.
+"""Opens a .tflite model and reads its tables, checking every access: flatbuffers checks none.
 
 Knows the fields' names and places from schema.py, not what they mean.
 """
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import os
+import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 from delegate.errors import ModelError
 from delegate.tflite import schema
 
+Source = str | os.PathLike[str] | bytes | memoryview
 MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits, and some of TFLite's are signed
 MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
 MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
@@ -27,6 +32,41 @@ _TABLE_BYTES, _SHARED_TABLE_BYTES = 32, 1024
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
 _SHORT = struct.Struct("<H")
+
+
+@contextlib.contextmanager
+def named(source: Source) -> Iterator[None]:
+    """Put the path, if it is one, before what is said of a model that cannot be read."""
+    try:
+        yield
+    except ModelError as error:
+        if isinstance(source, (str, os.PathLike)):
+            raise ModelError(f"{os.fspath(source)}: {error}") from None
+        raise
+
+
+def open_model(source: Source) -> memoryview:
+    """Return a model's bytes; a path's are mapped into memory.
+
+    Raises:
+        ModelError: the path is no regular file, or is above 2 GB. OSError: it cannot be read.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return _map(source)
+    return memoryview(source).cast("B").toreadonly()
+
+
+def _map(path: str | os.PathLike[str]) -> memoryview:
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() refuses a directory itself
+        raise ModelError("this is a device or a pipe; give a regular file")
+    with open(path, "rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes == 0:  # mmap refuses an empty file
+            return memoryview(b"")
+        if size_bytes > MAX_FILE_BYTES:
+            raise too_large(size_bytes)
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def too_large(size_bytes: int) -> ModelError:
@@ -220,3 +260,30 @@ class Table:
             where = f"{label} {index}"
             at = self._file.follow(start + index * _OFFSET.size, where)
             yield Table(self._file, at, kind, where)
+
+
+def options_of(operator: Table, op: str) -> Mapping[str, Any]:
+    """Return the options of a builtin op by name; those that the file leaves out by default."""
+    options_class = schema.options_class(op)
+    if options_class is None:
+        return {}
+    kind, number, union = options_class
+    # TFLite ignores a table of another op's class, too.
+    is_there = operator.scalar(f"{union}_type") == number
+    table = operator.table(union, kind) if is_there else None
+    return {name: _option(table, field) for name, field in schema.fields(kind).items()}
+
+
+def _option(table: Table | None, field: schema.Field) -> Any:
+    if field.kind == "string":
+        return table.string(field.name) if table else ""
+    if field.kind == "scalar":
+        value = table.scalar(field.name) if table else type(field.default)(0)
+        return schema.enum_names(field.enum).get(value, value) if field.enum else value
+    if field.flags is number_types.Uint8Flags:
+        return table.copy(field.name) if table else b""
+    values = table.numbers(field.name) if table else ()
+    if field.enum:
+        names = schema.enum_names(field.enum)
+        return tuple(names.get(value, value) for value in values)
+    return values

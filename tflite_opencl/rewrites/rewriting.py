@@ -16,7 +16,7 @@ import numpy as np
 from delegate.graph.edit import with_tensors
 from delegate.inspect import Graph, Node, Tensor
 from delegate.tflite.reader import read_subgraphs
-from delegate.tflite.source import Source, named, open_model
+from delegate.tflite.table import Source, named, open_model
 from delegate.tflite.tree import Tree
 from delegate.tflite.writer import model_tree
 from tflite_opencl.rewrites.registry import PassStep, rewrite_steps
