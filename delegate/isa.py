@@ -54,18 +54,8 @@ class Feature:
         return "order" in (self.test, self.name)
 
 
-def _dot(name: str, macro: str, takes_int8: bool, is_asked: bool = False) -> Feature:
-    return Feature(
-        name,
-        _NOT_CPU,
-        32,
-        INTEGER_DOT_PRODUCT,
-        test="dot",
-        macro=macro,
-        takes_int8=takes_int8,
-        is_asked=is_asked,
-    )
-
+# What dot products have in common after their names.
+_DOT = (_NOT_CPU, 32, INTEGER_DOT_PRODUCT, "dot")
 
 # In the order of the self-tests. The persistent launch uses one of the orders.
 FEATURES = (
@@ -81,10 +71,10 @@ FEATURES = (
     Feature("dp4a", _NOT_CPU, 32, ASSEMBLY),
     Feature("mma", _NOT_CPU, 32, ASSEMBLY),
     Feature(ORDER_PTX, _NOT_CPU, 1, ASSEMBLY, test="order"),
-    _dot("dot", "DOT_KHR", takes_int8=True, is_asked=True),
-    _dot("mixed_dot", "DOT_KHR_MIXED", takes_int8=False, is_asked=True),
-    _dot("arm_dot", "DOT_ARM", takes_int8=True),
-    _dot("qcom_dot", "DOT_QCOM", takes_int8=False),
+    Feature("dot", *_DOT, macro="DOT_KHR", takes_int8=True, is_asked=True),
+    Feature("mixed_dot", *_DOT, macro="DOT_KHR_MIXED", is_asked=True),
+    Feature("arm_dot", *_DOT, macro="DOT_ARM", takes_int8=True),
+    Feature("qcom_dot", *_DOT, macro="DOT_QCOM"),
     Feature("emulated_dot", (), 32, test="dot", macro="DOT_EMULATED", takes_int8=True),
     Feature("emulated_mixed_dot", (), 32, test="dot", macro="DOT_EMULATED"),
     Feature("nearest", _ANY, 32),

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from delegate import compiler
 from delegate.graph.infer import infer
@@ -77,91 +78,87 @@ def kernel_uses(
         is_argument = may_be_argument(launch, proven, limits.max_argument_bytes)
         return source_of(launch.file, defines_of(launch, is_argument))
 
-    counted = _Counted(text, target)
+    launched: dict[tuple[str, str], list[_Launched]] = {}  # by all that makes a kernel
+
+    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> None:
+        for each in _launches(model, partition, target, without):
+            launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
+
     for number, graph in enumerate(infer(read_model(model)) for model in models):
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
             fused = compiler.rewritten(partition, target, _takes)
-            counted.add(number, fused)
+            count(number, fused)
             if fused is not partition:
-                counted.add(number, partition, without=fused.nodes)
-    return tuple(counted.uses())
+                count(number, partition, without=fused.nodes)
+    return tuple(_uses(launched, text))
 
 
 def _takes(_: Alternative) -> str | None:
     return None
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What launches one kernel, as far as it was counted."""
+class _Launched(NamedTuple):
+    """A launch of a model's node."""
 
-    launch: Launch  # the first
-    variants: dict[str, None] = field(default_factory=dict)
-    count: int = 0
-    expected: list[ExpectedLaunch] = field(default_factory=list)
-    largest: Launch | None = None  # of those expected, the one with the most work-items
+    launch: Launch
+    variant: str
+    expected: ExpectedLaunch | None  # where it is of the alternative that is expected to run
 
 
-class _Counted:
-    """The launches of programs by what the compiler is given."""
+def _launches(
+    model: int, partition: Partition, target: Target, without: Sequence[Node]
+) -> list[_Launched]:
+    """Return the launches of a partition of a model, of each alternative of each node.
 
-    def __init__(self, text: Callable[[Launch], str], target: Target) -> None:
-        self._text = text  # of a launch
-        self._target = target
-        self._seen: dict[tuple[str, str], _Seen] = {}
+    `without`: the nodes of the rewritten partition. A node that it has too was counted there, and
+    none of this partition is expected to run.
+    """
+    found: list[_Launched] = []
+    is_rewritten, known_nodes = bool(without), {*without}
 
-    def add(self, model: int, partition: Partition, without: Sequence[Node] = ()) -> None:
-        """Count the launches of a partition of a model.
+    def look(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+        for alternative in alternatives if node not in known_nodes else ():
+            is_expected = alternative is alternatives[0] and not is_rewritten
+            for launch in alternative.launches:
+                expected = _expected(launch, node, model) if is_expected else None
+                found.append(_Launched(launch, alternative.name, expected))
+        return alternatives[0]
 
-        `without`: the nodes of the rewritten partition. A node that it has too was counted there,
-        and none of this partition is expected to run.
-        """
-        is_rewritten, known_nodes = bool(without), {*without}
+    compiler.compile_partition(partition, target, look)
+    return found
 
-        def count(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
-            for alternative in alternatives if node not in known_nodes else ():
-                for launch in alternative.launches:
-                    key = launch.kernel, self._text(launch)
-                    seen = self._seen.setdefault(key, _Seen(launch))
-                    seen.variants[alternative.name] = None
-                    seen.count += 1
-                    if alternative is alternatives[0] and not is_rewritten:
-                        expected = _expected(launch, node, model)
-                        if all(expected.items > each.items for each in seen.expected):
-                            seen.largest = launch
-                        seen.expected.append(expected)
-            return alternatives[0]
 
-        compiler.compile_partition(partition, self._target, count)
-
-    def uses(self) -> Iterable[KernelUse]:
-        """Return a record for each, and one with literal numbers where it is expected to run."""
-        found: dict[tuple[str, ...], KernelUse] = {}
-        for (kernel, source), seen in self._seen.items():
-            macros = tuple(f"{name}={value}" for name, value in seen.launch.defines.items())
-            found[kernel, source] = use = KernelUse(
-                kernel=kernel,
-                variants=tuple(seen.variants),
-                macros=macros,
-                file=seen.launch.file,
-                source=source,
-                group_items=seen.launch.group_items,
-                launches=seen.count,
-                expected=tuple(seen.expected),
-            )
-            if seen.largest is None:
-                continue
-            variants = [f"{name}, literal" for name in use.variants]
-            source = self._text(seen.largest.literal())
-            literal = replace(use, source=source, expected=(), is_literal=True)
-            literal = replace(literal, macros=(*macros, "literal"))
-            key = kernel, *literal.macros
-            if (same := found.get(key)) is not None:
-                variants = [*same.variants, *variants]
-                literal = replace(same, launches=same.launches + use.launches)
-            found[key] = replace(literal, variants=tuple(dict.fromkeys(variants)))
-        return found.values()
+def _uses(
+    launched: Mapping[tuple[str, str], Sequence[_Launched]], text: Callable[[Launch], str]
+) -> Iterable[KernelUse]:
+    """Return a record for each kernel, and one with literal numbers where it is expected to run."""
+    found: dict[tuple[str, ...], KernelUse] = {}
+    for (kernel, source), of_kernel in launched.items():
+        first = of_kernel[0].launch
+        expected = [(each.expected, each.launch) for each in of_kernel if each.expected]
+        found[kernel, source] = use = KernelUse(
+            kernel=kernel,
+            variants=tuple(dict.fromkeys(each.variant for each in of_kernel)),
+            macros=tuple(f"{name}={value}" for name, value in first.defines.items()),
+            file=first.file,
+            source=source,
+            group_items=first.group_items,
+            launches=len(of_kernel),
+            expected=tuple(each for each, _ in expected),
+        )
+        if not expected:
+            continue
+        variants = [f"{name}, literal" for name in use.variants]
+        _, largest = max(expected, key=lambda each: each[0].items)
+        literal = replace(use, source=text(largest.literal()), expected=(), is_literal=True)
+        literal = replace(literal, macros=(*use.macros, "literal"))
+        key = kernel, *literal.macros
+        if (same := found.get(key)) is not None:
+            variants = [*same.variants, *variants]
+            literal = replace(same, launches=same.launches + use.launches)
+        found[key] = replace(literal, variants=tuple(dict.fromkeys(variants)))
+    return found.values()
 
 
 def _expected(launch: Launch, node: Node, model: int) -> ExpectedLaunch:

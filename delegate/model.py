@@ -211,21 +211,17 @@ def _opened(
             except DelegateError as error:
                 failures.append((info, error))
         if not opened:
-            raise _of_all([error for _, error in failures])
+            # What the first device that passes its self-test raises, if there is one.
+            for _, failure in failures:
+                if not isinstance(failure, NoDeviceError):
+                    raise failure
+            reasons = (str(failure).partition(": ")[2] for _, failure in failures)
+            raise NoDeviceError("no OpenCL device works: " + "; ".join(reasons))
         undo.pop_all()
     for info, failure in failures:
         if not isinstance(failure, NoDeviceError):  # which was said of it
             _log.warning("device %d (%s) is left out: %s", info.index, info.name, failure)
     return opened
-
-
-def _of_all(errors: Sequence[DelegateError]) -> DelegateError:
-    """Return the error of a Model on the first of these devices that passes its self-test."""
-    for error in errors:
-        if not isinstance(error, NoDeviceError):
-            return error
-    reasons = (str(error).partition(": ")[2] for error in errors)
-    return NoDeviceError("no OpenCL device works: " + "; ".join(reasons))
 
 
 def _address(array: Array) -> int:

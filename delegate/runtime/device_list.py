@@ -80,7 +80,14 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
     entries: list[tuple[DeviceInfo, cl.Device]] = []
     empty: list[str] = []
     silent: list[str] = []
-    for platform in _platforms():
+    process.require_own()
+    icds.prepare()
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:
+        hint = f"{driver_caches.obstacles()}{INSTALL_HINT}"
+        raise NoDeviceError(f"no OpenCL platform was found; {hint}") from None
+    for platform in platforms:
         try:
             with opencl("clGetPlatformInfo"):
                 name, version = platform.name.strip(), platform.version.strip()
@@ -98,22 +105,14 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
                 entries.append((device_info(device, name, version), device))
             except DeviceError as error:
                 silent.append(f"a device of platform {name} does not say what it is: {error}")
-    for each in silent:
-        _warn_once(f"{each}; it is left out")
+    for each in dict.fromkeys(silent):
+        if each not in _said:
+            _said.add(each)
+            _log.warning("%s; it is left out", each)
     if not entries:
         raise NoDeviceError(_why_none(empty, silent))
     entries.sort(key=lambda entry: _ORDER.index(entry[0].type))
     return [(replace(info, index=index), device) for index, (info, device) in enumerate(entries)]
-
-
-def _platforms() -> list[cl.Platform]:
-    process.require_own()
-    icds.prepare()
-    try:
-        return list(cl.get_platforms())
-    except cl.Error:
-        hint = f"{driver_caches.obstacles()}{INSTALL_HINT}"
-        raise NoDeviceError(f"no OpenCL platform was found; {hint}") from None
 
 
 def device_info(device: cl.Device, platform: str, version: str) -> DeviceInfo:
@@ -138,12 +137,6 @@ def _why_none(empty: Sequence[str], silent: Sequence[str]) -> str:
     if "rusticl" in empty and not os.environ.get("RUSTICL_ENABLE"):
         hint += "rusticl shows devices only with RUSTICL_ENABLE=<driver>; "
     return f"no OpenCL device: {'; '.join([*reasons, *silent])}; {hint}{INSTALL_HINT}"
-
-
-def _warn_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        _log.warning("%s", text)
 
 
 def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:

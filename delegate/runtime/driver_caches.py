@@ -14,7 +14,6 @@ import logging
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,22 +24,14 @@ _SHARED_MEMORY = "/dev/shm"
 _log = logging.getLogger("delegate")
 
 
-@dataclass(frozen=True, slots=True)
-class _Driver:
-    """Where a driver keeps its files; it reads the variables when it is loaded."""
-
-    name: str
-    variable: str  # names the folder
-    folder: str  # below the user's cache folder, where the variable is not set
-    is_below_home: bool = False  # rather than in the user's cache folder
-
-
+# A driver's variable, which names its folder, and the folder below home where it is not set; the
+# drivers read them when they are loaded.
 # Source: the drivers' documentation: docs/envvar of PoCL and of Mesa; CUDA's programming guide
-_DRIVERS = (
-    _Driver("PoCL", "POCL_CACHE_DIR", "pocl/kcache"),
-    _Driver("Mesa", "MESA_SHADER_CACHE_DIR", "mesa_shader_cache"),
-    _Driver("NVIDIA", "CUDA_CACHE_PATH", ".nv/ComputeCache", is_below_home=True),
-)
+_DRIVERS = {
+    "PoCL": ("POCL_CACHE_DIR", ".cache/pocl/kcache"),
+    "Mesa": ("MESA_SHADER_CACHE_DIR", ".cache/mesa_shader_cache"),
+    "NVIDIA": ("CUDA_CACHE_PATH", ".nv/ComputeCache"),
+}
 
 
 @lru_cache(maxsize=1)
@@ -51,14 +42,13 @@ def prepare() -> None:
     temporary one where that cannot be written either.
     """
     _prepare_temporary()
-    for driver in _DRIVERS:
-        folder = _default(driver)
-        if os.environ.get(driver.variable) or folder is None or (why := _obstacle(folder)) is None:
+    for name, (variable, below_home) in _DRIVERS.items():
+        folder = _default(below_home)
+        if os.environ.get(variable) or folder is None or (why := _obstacle(folder)) is None:
             continue
-        if (other := _other(driver.name)) is None:
-            continue
-        os.environ[driver.variable] = str(other)
-        _log.debug("%s cannot keep its kernels in %s (%s): %s", driver.name, folder, why, other)
+        if (other := _other(name)) is not None:
+            os.environ[variable] = str(other)
+            _log.debug("%s cannot keep its kernels in %s (%s): %s", name, folder, why, other)
     _prepare_pyopencl()
 
 
@@ -80,20 +70,15 @@ def _prepare_pyopencl() -> None:
     It keeps Python code there that sets a kernel's arguments. It looks for the user's cache folder
     once, as its module is imported, and has no variable of its own.
     """
-    if _obstacle(cache.user_folder("pytools")) is None:
-        return
-    if (other := _other("pyopencl")) is None:
-        return
-    name = "XDG_CACHE_HOME"
-    before = os.environ.get(name)
-    os.environ[name] = str(other)
-    try:
-        importlib.import_module("pyopencl.invoker")
-    finally:
-        if before is None:
+    if _obstacle(cache.user_folder("pytools")) and (other := _other("pyopencl")):
+        name = "XDG_CACHE_HOME"
+        before = {name: os.environ[name]} if name in os.environ else {}
+        os.environ[name] = str(other)
+        try:
+            importlib.import_module("pyopencl.invoker")
+        finally:
             del os.environ[name]
-        else:
-            os.environ[name] = before
+            os.environ.update(before)
 
 
 def _other(name: str) -> Path | None:
@@ -109,38 +94,33 @@ def _other(name: str) -> Path | None:
 def obstacles() -> str:
     """Return which named folders their drivers cannot write, for the beginning of a sentence."""
     found = ""
-    for driver in _DRIVERS:
-        named = os.environ.get(driver.variable)
+    for name, (variable, _) in _DRIVERS.items():
+        named = os.environ.get(variable)
         if named and (why := _obstacle(Path(named))):
-            found += f"{driver.variable} is {named}, which {driver.name} cannot write ({why}); "
+            found += f"{variable} is {named}, which {name} cannot write ({why}); "
     return found
 
 
-def _default(driver: _Driver) -> Path | None:
+def _default(below_home: str) -> Path | None:
     """Return where a driver keeps its files; None: without a home it takes a temporary folder."""
+    top, _, folder = below_home.partition("/")
+    if top == ".cache" and (caches := os.environ.get("XDG_CACHE_HOME")):
+        return Path(caches, folder)
     home = os.environ.get("HOME")
-    caches = os.environ.get("XDG_CACHE_HOME")
-    if caches and not driver.is_below_home:
-        return Path(caches, driver.folder)
-    if not home:
-        return None
-    return Path(home, "" if driver.is_below_home else ".cache", driver.folder)
+    return Path(home, below_home) if home else None
 
 
 def _obstacle(folder: Path) -> str | None:
     """Return why a folder cannot be written or made, or None."""
     for place in (folder, *folder.parents):
         if os.path.isdir(place):  # Path.is_dir raises where it may not look
-            is_writable = os.access(place, os.W_OK | os.X_OK) and not _is_kernel_s(place)
+            # /proc and /sys take no file, though they seem to.
+            is_kernel_s = not {Path("/proc"), Path("/sys")}.isdisjoint((place, *place.parents))
+            is_writable = os.access(place, os.W_OK | os.X_OK) and not is_kernel_s
             return None if is_writable else f"{place} cannot be written"
         if os.path.exists(place):
             return f"{place} is no folder"
     return f"{folder} is nowhere"
-
-
-def _is_kernel_s(place: Path) -> bool:
-    """Whether a folder takes no file though it seems to: /proc and /sys."""
-    return Path("/proc") in (place, *place.parents) or Path("/sys") in (place, *place.parents)
 
 
 @lru_cache(maxsize=1)
