@@ -3,7 +3,7 @@
 
 from delegate.cache import cache_folder as cache_folder
 from delegate.cache import write_cached as write_cached
-from delegate.devices.model_io import TensorDetails as TensorDetails
+from delegate.devices.run import TensorDetails as TensorDetails
 from delegate.devices.spread import Portion as Portion
 from delegate.errors import AbiMismatch as AbiMismatch
 from delegate.errors import CacheError as CacheError

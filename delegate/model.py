@@ -15,12 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate import progress
-from delegate.devices.model_io import checked_arrays, details_of
 from delegate.devices.one_device import OneDevice
-from delegate.devices.run import Run
+from delegate.devices.run import Array, Run, checked_arrays, details_of
 from delegate.devices.spread import Portion, Spread
 from delegate.errors import DelegateError, ModelError, NoDeviceError, ProfileError
 from delegate.graph.infer import infer
@@ -29,7 +27,6 @@ from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo, several_devices
 from delegate.tflite.reader import read_model
 
-Array = NDArray[Any]
 # Options that mean nothing to a Model.
 _OF_DELEGATES = frozenset(
     ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "profiling")

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate import progress
-from delegate.devices.model_io import TensorDetails, batch_shape
-from delegate.devices.run import Run
+from delegate.devices.run import Array, Run, TensorDetails, batch_shape
 from delegate.errors import DelegateError, DeviceError, TooLarge, Unsupported
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.partition import Partition, partition_of
@@ -26,7 +24,6 @@ from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.schema import numpy_dtype
 
-Array = NDArray[Any]
 # While one slot computes, the other's input goes up and its output comes down.
 SLOTS = 2
 # Slots of a device with a memory of its own, while there is room: the kernels of two slots share

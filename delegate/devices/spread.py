@@ -17,18 +17,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from numpy.typing import NDArray
-
-from delegate.devices.model_io import TensorDetails
 from delegate.devices.one_device import OneDevice
-from delegate.devices.run import LOOK_SECONDS, Run, Signal
+from delegate.devices.run import LOOK_SECONDS, Array, Run, Signal, TensorDetails
 from delegate.errors import DelegateError, DeviceError
 from delegate.runtime.device_list import DeviceInfo
 from delegate.sandbox import process
 
-Array = NDArray[Any]
 _HANGS = 10.0  # a device that has a run for so many times what another one needs
 HANG_SECONDS = 60.0  # at least; as long as a child process has for a kernel
 _log = logging.getLogger("delegate")

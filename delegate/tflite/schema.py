@@ -22,15 +22,8 @@ _NUMPY_DTYPES = frozenset(
     {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"}
     | {"float16", "float32", "float64", "complex64", "complex128"}
 )
-_NUMBER_FLAGS = {
-    flags.__name__.removesuffix("Flags").lower(): flags
-    for flags in (
-        *(number_types.BoolFlags, number_types.Float32Flags),
-        *(number_types.Int8Flags, number_types.Int16Flags, number_types.Int32Flags),
-        *(number_types.Int64Flags, number_types.Uint8Flags, number_types.Uint16Flags),
-        *(number_types.Uint32Flags, number_types.Uint64Flags),
-    )
-}
+_NUMBERS = ("bool", "float32", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)))
+_NUMBER_FLAGS = {name: getattr(number_types, f"{name.capitalize()}Flags") for name in _NUMBERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +115,8 @@ def options_class(op: str) -> tuple[str, int, str] | None:
     "builtin_options2" for ops added since the first one was full.
     """
     wanted = _OPTIONS_OF_OP.get(op, op.replace("_", "") + "Options").lower()
-    for union, enum in (
-        ("builtin_options", "BuiltinOptions"),
-        ("builtin_options2", "BuiltinOptions2"),
-    ):
-        for name, number in enum_values(enum).items():
+    for union in ("builtin_options", "builtin_options2"):
+        for name, number in enum_values(UNIONS[union]).items():
             if name.lower() == wanted:
                 return name, number, union
     return None
