@@ -95,16 +95,6 @@ def tried_platforms() -> tuple[PlatformInfo, ...]:
     return tuple(_platform(each) for each in platforms)
 
 
-def asked_platforms() -> tuple[PlatformInfo, ...]:
-    """Return all platforms, after asking every device what `list_devices` asks."""
-    platforms = tried_platforms()
-    for platform in cl.get_platforms() if platforms else ():
-        with contextlib.suppress(DeviceError, cl.Error):
-            for device in platform.get_devices():
-                device_info(device, "", "")
-    return platforms
-
-
 def _platform(platform: cl.Platform) -> PlatformInfo:
     name = version = vendor = ""
     names, failure = [], None
@@ -116,6 +106,9 @@ def _platform(platform: cl.Platform) -> PlatformInfo:
             devices = platform.get_devices()
         with opencl("clGetDeviceInfo"):
             names = [device.name.strip() for device in devices]
+        for device in devices:  # all that is asked when devices are listed
+            with contextlib.suppress(DeviceError):
+                device_info(device, name, version)
     except DeviceError as error:
         failure = str(error)
     return PlatformInfo(name, version, vendor, tuple(names), failure)

@@ -30,7 +30,7 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.survey import asked_platforms
+from delegate.runtime.survey import tried_platforms
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
 from delegate.sandbox.trials import PLATFORMS, SOURCE, Free, Told, Trial
@@ -113,7 +113,7 @@ class _Performer:
         """
         os.environ.update(environment or {})
         with Told({}, {}, self._tell).of(Trial(PLATFORMS)):
-            return [asdict(each) for each in asked_platforms()]
+            return [asdict(each) for each in tried_platforms()]
 
     def self_tests(
         self,
