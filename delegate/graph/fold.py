@@ -19,6 +19,7 @@ from delegate.graph.edit import with_tensors
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.partition import may_be_dynamic
 from delegate.graph.shapes import output_shapes
+from delegate.graph.shapes.slices import strided_parts
 
 Values = NDArray[Any]
 MOST_ELEMENTS = 1 << 12  # of computed bookkeeping: shapes and indices, never pictures
@@ -102,35 +103,23 @@ Folder = Callable[[Sequence[Values], Node], Values]
 
 
 def _slice(inputs: Sequence[Values], node: Node) -> Values:
-    source, begins, sizes = inputs
-    parts = []
-    for begin, size, whole in zip(begins.tolist(), sizes.tolist(), source.shape, strict=True):
-        end = whole if size == -1 else begin + size
-        if not 0 <= begin <= end <= whole:
-            raise ValueError("a slice beyond its tensor")
-        parts.append(slice(begin, end))
-    return source[tuple(parts)]
+    source, begins, _ = inputs
+    shapes = output_shapes(node)
+    if shapes is None:
+        raise ValueError("a slice beyond its tensor")
+    rows = zip(begins.tolist(), *shapes, strict=True)
+    return source[tuple(slice(begin, begin + size) for begin, size in rows)]
 
 
 def _strided_slice(inputs: Sequence[Values], node: Node) -> Values:
-    source, begins, ends, strides = inputs
     if any(node.options.get(name) for name in ("ellipsis_mask", "new_axis_mask", "offset")):
         raise ValueError("masks that are not known here")
-    parts: list[slice | int] = []
-    rows = zip(begins.tolist(), ends.tolist(), strides.tolist(), strict=True)
-    for axis, (begin, end, stride) in enumerate(rows):
-        bit = 1 << axis
-        if node.options["shrink_axis_mask"] & bit:
-            parts.append(begin)  # one out of range is an IndexError
-            continue
-        parts.append(
-            slice(
-                None if node.options["begin_mask"] & bit else begin,
-                None if node.options["end_mask"] & bit else end,
-                stride,
-            )
-        )
-    return np.asarray(source[tuple(parts)])
+    source, *entries = inputs
+    begins, ends, strides = (each.tolist() for each in entries)
+    parts = strided_parts(source.shape, begins, ends, strides, node.options, is_offset=False)
+    for axis, part in enumerate(parts):
+        source = source.take(part.taken, axis)
+    return source.reshape([len(part.taken) for part in parts if not part.is_dropped])
 
 
 def _gather(inputs: Sequence[Values], node: Node) -> Values:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of each element: floats are computed, 8 and 16 bits are tables.
 
-ELU, GELU, LEAKY_RELU, LOGISTIC, TANH, and RELU with its kin.
+ELU, GELU, HARD_SWISH, LEAKY_RELU, LOGISTIC, TANH, and RELU with its kin.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
-def float_launch(
+def _floats(
     function: str,
     source: Tensor,
     result: Tensor,
@@ -57,7 +57,7 @@ def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     source, result = one_to_one(node, ("float32", "int8"))
     if source.dtype == "float32":
-        return float_launch("elu", source, result, target)
+        return _floats("elu", source, result, target)
     expm1 = float_function(target.rules.float_function, "expm1f")
 
     def elu(values: Floats) -> Floats:
@@ -78,7 +78,7 @@ def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     is_approximate = bool(node.options.get("approximate", False))
     if source.dtype == "float32":
         function = "gelu_tanh" if is_approximate else "gelu"
-        return float_launch(function, source, result, target)
+        return _floats(function, source, result, target)
     tanh = float_function(target.rules.float_function, "tanhf")
     erfc = float_function(target.rules.float_function, "erfcf")
     half, one = np.float32(0.5), np.float32(1)
@@ -112,7 +112,7 @@ def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not isinstance(alpha, float | int) or not np.isfinite(np.float32(alpha)):
         raise Unsupported(f"alpha is {alpha!r}: a finite number is needed")
     if source.dtype == "float32":
-        return float_launch("leaky_relu", source, result, target, {"alpha": bits(alpha)})
+        return _floats("leaky_relu", source, result, target, {"alpha": bits(alpha)})
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     # Products and quotients are floats there.
@@ -149,7 +149,7 @@ def lower_sigmoid(node: Node, target: Target) -> tuple[Alternative, ...]:
     source, result = one_to_one(node, ("float32", *quantized.QUANT))
     is_tanh = node.op == "TANH"
     if source.dtype == "float32":
-        return float_launch(node.op.lower(), source, result, target)
+        return _floats(node.op.lower(), source, result, target)
     if source.dtype == "int16":
         return lookup(source, result, _sigmoid_of_int16(source, result, is_tanh), target)
     limits = np.iinfo(result.dtype)
@@ -208,7 +208,7 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
             "lowest": bits(-math.inf if low is None else low),
             "highest": bits(math.inf if high is None else high),
         }
-        return float_launch("relu", source, result, target, params)
+        return _floats("relu", source, result, target, params)
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     scaling = quantized.multiplier_of(float(np.float32(in_scale) / np.float32(out_scale)))
@@ -225,3 +225,70 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
         return np.minimum(np.maximum(sums, lowest), highest).astype(np.int64)
 
     return lookup(source, result, answers, target)
+
+
+@lowers("HARD_SWISH")
+def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Compute x * min(max(x + 3, 0), 6) / 6.
+
+    Raises:
+        Unsupported: types other than uint8, int8 and float32, an output scale too small beside the
+            input's.
+    Source: tflite/kernels/activations.cc HardSwishPrepare, reference/hard_swish.h
+    """
+    source, result = one_to_one(node, ("float32", *quantized.QUANT8))
+    if source.dtype == "float32":
+        return _floats("hard_swish", source, result, target)
+    in_scale, in_zero = quantized.per_tensor(source)
+    out_scale, out_zero = quantized.per_tensor(result)
+    with np.errstate(over="ignore", under="ignore"):
+        hires = np.float32(1 / 128) * np.float32(in_scale)
+        out_real = float(hires / np.float32(out_scale))
+        ramp_real = float(hires / np.float32(3 / 32768))
+    out_multiplier, out_shift = fixed_point.quantize_multiplier(out_real)
+    ramp_multiplier, ramp_shift = fixed_point.quantize_multiplier(ramp_real)
+    if out_shift > 0:
+        raise Unsupported(f"output scale {out_scale}: below 1/128 of the input's, {in_scale}")
+    if ramp_shift > 30:
+        raise Unsupported(f"input scale {in_scale}: too large")
+
+    def answers(values: fixed_point.Integers) -> fixed_point.Integers:
+        lifted = (values - in_zero) << 7
+        unshifted = _high_mul16(lifted, _to_16_bits(out_multiplier))
+        ramp = lifted
+        if ramp_shift > 0:
+            ramp = _shift_left(ramp, ramp_shift - 1)
+        ramp = _high_mul16(ramp, _to_16_bits(ramp_multiplier))
+        if ramp_shift > 0:
+            ramp = _shift_left(ramp, 1)
+        if ramp_shift < 0:
+            ramp = _divide_by_pot16(ramp, -ramp_shift)
+        share = (ramp + (1 << 15)) >> 1  # of one, in 15 bits
+        product = share * unshifted
+        # Truncated toward zero, which cancels the bias of the roundings before.
+        whole = np.sign(product) * (np.abs(product) >> 15)
+        return fixed_point.clamped(_divide_by_pot16(whole, -out_shift) + out_zero, result.dtype)
+
+    return lookup(source, result, answers, target)
+
+
+def _to_16_bits(multiplier: int) -> int:
+    """Source: tflite/kernels/internal/common.h DownScaleInt32ToInt16Multiplier"""
+    return min((multiplier + (1 << 15)) >> 16, (1 << 15) - 1)
+
+
+def _high_mul16(values: fixed_point.Integers, multiplier: int) -> fixed_point.Integers:
+    return fixed_point.rounding_doubling_high_mul(values, multiplier, bits=16)
+
+
+def _shift_left(values: fixed_point.Integers, amount: int) -> fixed_point.Integers:
+    shifted: fixed_point.Integers = np.clip(values << amount, -(1 << 15), (1 << 15) - 1)
+    return shifted
+
+
+def _divide_by_pot16(values: fixed_point.Integers, exponent: int) -> fixed_point.Integers:
+    """Return values / 2**exponent; beyond 15 bits the mask is an int16 that wraps, as there."""
+    mask = int(np.int64(((1 << exponent) - 1) & 0xFFFF).astype(np.int16))
+    threshold = (mask >> 1) + (values < 0)
+    rounded: fixed_point.Integers = (values >> exponent) + ((values & mask) > threshold)
+    return rounded

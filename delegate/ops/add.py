@@ -16,15 +16,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of, quantized_bounds
-from delegate.ops._launches.binary import (
-    EVERY,
-    NUMBERS,
-    Expression,
-    Operands,
-    binary,
-    operands_of,
-    rescaling,
-)
+from delegate.ops._launches.binary import EVERY, NUMBERS, Operands, binary, operands_of, rescaling
 from delegate.ops._launches.tiles import (
     LEAST_BYTES,
     by_share,
@@ -43,30 +35,41 @@ from delegate.target import Target
 _PLAIN_ELEMENTS = 1024  # of a tile of the plain kernel, where a group is one work-item
 
 
-@lowers("ADD")
+@lowers("ADD", "SUB")
 def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Add two tensors that may differ in scale and zero point, and are broadcast to each other.
+    """Add two tensors, or subtract the right one from the left.
+
+    They may differ in scale and zero point, and are broadcast to each other.
 
     Raises:
         Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
-    Source: tflite/kernels/add.cc PrepareGeneralQuantized, internal/reference/add.h
+    Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized, and for int16 whose scales are
+    powers of two a sum of shifted inputs, unless the node asks for the general one;
+    internal/reference/add.h, sub.h
     """
     operands = operands_of(node, EVERY)
     left, right, result = operands.left, operands.right, operands.result
-    if left.dtype not in quantized.QUANT8 or left.shape != right.shape:
-        return binary(sum_expression(node, 1), target)
-    return _of_one_shape(operands, sum_of(left, right, result, activation_of(node)), target)
-
-
-@lowers("SUB")
-def lower_sub(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Subtract the right tensor from the left.
-
-    Raises:
-        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
-    Source: tflite/kernels/sub.cc, internal/reference/sub.h
-    """
-    return binary(sum_expression(node, -1), target)
+    activation, sign = activation_of(node), -1 if node.op == "SUB" else 1
+    if left.dtype in quantized.QUANT8 and left.shape == right.shape and node.op == "ADD":
+        return _of_one_shape(operands, sum_of(left, right, result, activation), target)
+    numbers, signed = bounds_of(result, activation), {"right_sign": sign}
+    if left.dtype in NUMBERS:
+        return binary(operands, "ADD", numbers | signed, target)
+    if left.dtype == "int16" and node.options.get("pot_scale_int16", True):
+        shifts = _pot_shifts(operands)
+        if shifts is not None:
+            return binary(operands, "ADD_SHIFTED", numbers | shifts | signed, target)
+    case = sum_of(left, right, result, activation)
+    (by_left, by_right, by_sum), (left_zero, right_zero, zero) = case.rescaling, case.zeros
+    lift = 1 << case.left_shift
+    numbers |= {
+        **rescaling("left", by_left.multiplier, by_left.shift, left_zero, lift),
+        **rescaling("right", by_right.multiplier, by_right.shift, right_zero, sign * lift),
+        "output_multiplier": by_sum.multiplier,
+        "output_shift": by_sum.shift,
+        "output_zero": zero,
+    }
+    return binary(operands, "ADD", numbers, target)
 
 
 def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Alternative, ...]:
@@ -143,36 +146,6 @@ def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> S
         clamp=quantized_bounds(result, activation, quantized.QUANT),
         dtype=result.dtype,
     )
-
-
-def sum_expression(node: Node, sign: int) -> Expression:
-    """Return the expression of an ADD, or of a SUB where `sign` is -1.
-
-    Raises:
-        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
-    Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized, and for int16 whose scales are
-    powers of two a sum of shifted inputs, unless the node asks for the general one
-    """
-    operands = operands_of(node, EVERY)
-    bounds = bounds_of(operands.result, activation_of(node))
-    if operands.left.dtype in NUMBERS:
-        return Expression(operands, "ADD", {**bounds, "right_sign": sign})
-    if operands.left.dtype == "int16" and node.options.get("pot_scale_int16", True):
-        shifts = _pot_shifts(operands)
-        if shifts is not None:
-            return Expression(operands, "ADD_SHIFTED", {**bounds, **shifts, "right_sign": sign})
-    case = sum_of(operands.left, operands.right, operands.result, activation_of(node))
-    (left, right, total), (left_zero, right_zero, zero) = case.rescaling, case.zeros
-    lift = 1 << case.left_shift
-    numbers = {
-        **bounds,
-        **rescaling("left", left.multiplier, left.shift, left_zero, lift),
-        **rescaling("right", right.multiplier, right.shift, right_zero, sign * lift),
-        "output_multiplier": total.multiplier,
-        "output_shift": total.shift,
-        "output_zero": zero,
-    }
-    return Expression(operands, "ADD", numbers)
 
 
 def _pot_shifts(operands: Operands) -> dict[str, int] | None:

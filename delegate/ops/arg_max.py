@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,22 +29,6 @@ _LONGEST = 2**18  # an axis whose elements a work-item visits in few enough roun
 _STEPS = 8  # elements a round of the plain kernel
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Search:
-    """A checked search along one axis."""
-
-    source: Tensor
-    result: Tensor
-    length: int  # of the axis
-    inner: int  # elements between neighbours along the axis
-    is_min: bool
-
-    @property
-    def results(self) -> int:
-        """How many places are found."""
-        return math.prod(self.source.shape) // self.length
-
-
 @lowers("ARG_MAX", "ARG_MIN")
 def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Find the place of the largest or smallest element along an axis, the first one of several.
@@ -56,11 +39,49 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, an axis that is computed, out of range or too long.
     Source: tflite/kernels/arg_min_max.cc, internal/reference/arg_min_max.h
     """
-    return alternatives(decode(node), target)
+    source, result, along = _decoded(node)
+    length, inner = source.shape[along], math.prod(source.shape[along + 1 :])
+    results = elements_of(source) // length
+    is_min, is_long = int(node.op == "ARG_MIN"), int(result.dtype == "int64")
+
+    def launch(kernel: str, items: int, rounds: int, own: Params, defines: Defines) -> Launch:
+        """`rounds`: of the loop that an item makes."""
+        tiling = by_work(items, 2 * rounds + 8, target, HALF_ROUNDS // rounds)
+        params: Params = {"input": source, "output": result, "length": length, **own}
+        types = Defines(IS_LONG=is_long) | defines
+        return launch_over("arg_max", kernel, tiling, params | {"items": items}, types)
+
+    gives_way = int(inner > 1 and target.rules.arg_max_nan_gives_way)
+    kept: Params = {"inner": inner, "nan_gives_way": gives_way}
+    typed: Defines = {"ELEM": ELEM[source.dtype], "IS_MIN": is_min}
+    plain = Alternative(
+        "plain", (launch("arg_max", results, ceil_div(length, _STEPS), kept, typed),)
+    )
+    lanes = lanes_of(inner, target)
+    if lanes and length <= HALF_ROUNDS:
+        blocks = ceil_div(inner, lanes)
+        items, defines = results // inner * blocks, typed | vectors_of(inner, lanes, target)
+        vector = launch("arg_max_vector", items, length, kept | {"blocks": blocks}, defines)
+        return Alternative(f"vector {lanes}", (vector,)), plain
+    # Over vectors of a row, unless it is too short.
+    is_short = source.dtype not in ("int32", "float32") and length <= 256
+    lanes = widest_lanes(length, target.vector_width * (2 if is_short else 1))
+    if inner > 1 or target.group_items > 1 or not lanes:
+        return (plain,)
+    rounds = ceil_div(length, lanes)
+    if is_short:
+        # After this exclusive or, the order of unsigned bytes is that of the elements, reversed
+        # for the smallest.
+        flip = (128 if source.dtype == "int8" else 0) ^ (255 * is_min)
+        own, lone = Params(flip=flip), Defines(LANES=lanes)
+        row = launch("arg_max_row_quant8", results, rounds, own, lone)
+    else:
+        row = launch("arg_max_row", results, rounds, {}, typed | {"LANES": lanes})
+    return Alternative(f"row {lanes}", (row,)), plain
 
 
-def decode(node: Node) -> Search:
-    """Return what a node searches, checked.
+def _decoded(node: Node) -> tuple[Tensor, Tensor, int]:
+    """Return a node's tensors and its axis, checked.
 
     Raises:
         Unsupported: see `lower_arg_max`.
@@ -83,66 +104,6 @@ def decode(node: Node) -> Search:
             f"{shape_text(source)} -> {shape_text(result)}: all but axis {along} must stay"
         )
     elements_of(result)
-    length, inner = source.shape[along], math.prod(source.shape[along + 1 :])
-    if length > _LONGEST:
-        raise Unsupported(f"axis of {length}: more than 2^18 elements")
-    return Search(source, result, length, inner, node.op == "ARG_MIN")
-
-
-def alternatives(search: Search, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches over vectors that this search allows, then the plain one."""
-    gives_way = int(search.inner > 1 and target.rules.arg_max_nan_gives_way)
-    kept = {"inner": search.inner, "nan_gives_way": gives_way}
-    typed: Defines = {"ELEM": ELEM[search.source.dtype], "IS_MIN": int(search.is_min)}
-    rounds = ceil_div(search.length, _STEPS)
-    plain = _launch("arg_max", search, search.results, rounds, kept, typed, target)
-    vectors: tuple[Alternative, ...] = ()
-    lanes = lanes_of(search.inner, target)
-    if lanes and search.length <= HALF_ROUNDS:
-        blocks = ceil_div(search.inner, lanes)
-        items = search.results // search.inner * blocks
-        fields, defines = kept | {"blocks": blocks}, typed | vectors_of(search.inner, lanes, target)
-        launch = _launch("arg_max_vector", search, items, search.length, fields, defines, target)
-        vectors = (Alternative(f"vector {lanes}", (launch,)),)
-    elif search.inner == 1 and target.group_items == 1:
-        vectors = _rows(search, typed, target)
-    return (*vectors, Alternative("plain", (plain,)))
-
-
-def _rows(search: Search, typed: Defines, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch over vectors of a row; nothing where a row is too short."""
-    dtype = search.source.dtype
-    is_short = dtype not in ("int32", "float32") and search.length <= 256
-    lanes = widest_lanes(search.length, target.vector_width * (2 if is_short else 1))
-    if not lanes:
-        return ()
-    rounds = ceil_div(search.length, lanes)
-    if is_short:
-        # After this exclusive or, the order of unsigned bytes is that of the elements, reversed
-        # for the smallest.
-        flip = (128 if dtype == "int8" else 0) ^ (255 * search.is_min)
-        name, fields, defines = "arg_max_row_quant8", {"flip": flip}, Defines(LANES=lanes)
-    else:
-        name, fields, defines = "arg_max_row", {}, typed | {"LANES": lanes}
-    row = _launch(name, search, search.results, rounds, fields, defines, target)
-    return (Alternative(f"row {lanes}", (row,)),)
-
-
-def _launch(
-    kernel: str,
-    search: Search,
-    items: int,
-    rounds: int,
-    fields: dict[str, int],
-    defines: Defines,
-    target: Target,
-) -> Launch:
-    """`rounds`: of the loop that an item makes."""
-    params: Params = {"input": search.source, "output": search.result, "length": search.length}
-    return launch_over(
-        "arg_max",
-        kernel,
-        by_work(items, 2 * rounds + 8, target, HALF_ROUNDS // rounds),
-        params | fields | {"items": items},
-        Defines(IS_LONG=int(search.result.dtype == "int64")) | defines,
-    )
+    if source.shape[along] > _LONGEST:
+        raise Unsupported(f"axis of {source.shape[along]}: more than 2^18 elements")
+    return source, result, along

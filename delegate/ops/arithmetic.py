@@ -15,15 +15,7 @@ from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.node import require_constant
-from delegate.ops._launches.binary import (
-    EVERY,
-    NUMBERS,
-    Expression,
-    Operands,
-    binary,
-    operands_of,
-    rescaling,
-)
+from delegate.ops._launches.binary import EVERY, NUMBERS, Operands, binary, operands_of, rescaling
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -43,14 +35,11 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     params = bounds_of(operands.result, activation_of(node))
     if operands.left.dtype not in NUMBERS:
         params |= _product_params(operands)
-    return binary(Expression(operands, "MULTIPLY", params), target)
+    return binary(operands, "MULTIPLY", params, target)
 
 
 def _product_params(operands: Operands) -> dict[str, int]:
-    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        quantized.per_tensor(tensor, quantized.QUANT)
-        for tensor in (operands.left, operands.right, operands.result)
-    )
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = operands.quantization()
     with np.errstate(over="ignore", under="ignore"):
         # In floats: TFLite's scales are, and only the quotient becomes a double.
         ratio = float(np.float32(left_scale) * np.float32(right_scale) / np.float32(scale))
@@ -75,7 +64,7 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Source: tflite/kernels/maximum_minimum.cc
     """
-    return binary(Expression(operands_of(node, EVERY), node.op, {}), target)
+    return binary(operands_of(node, EVERY), node.op, {}, target)
 
 
 @lowers("SQUARED_DIFFERENCE")
@@ -88,13 +77,11 @@ def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, .
     """
     operands = operands_of(node, ("int8", *NUMBERS))
     params = {} if operands.left.dtype in NUMBERS else _squared_params(operands)
-    return binary(Expression(operands, "SQUARED_DIFFERENCE", params), target)
+    return binary(operands, "SQUARED_DIFFERENCE", params, target)
 
 
 def _squared_params(operands: Operands) -> dict[str, int]:
-    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        quantized.per_tensor(tensor) for tensor in (operands.left, operands.right, operands.result)
-    )
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = operands.quantization()
     lift = 7
     twice_widest = 2 * max(left_scale, right_scale)
     left = fixed_point.quantize_multiplier(left_scale / twice_widest)
@@ -130,14 +117,11 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
         params |= _quotient_params(operands)
     elif operands.left.dtype == "int32":
         _require_divisor(operands.right, 0, -1)
-    return binary(Expression(operands, "DIVIDE", params), target)
+    return binary(operands, "DIVIDE", params, target)
 
 
 def _quotient_params(operands: Operands) -> dict[str, int]:
-    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        quantized.per_tensor(tensor, quantized.QUANT)
-        for tensor in (operands.left, operands.right, operands.result)
-    )
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = operands.quantization()
     if np.any(np.equal(require_constant(operands.right, "the divisors"), right_zero)):
         raise Unsupported(f"a divisor is {right_zero}, which stands for 0")
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
@@ -160,7 +144,7 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     _require_divisor(operands.right, 0)
     if operands.left.dtype in quantized.QUANT:
         _require_divisor(operands.right, -1)
-    return binary(Expression(operands, "FLOOR_DIVIDE", {}), target)
+    return binary(operands, "FLOOR_DIVIDE", {}, target)
 
 
 @lowers("FLOOR_MOD")
@@ -175,7 +159,7 @@ def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
     _require_divisor(operands.right, 0)
     if operands.left.dtype == "int32":
         _require_divisor(operands.right, -1)
-    return binary(Expression(operands, "FLOOR_MODULO", {}), target)
+    return binary(operands, "FLOOR_MODULO", {}, target)
 
 
 def _require_divisor(tensor: Tensor, *refused: int) -> None:
@@ -204,4 +188,4 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
             raise Unsupported("int32: only one exponent, which is broadcast")
         if np.any(np.less(exponents, 0)):
             raise Unsupported(f"an exponent is {exponents.item()}")
-    return binary(Expression(operands, "POWER", {}), target)
+    return binary(operands, "POWER", {}, target)

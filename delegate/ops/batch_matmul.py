@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,10 +17,11 @@ from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
 from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._registry import lowers
-from delegate.target import Rules, Target
+from delegate.target import Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
+_FILE = "batch_matmul"
 _MOST_TERMS = most_rounds(1, 1_000)
 
 
@@ -31,21 +31,6 @@ _FAMILIES = {
     ("int16", "int16", "int16"): "quant16",
     ("int16", "int8", "int16"): "quant16",
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Product:
-    """A checked product of matrices, (m, k) by (k, n), as its kernels see it."""
-
-    left: Tensor
-    right: Tensor
-    result: Tensor
-    family: str  # the types, as kernels' names have them
-    fields: dict[str, int]  # m_size, k_size, n_size, steps in elements, the scaling
-
-    def params(self) -> Params:
-        """The fields every kernel reads."""
-        return {"left": self.left, "right_at": self.right, "output": self.result, **self.fields}
 
 
 @lowers("BATCH_MATMUL")
@@ -59,15 +44,6 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: shapes that do not fit, other types.
     Source: tflite/kernels/batch_matmul.cc, internal/reference/batch_matmul.h
     """
-    return alternatives(decode(node, target.rules), target)
-
-
-def decode(node: Node, rules: Rules) -> Product:
-    """Return what a node multiplies, checked.
-
-    Raises:
-        Unsupported: see `lower_batch_matmul`.
-    """
     left, right, result = tensors_of(node, 2)
     types = (left.dtype, right.dtype, result.dtype)
     if types not in _FAMILIES:
@@ -76,56 +52,48 @@ def decode(node: Node, rules: Rules) -> Product:
         )
     is_adjoint = bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))
     sizes = _sizes(left, right, result, *is_adjoint)
-    if rules.batch_matmul_mixes_rows and is_adjoint[0]:
+    if target.rules.batch_matmul_mixes_rows and is_adjoint[0]:
         outer = left.shape[-3:-2], right.shape[-3:-2]
         if outer[1] == (1,) and outer[0] not in ((), (1,)):
             raise Unsupported(
                 "adj_x with one right matrix for several: this TFLite mixes up the rows"
             )
     family = _FAMILIES[types]
-    if family == "float":
-        return Product(left, right, result, family, sizes)
-    return Product(left, right, result, family, sizes | _scaling(left, right, result, family))
-
-
-def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch over vectors that these matrices allow, then the plain one."""
-    m, k, n = (product.fields[name] for name in ("m_size", "k_size", "n_size"))
-    elements = math.prod(product.result.shape)
-    kernel, is_wide = f"batch_matmul_{product.family}", product.family == "quant16"
-    defines: Defines = {"ROUNDING": WIDE, "RIGHT": ELEM[product.right.dtype]} if is_wide else {}
-    sizes = {"elements": elements}
-    launch = launch_over(
-        "batch_matmul", kernel, one_each(elements), product.params() | sizes, defines
-    )
+    scaling = {} if family == "float" else _scaling(left, right, result, family)
+    params: Params = {"left": left, "right_at": right, "output": result, **sizes, **scaling}
+    elements = math.prod(result.shape)
+    is_wide = family == "quant16"
+    defines: Defines = {"ROUNDING": WIDE, "RIGHT": ELEM[right.dtype]} if is_wide else {}
+    own = params | {"elements": elements}
+    launch = launch_over(_FILE, f"{_FILE}_{family}", one_each(elements), own, defines)
     plain = Alternative("plain", (launch,))
-    over_columns = product.fields["right_column"] == 1 and n > 1
-    if over_columns:
-        lanes, across = lanes_of(n, target), m
-    elif product.fields["right_term"] == product.fields["left_term"] == 1:
-        lanes, across = lanes_of(k, target), n
-    else:
-        lanes = across = 0
-    if not lanes or is_wide:
-        return (plain,)
-    tile = TILE if across >= TILE else 1
+    vectors = () if is_wide else _vectors(sizes, params, family, elements, target)
+    return (*vectors, plain)
+
+
+def _vectors(
+    sizes: dict[str, int], params: Params, family: str, elements: int, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the launch over vectors of columns, or of terms; none where they fill none."""
+    m, k, n = (sizes[name] for name in ("m_size", "k_size", "n_size"))
     rows = elements // n
-    if over_columns:
-        name, side = "vector", "TILE_M"
-        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, lanes)}
+    if sizes["right_column"] == 1 and n > 1:
+        name, side, lanes = "vector", "TILE_M", lanes_of(n, target)
+        tile = TILE if m >= TILE else 1
+        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, lanes or 1)}
         items = rows // m * blocks["m_blocks"] * blocks["n_blocks"]
     else:
-        name, side = "row", "TILE_N"
+        name, side, lanes = "row", "TILE_N", lanes_of(k, target)
+        tile = TILE if n >= TILE else 1
         blocks = {"n_blocks": ceil_div(n, tile)}
         items = rows * blocks["n_blocks"]
-    vectors = launch_over(
-        "batch_matmul",
-        f"batch_matmul_{name}_{product.family}",
-        by_share(items, target),
-        product.params() | blocks | {"items": items},
-        {"LANES": lanes, side: tile},
-    )
-    return Alternative(f"{name} {lanes}x{tile}", (vectors,)), plain
+        lanes = lanes if sizes["right_term"] == sizes["left_term"] == 1 else 0
+    if not lanes:
+        return ()
+    kernel, own = f"{_FILE}_{name}_{family}", params | blocks | {"items": items}
+    defines: Defines = {"LANES": lanes, side: tile}
+    launch = launch_over(_FILE, kernel, by_share(items, target), own, defines)
+    return (Alternative(f"{name} {lanes}x{tile}", (launch,)),)
 
 
 def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> dict[str, int]:
@@ -141,20 +109,19 @@ def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> dict[s
         scales = float(np.float32(left_scale) * np.float32(right_scale))
     if math.isinf(scales):
         raise Unsupported(f"scales {left_scale} * {right_scale}: more than a float holds")
-    pair = fixed_point.quantize_multiplier(scales / scale)
     if family == "quant16":
         if right_zero:
             raise Unsupported(f"{right.dtype} with zero point {right_zero}: it must be 0")
+        pair = fixed_point.quantize_multiplier(scales / scale)
         scaling = fixed_sums(np.zeros(1, np.int64), [pair], False).scaling[:, 0].tolist()
         return {"multiplier": scaling[0], "shift": scaling[1]}
-    if pair[1] > 30:
-        raise Unsupported(f"a scale ratio of 2^{pair[1]}: more than 2^30")
+    multiplier, shift = quantized.multiplier_of(scales / scale)
     return {
         "left_zero": left_zero,
         "right_zero": right_zero,
         "output_zero": zero_point,
-        "multiplier": pair[0],
-        "shift": pair[1],
+        "multiplier": multiplier,
+        "shift": shift,
     }
 
 
@@ -170,17 +137,14 @@ def _sizes(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool
             raise Unsupported(f"{shapes}: 2 to {MOST_DIMENSIONS} dimensions are implemented")
         if 0 in tensor.shape:
             raise Unsupported(f"{shapes}: they are empty")
-    rows, columns = left.shape[-2:]
-    m, k = (columns, rows) if adj_x else (rows, columns)
-    steps = (
-        {"left_row": 1, "left_term": columns} if adj_x else {"left_row": columns, "left_term": 1}
-    )
-    rows, columns = right.shape[-2:]
-    terms, n = (columns, rows) if adj_y else (rows, columns)
-    if adj_y:
-        steps |= {"right_term": 1, "right_column": columns}
-    else:
-        steps |= {"right_term": columns, "right_column": 1}
+    m, k = reversed(left.shape[-2:]) if adj_x else left.shape[-2:]
+    terms, n = reversed(right.shape[-2:]) if adj_y else right.shape[-2:]
+    steps = {
+        "left_row": 1 if adj_x else k,
+        "left_term": m if adj_x else 1,
+        "right_term": 1 if adj_y else n,
+        "right_column": terms if adj_y else 1,
+    }
     if terms != k:
         raise Unsupported(f"{shapes}: {k} columns of the left one, {terms} rows of the right one")
     if k > _MOST_TERMS:

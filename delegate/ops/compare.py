@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL: bools from two tensors."""
+"""EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, LOGICAL_AND, _OR, _NOT: bools."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
+from delegate.ops._checks.node import tensors_of
 from delegate.ops._launches.binary import (
-    Expression,
     Operands,
     binary,
     identity,
     operands_of,
+    require_broadcast,
     rescaling,
 )
+from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -58,7 +60,7 @@ def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
         params |= _rescaled("left", operands.left) | _rescaled("right", operands.right)
     elif kind in ("bool", "int16"):
         params |= identity("left") | identity("right")
-    return binary(Expression(operands, op, params), target)
+    return binary(operands, op, params, target)
 
 
 def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:
@@ -67,3 +69,26 @@ def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:
     if shift > 0:
         raise Unsupported(f"scale {scale}: {tensor.dtype} is compared at scales below 1 only")
     return rescaling(which, multiplier, shift, zero, _LIFT)
+
+
+@lowers("LOGICAL_AND", "LOGICAL_OR")
+def lower_logical(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Take the smaller of two bools for AND, the larger for OR.
+
+    Source: tflite/kernels/logical.cc
+    """
+    operands = operands_of(node, ("bool",))
+    return binary(operands, "MINIMUM" if node.op == "LOGICAL_AND" else "MAXIMUM", {}, target)
+
+
+@lowers("LOGICAL_NOT")
+def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Invert a bool.
+
+    Source: tflite/kernels/elementwise.cc
+    """
+    source, result = tensors_of(node, 1)
+    if not source.dtype == result.dtype == "bool":
+        raise Unsupported(f"{source.dtype} -> {result.dtype}: only bool")
+    require_broadcast(result, source)
+    return lookup(source, result, lambda values: values == 0, target)

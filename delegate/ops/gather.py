@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GATHER and GATHER_ND: rows that are picked by indices, which stay inside; only bytes move."""
+"""GATHER and GATHER_ND: rows that are picked by indices, which stay inside; only bytes move.
+
+And ONE_HOT: a new axis that is on where an index says so, off elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,24 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
-from delegate.ops._checks.node import ANY, axis_of, integer, require_shape, shape_text, tensors_of
+from delegate.ops._checks.node import (
+    ANY,
+    axis_of,
+    elements_of,
+    integer,
+    require_shape,
+    require_types,
+    scalar_of,
+    shape_text,
+    tensors_of,
+)
 from delegate.ops._launches.copy import joined, steps_of
 from delegate.ops._launches.tiles import over_elements
-from delegate.ops._launches.types import type_of_bytes
+from delegate.ops._launches.types import moved_type, type_of_bytes
 from delegate.ops._registry import lowers
 from delegate.target import Target
+
+_ON_OR_OFF = ("uint8", "int8", "int32", "int64", "float32", "bool")
 
 
 @lowers("GATHER")
@@ -139,3 +154,40 @@ def _reach_of(tensor: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if low.shape != tensor.shape or high.shape != tensor.shape:
         raise Unsupported(f"limits of {low.shape} for indices {shape_text(tensor)}")
     return low, high
+
+
+@lowers("ONE_HOT")
+def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Put the value `on` at each index along a new axis; one out of range is off everywhere.
+
+    Shapes:
+        indices (d0, d1, ...), depth, on, off -> output with `depth` before dimension `axis`
+    Raises:
+        Unsupported: a computed depth, values of several elements.
+    Source: tflite/kernels/one_hot.cc
+    """
+    indices, depth_of, on, off, result = tensors_of(node, 4)
+    if indices.dtype not in ("int32", "int64"):
+        raise Unsupported(f"{indices.dtype} indices: only int32 and int64")
+    for value in (on, off):
+        require_types(value, result, _ON_OR_OFF)
+        if math.prod(value.shape) != 1:
+            raise Unsupported(f"value {shape_text(value)}: one number is needed")
+    if depth_of.dtype != "int32":
+        raise Unsupported(f"{depth_of.dtype} depth: only int32")
+    depth = scalar_of(depth_of, "depth")
+    axis = axis_of(integer(node.options, "axis", -1), len(indices.shape) + 1)
+    require_shape(result, (*indices.shape[:axis], depth, *indices.shape[axis:]))
+    elements_of(indices)
+    params: Params = {
+        "indices": indices,
+        "on": on,
+        "off": off,
+        "output": result,
+        "depth": depth,
+        "inner": math.prod(indices.shape[axis:]),  # elements between neighbours along the axis
+    }
+    defines: Defines = {"ELEM": moved_type(result), "WORDS": 2 if indices.dtype == "int64" else 1}
+    elements = math.prod(result.shape)
+    launch = over_elements("one_hot", "one_hot", elements, target, params, defines)
+    return (Alternative("plain", (launch,)),)

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.node import integer, tensors_of
-from delegate.ops._checks.windows import Window, window
+from delegate.ops._checks.windows import window
 from delegate.ops._launches.tiles import (
     by_work,
     lanes_of,
@@ -30,38 +29,6 @@ from delegate.target import Target
 _MOST_PIXELS = most_rounds(1, 10_000)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pool:
-    """A checked pooling as its kernels see it."""
-
-    source: Tensor
-    result: Tensor
-    area: Window
-    clamp: dict[str, int]
-    defines: Defines
-
-    @property
-    def pixels(self) -> int:
-        """The most pixels of a window in bounds."""
-        area = self.area
-        return min(area.kernel_h, area.in_h) * min(area.kernel_w, area.in_w)
-
-    @property
-    def family(self) -> str:
-        """The types, as kernels' names have them."""
-        return "float" if self.source.dtype == "float32" else "quant8"
-
-    def params(self) -> Params:
-        """The fields every kernel reads."""
-        return {
-            "input": self.source,
-            "output": self.result,
-            **self.area.params(),
-            "depth": self.source.shape[3],
-            **self.clamp,
-        }
-
-
 @lowers("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Reduce every window of an NHWC tensor over its in-bounds pixels.
@@ -72,15 +39,6 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types than uint8, int8, int16 and float32, of L2_POOL_2D than float32;
             quantisation that differs across the op; too large a window.
     Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h
-    """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Pool:
-    """Return what a node pools, checked.
-
-    Raises:
-        Unsupported: see `lower_pool_2d`.
     """
     source, result = tensors_of(node, 1)
     if source.dtype != result.dtype:
@@ -97,40 +55,34 @@ def decode(node: Node) -> Pool:
     pixels = min(kernel_h, area.in_h) * min(kernel_w, area.in_w)
     if pixels > _MOST_PIXELS:
         raise Unsupported(f"a window of {pixels} pixels: at most {_MOST_PIXELS} are implemented")
-    if result.shape[3] != source.shape[3]:
-        raise Unsupported(
-            f"{source.shape[3]} channels in, {result.shape[3]} out: they must be equal"
-        )
-    defines: Defines = {"TAKES_MAX": int(node.op == "MAX_POOL_2D")}
-    clamp = bounds_of(result, activation_of(node))
+    depth, takes_max = source.shape[3], int(node.op == "MAX_POOL_2D")
+    if result.shape[3] != depth:
+        raise Unsupported(f"{depth} channels in, {result.shape[3]} out: they must be equal")
+    defines: Defines = {"TAKES_MAX": takes_max}
     if is_float:
         defines["IS_L2"] = int(node.op == "L2_POOL_2D")
     else:
         defines["ELEM"] = ELEM[source.dtype]
-    return Pool(source, result, area, clamp, defines)
-
-
-def alternatives(pool: Pool, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch over vectors of channels, if they fill one, then the plain one."""
-    elements, depth = math.prod(pool.result.shape), pool.source.shape[3]
-    plain = launch_over(
-        "pool_2d",
-        f"pool_2d_{pool.family}",
-        one_each(elements),
-        pool.params() | {"elements": elements},
-        pool.defines,
-    )
-    is_narrow = pool.family != "float" and not pool.defines["TAKES_MAX"]
-    lanes = lanes_of(depth, target, 8 if is_narrow else 16)
+    params: Params = {
+        "input": source,
+        "output": result,
+        **area.params(),
+        "depth": depth,
+        **bounds_of(result, activation_of(node)),
+    }
+    file, family = "pool_2d", "float" if is_float else "quant8"
+    elements = math.prod(result.shape)
+    own = params | {"elements": elements}
+    launch = launch_over(file, f"{file}_{family}", one_each(elements), own, defines)
+    plain = Alternative("plain", (launch,))
+    # Sums of 8 bits take 32 each.
+    lanes = lanes_of(depth, target, 16 if is_float or takes_max else 8)
     if lanes == 0:
-        return (Alternative("plain", (plain,)),)
-    channel_blocks = ceil_div(depth, lanes)
-    items = elements // depth * channel_blocks
-    vector = launch_over(
-        "pool_2d",
-        f"pool_2d_vector_{pool.family}",
-        by_work(items, pool.pixels, target, _MOST_PIXELS // pool.pixels),
-        pool.params() | {"items": items, "channel_blocks": channel_blocks},
-        pool.defines | vectors_of(depth, lanes, target),
-    )
-    return (Alternative(f"vector {lanes}", (vector,)), Alternative("plain", (plain,)))
+        return (plain,)
+    blocks = ceil_div(depth, lanes)
+    items = elements // depth * blocks
+    tiling = by_work(items, pixels, target, _MOST_PIXELS // pixels)
+    own = params | {"items": items, "channel_blocks": blocks}
+    defines = defines | vectors_of(depth, lanes, target)
+    vector = launch_over(file, f"{file}_vector_{family}", tiling, own, defines)
+    return Alternative(f"vector {lanes}", (vector,)), plain

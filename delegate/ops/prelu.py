@@ -83,7 +83,6 @@ def _scaling(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:
         leaking = np.float32(in_scale) * np.float32(alpha_scale) / np.float32(out_scale)
     above = quantized.multiplier_of(float(ratio))
     below = quantized.multiplier_of(float(leaking))
-    limits = np.iinfo(result.dtype)
     return {
         "input_zero": in_zero,
         "alpha_zero": alpha_zero,
@@ -92,6 +91,5 @@ def _scaling(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:
         "shift_above": above[1],
         "multiplier_below": below[0],
         "shift_below": below[1],
-        "output_min": int(limits.min),
-        "output_max": int(limits.max),
+        **quantized.whole_range(result),
     }

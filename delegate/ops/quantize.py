@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QUANTIZE: floats to 8 or 16 bits, and requantisation: by table from 8 and 16 bits, from int32."""
+"""QUANTIZE, DEQUANTIZE and CAST: elements to another type, scale or zero point.
+
+Elements of 8 and 16 bits by table, where that is exact by one multiplication; others computed.
+"""
 
 from __future__ import annotations
+
+import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +17,18 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
+from delegate.ops._launches.copy import view
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._launches.tiles import over_elements
-from delegate.ops._launches.types import ELEM
+from delegate.ops._launches.types import ELEM, moved_type
 from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
-from delegate.target import Target
+from delegate.target import Rules, Target
 
 # Integers that are not brought to every quantised type in TFLite.
 _OUTPUTS = {"int16": ("int8", "int16"), "int32": ("int8", "int16")}
+_CAST = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
+_KIND = {"float32": "IS_FLOAT", "int64": "IS_LONG", "bool": "IS_BOOL"}
 
 
 @lowers("QUANTIZE")
@@ -39,7 +48,7 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
                 f"scale {out_scale}: only 2^-96 to 2^96, so that its reciprocal is exact"
             )
         numbers = _numbers_of_floats(out_scale, out_zero, result.dtype)
-        return _plain("quantize_float", source, result, numbers, target)
+        return _computed("quantize_float", source, result, numbers, target)
     in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
     outputs = _OUTPUTS.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:
@@ -52,7 +61,7 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
             "shift": shift,
             "output_zero": out_zero,
         }
-        return _plain("quantize_int32", source, result, numbers, target)
+        return _computed("quantize_int32", source, result, numbers, target)
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
         scaled = fixed_point.multiply_by_quantized_multiplier(values - in_zero, multiplier, shift)
@@ -83,12 +92,11 @@ def _numbers_of_floats(scale: float, zero_point: int, dtype: str) -> Params:
     }
 
 
-def _plain(
+def _computed(
     kernel: str, source: Tensor, result: Tensor, numbers: Params, target: Target
 ) -> tuple[Alternative, ...]:
-    limits = np.iinfo(result.dtype)
-    bounds = {"output_min": int(limits.min), "output_max": int(limits.max)}
-    fields: Params = {"input": source, "output": result, **numbers, **bounds}
+    ends = quantized.whole_range(result)
+    fields: Params = {"input": source, "output": result, **numbers, **ends}
     defines: Defines = {"ELEM": ELEM[result.dtype]}
     launch = over_elements("quantize", kernel, elements_of(result), target, fields, defines)
     return (Alternative("plain", (launch,)),)
@@ -113,3 +121,96 @@ def _first_to_reach(quotients: NDArray[np.float32], scale: float) -> NDArray[np.
     for _ in range(8):
         near = np.where(near / divisor >= quotients, near, np.nextafter(near, np.float32(np.inf)))
     return near
+
+
+@lowers("DEQUANTIZE")
+def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Turn quantised integers or float16 into float32.
+
+    Raises:
+        Unsupported: types other than uint8, int8, int16 and float16, an output other than float32,
+            several scales.
+    Source: tflite/kernels/internal/reference/dequantize.h, whose product in doubles has 41 bits
+    and is rounded once
+    """
+    source, result = tensors_of(node, 1)
+    if result.dtype != "float32":
+        raise Unsupported(f"{source.dtype} to {result.dtype}: only float32 comes out")
+    elements = require_same_shape(source, result)
+    if source.dtype == "float16":
+        return lookup(source, result, _halves, target, read_as="uint16")
+    scale, zero_point = quantized.per_tensor(source, quantized.QUANT)
+
+    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+        with np.errstate(over="ignore"):
+            return (scale * (values - zero_point)).astype(np.float32)
+
+    by_table = lookup(source, result, answers, target)
+    # A device may take floats below the least normal one for zeros.
+    if scale < np.finfo(np.float32).tiny:
+        return by_table
+    fields: Params = {"input": source, "output": result, "scale": bits(scale), "zero": zero_point}
+    defines: Defines = {"ELEM": ELEM[source.dtype]}
+    product = over_elements("dequantize", "dequantize", elements, target, fields, defines)
+    return (Alternative("product", (product,)), *by_table)
+
+
+def _halves(values: NDArray[np.int64]) -> NDArray[Any]:
+    return values.astype(np.uint16).view(np.float16).astype(np.float32)
+
+
+@lowers("CAST")
+def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Convert each value to the output's type, as C's static_cast does.
+
+    Floats that the output cannot hold become its nearest value, and NaN its greatest, in
+    ai-edge-litert; tflite-runtime leaves them to C, so to the processor.
+
+    Raises:
+        Unsupported: other types.
+    Source: tflite/kernels/cast.cc
+    """
+    source, result = tensors_of(node, 1)
+    for tensor in (source, result):
+        if tensor.dtype not in _CAST:
+            raise Unsupported(f"{tensor.dtype}: only {', '.join(_CAST)}")
+    elements = require_same_shape(source, result)
+    elements_of(result)
+    if source.dtype == result.dtype:
+        return view(source, result)
+    if np.dtype(source.dtype).itemsize < 4:
+        return lookup(source, result, lambda values: values.astype(result.dtype), target)
+    params: Params = {"input": source, "output": result}
+    if source.dtype == "float32" and result.dtype != "bool":
+        params |= _answers_to_floats(result.dtype, target.rules)
+    defines: Defines = {"SOURCE": moved_type(source), "RESULT": moved_type(result)}
+    for tensor, side in ((source, "SOURCE"), (result, "RESULT")):
+        for dtype, name in _KIND.items():
+            defines[f"{side}_{name}"] = int(tensor.dtype == dtype)
+    launch = over_elements("cast", "cast", elements, target, params, defines)
+    return (Alternative("plain", (launch,)),)
+
+
+def _answers_to_floats(dtype: str, rules: Rules) -> Params:
+    """Return between which floats the digits decide, and the answers beyond them and of NaN.
+
+    Units:
+        answers: two words of an int64, the low one first
+    """
+    limits = np.iinfo(dtype)
+    if rules.saturating_cast:
+        # The answer is truncated: the least value is that of floats down to one below it.
+        above = float(limits.max) + 1 if limits.max < 2**24 else 2.0 ** (limits.bits - 1)
+        below = float(limits.min) - 1 if limits.max < 2**24 else -(2.0 ** (limits.bits - 1))
+        answers = [int(limits.min), int(limits.max), int(limits.max)]
+    else:
+        wide = 64 if dtype == "int64" else 32
+        above, below = 2.0 ** (wide - 1), -(2.0 ** (wide - 1))
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+            floats = np.array([-1e30, 1e30, np.nan], np.float32)
+            answers = floats.astype(f"int{wide}").tolist()
+    return {
+        "above": bits(above),
+        "below": bits(below),
+        "answers": Constant(24, lambda: np.array(answers, np.int64).view(np.int32)),
+    }

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SUM, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_ANY and REDUCE_ALL over any axes."""
+"""SUM, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_ANY, REDUCE_ALL and MEAN over any axes; CUMSUM.
+
+A mean is a sum, whose rescaling divides; integers divide exactly.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -9,7 +14,15 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches.reduce import reduce, reduction_of, rescaled_sum
+from delegate.ops._checks.node import axis_of, require_shape, scalar_of, tensors_of
+from delegate.ops._launches.reduce import mean_rescaling, reduce, reduction_of, rescaled_sum
+from delegate.ops._launches.tiles import (
+    HALF_ROUNDS,
+    LEAST_ELEMENTS,
+    by_elements,
+    launch_over,
+    of_size,
+)
 from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -23,6 +36,8 @@ _FOLDS = {
     "REDUCE_ANY": ("MAX", ("bool",)),
     "REDUCE_ALL": ("MIN", ("bool",)),
 }
+_MOST_TERMS = 2**15  # of a MEAN of int32: the sum of their halves of 16 bits fits 32 bits
+_RUNNING = {"int32": "uint", "int64": "uint2", "float32": "float"}  # unsigned sums wrap
 
 
 @lowers("SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
@@ -63,3 +78,62 @@ def _start(fold: str, dtype: str) -> int:
         return int(fold == "MIN")
     bounds = np.iinfo(dtype)
     return int(bounds.min if fold == "MAX" else bounds.max)
+
+
+@lowers("MEAN")
+def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Average a tensor's elements along some axes.
+
+    Raises:
+        Unsupported: see `reduction_of`; other types than 8 bits, int16, int32 and float32; more
+            terms than fit.
+    Source: tflite/kernels/internal/reference/reduce.h Mean, QuantizedMeanOrSum
+    """
+    reduction = reduction_of(node)
+    terms, items = reduction.terms, reduction.results
+    if reduction.source.dtype == "float32":
+        return reduce(reduction, target, "SUM", 0, 2, {"factor": bits(1 / terms)})
+    if reduction.source.dtype != "int32":
+        return reduce(reduction, target, "SUM", 0, 1, mean_rescaling(reduction))
+    if terms > _MOST_TERMS:
+        raise Unsupported(f"{terms} int32 elements for one of the result: more than 2^15")
+    params = reduction.params() | {"terms": terms, "items": items}
+    launch = launch_over("mean", "mean_int32", of_size(items, 1, target), params)
+    return (Alternative("plain", (launch,)),)
+
+
+@lowers("CUMSUM")
+def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Add up the elements before each one, with itself or without, forwards or backwards.
+
+    Floats are added in TFLite's order.
+
+    Raises:
+        Unsupported: a computed axis, an axis too long for one work-item.
+    Source: tflite/kernels/cumsum.cc, internal/reference/cumsum.h
+    """
+    source, where, result = tensors_of(node, 2, tuple(_RUNNING))
+    require_shape(result, source.shape)
+    if where.dtype != "int32":
+        raise Unsupported(f"{where.dtype} axis: only int32")
+    axis = axis_of(scalar_of(where, "axis"), len(source.shape))
+    size = source.shape[axis]
+    if size > HALF_ROUNDS:
+        raise Unsupported(f"an axis of {size} elements: at most {HALF_ROUNDS}")
+    lines = math.prod(source.shape) // size  # a work-item has one of them
+    launch = launch_over(
+        "cumsum",
+        "cumsum",
+        by_elements(lines, target, max(1, LEAST_ELEMENTS // size), max(1, HALF_ROUNDS // size)),
+        {
+            "input": source,
+            "output": result,
+            "size": size,
+            "inner": math.prod(source.shape[axis + 1 :]),
+            "is_exclusive": int(bool(node.options.get("exclusive", False))),
+            "is_reverse": int(bool(node.options.get("reverse", False))),
+            "elements": lines,
+        },
+        {"ELEM": _RUNNING[source.dtype], "WORDS": 2 if source.dtype == "int64" else 1},
+    )
+    return (Alternative("plain", (launch,)),)

@@ -24,7 +24,7 @@ from delegate.launch import Alternative
 from delegate.passes import run_passes
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from tests.delegate.ops.test_channel_shuffle import shuffle
+from tests.delegate.ops.test_layers_channel_shuffle import shuffle
 from tests.support.cases import (
     ARM,
     DOTS,

@@ -22,7 +22,7 @@ from delegate.launch import Alternative
 from delegate.ops._registry import Lower
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from tests.delegate.ops import test_channel_shuffle
+from tests.delegate.ops import test_layers_channel_shuffle as channel_shuffle
 from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES, fused
 from tests.support.cases import (
     DOTS,
@@ -121,8 +121,8 @@ def _models() -> Iterator[tuple[bytes, Node]]:
             yield chain_model([node]), node
     for case in (*CASES, *FLOAT_CASES):
         yield case.model(), fused(case)
-    for nodes in test_channel_shuffle.CASES.values():
-        yield test_channel_shuffle.model_of(nodes), test_channel_shuffle.fused(nodes)
+    for nodes in channel_shuffle.CASES.values():
+        yield channel_shuffle.model_of(nodes), channel_shuffle.fused(nodes)
     for index in ("int32", "int64"):
         for inner in (1, 2, 4, 8, 16):
             model = chain_model(_looked_up(index, inner))

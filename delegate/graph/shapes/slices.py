@@ -6,6 +6,9 @@ Source: tflite/kernels/slice.cc, strided_slice.cc, gather.cc, gather_nd.cc, embe
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 from delegate.graph.ir import Node
 from delegate.graph.shapes.rule import Shape, axis_of, integers, output, replaced, shape
 
@@ -21,48 +24,88 @@ def _slice(node: Node) -> list[int]:
     return result
 
 
+class Part(NamedTuple):
+    """What STRIDED_SLICE takes of a dimension of the input, or a new dimension of size 1."""
+
+    taken: range  # of the dimension's places
+    is_dropped: bool = False  # the result lacks the dimension
+    is_new: bool = False
+
+
 @output("STRIDED_SLICE")
 def _strided_slice(node: Node) -> list[int]:
     begins, ends, strides = (integers(node, position) for position in (1, 2, 3))
-    left = list(shape(node))
-    result = []
-    for entry in _entries(node, len(begins)):
-        if entry is not None and _marks(node, "new_axis", entry):
-            result.append(1)
-            continue
-        size = left.pop(0)
-        if entry is None:
-            result.append(size)
-            continue
-        if _marks(node, "shrink_axis", entry):
-            continue
-        begin = None if _marks(node, "begin", entry) else begins[entry]
-        end = None if _marks(node, "end", entry) else ends[entry]
-        if node.options.get("offset"):
-            end = begins[entry] + ends[entry]
-        result.append(len(range(*slice(begin, end, strides[entry]).indices(size))))
-    return result
+    is_offset = bool(node.options.get("offset"))
+    parts = strided_parts(shape(node), begins, ends, strides, node.options, is_offset)
+    return [len(part.taken) for part in parts if not part.is_dropped]
 
 
-def _entries(node: Node, count: int) -> list[int | None]:
-    """Return the entry of each dimension, new ones included; None takes a dimension as a whole.
+def strided_parts(
+    sizes: Shape,
+    begins: Sequence[int],
+    ends: Sequence[int],
+    strides: Sequence[int],
+    masks: Mapping[str, int],
+    is_offset: bool,
+) -> list[Part]:
+    """Return the parts of each dimension, new ones included, in the result's order.
 
-    As in TFLite, an ellipsis stands for at least one dimension. Where none is left for it, it
-    pushes later entries off the end.
+    An entry is a begin, an end and a stride, by position; a bit of each mask is of an entry.
+    `is_offset`: ends count from the begins. As in TFLite, an ellipsis stands for at least one
+    dimension. Where none is left for it, it pushes later entries off the end.
+
+    Raises:
+        ValueError: too many entries, or one that takes what is not there; the text says which.
     """
-    rank = len(shape(node))
-    ellipses = [entry for entry in range(count) if _marks(node, "ellipsis", entry)]
-    added = sum(_marks(node, "new_axis", i) for i in range(count) if i not in ellipses)
-    if len(ellipses) > 1 or (count > rank + added and not ellipses):
-        raise ValueError("too many entries")
-    order: list[int | None] = []
+    count, rank = len(begins), len(sizes)
+
+    def marks(name: str, entry: int) -> bool:
+        return bool(masks[f"{name}_mask"] >> entry & 1)
+
+    ellipses = [entry for entry in range(count) if marks("ellipsis", entry)]
+    added = sum(marks("new_axis", entry) for entry in range(count) if entry not in ellipses)
+    if len(ellipses) > 1:
+        raise ValueError("two ellipses: at most one")
+    too_many = f"{count} entries for {'x'.join(map(str, sizes)) or 'scalar'}: too many"
+    if count > rank + added and not ellipses:
+        raise ValueError(too_many)
+    order: list[int | None] = []  # the entry of each dimension; None takes it as a whole
     for entry in range(count):
         order += [None] * max(1, rank + added - count + 1) if entry in ellipses else [entry]
-    return (order + [None] * (rank + added))[: rank + added]
+    left = list(sizes)
+    parts = []
+    for each in (order + [None] * (rank + added))[: rank + added]:
+        if each is not None and marks("new_axis", each):
+            parts.append(Part(range(1), is_new=True))
+            continue
+        if not left:
+            raise ValueError(too_many)
+        size = left.pop(0)
+        if each is None:
+            parts.append(Part(range(size)))
+            continue
+        if strides[each] == 0:
+            raise ValueError("a stride of 0")
+        begin = None if marks("begin", each) else begins[each]
+        end = None if marks("end", each) else ends[each]
+        if marks("shrink_axis", each):
+            parts.append(Part(_place(size, begin, begins[each], strides[each]), is_dropped=True))
+            continue
+        if is_offset:
+            start = slice(begin, None, strides[each]).indices(size)[0]
+            end = start + ends[each]
+            if not start <= end <= size:
+                raise ValueError(f"elements {start} to {end} of {size}: not all are there")
+        parts.append(Part(range(*slice(begin, end, strides[each]).indices(size))))
+    return parts
 
 
-def _marks(node: Node, name: str, entry: int) -> bool:
-    return bool(node.options[f"{name}_mask"] >> entry & 1)
+def _place(size: int, begin: int | None, given: int, stride: int) -> range:
+    """Return the one place that an entry takes whose dimension is dropped."""
+    place = 0 if begin is None else begin + size if begin < 0 else begin
+    if not 0 <= place < size or stride < 0:
+        raise ValueError(f"element {given} by {stride} of {size}: none is there")
+    return range(place, place + 1)
 
 
 @output("GATHER")

@@ -44,6 +44,12 @@ def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, in
     return scale, zero_point
 
 
+def whole_range(result: Tensor) -> dict[str, int]:
+    """Return the fields for a result that is clamped to its type alone."""
+    limits = np.iinfo(result.dtype)
+    return {"output_min": int(limits.min), "output_max": int(limits.max)}
+
+
 def multiplier_of(ratio: float, most: int = 30) -> tuple[int, int]:
     """Return a scale ratio's fixed-point multiplier and its shift, at most `most` to the left.
 
@@ -60,12 +66,16 @@ def require_fixed_output(result: Tensor, scale: float, zero_point: int) -> None:
     """Check that an output has the one quantisation TFLite takes.
 
     Raises:
-        Unsupported: it has another one.
+        Unsupported: it has another one, several or none.
     """
-    found = per_tensor(result, QUANT)
-    if found != (scale, zero_point):
+    quantization = result.quantization
+    if quantization is None:
+        raise Unsupported(f"{result.dtype} without quantisation: scale and zero point are missing")
+    if (quantization.scale, quantization.zero_point) != ((scale,), (zero_point,)):
+        found = ", ".join(map(str, quantization.scale))
+        zeros = ", ".join(map(str, quantization.zero_point))
         raise Unsupported(
-            f"output scale {found[0]}, zero point {found[1]}: TFLite's is {scale}, {zero_point}"
+            f"output scale {found}, zero point {zeros}: TFLite's is {scale}, {zero_point}"
         )
 
 

@@ -6,12 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Tensor
 from delegate.launch import Constant
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import activation_of, float_bounds, quantized_bounds
-from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
-from delegate.ops._checks.windows import window
+from delegate.ops._checks.activations import float_bounds, quantized_bounds
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
@@ -23,79 +21,19 @@ from delegate.ops._launches.wide_sums import require_16x8, wide_sums
 from delegate.target import Rules
 
 
-def conv_2d(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a CONV_2D as its kernels see it.
-
-    Shapes:
-        input (n, h, w, g * i), weights (o, kh, kw, i), bias (o,) -> output (n, oh, ow, o)
-    Raises:
-        Unsupported: computed weights, channels that make no groups, other types.
-    """
-    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
-    result = output_of(node.outputs)
-    require_types(source, weights, result)
-    if len(weights.shape) != 4:
-        raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")
-    out_c, kernel_h, kernel_w, in_c = weights.shape
-    area = window(source, result, kernel_h, kernel_w, node.options)
-    groups = _groups(source, weights)
-    if result.shape[3] != out_c:
-        raise Unsupported(f"{out_c} channels of weights, {result.shape[3]} of output")
-    values = require_constant(weights, "weights").reshape(out_c, -1, in_c)
-    geometry = Convolution(
-        source=source,
-        result=result,
-        area=area,
-        batch=source.shape[0],
-        weights=values,
-        groups=groups,
-    )
-    return with_arithmetic(geometry, weights, bias, activation_of(node), rules)
-
-
-def depthwise_conv_2d(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a DEPTHWISE_CONV_2D as its kernels see it.
-
-    Shapes:
-        input (n, h, w, i), weights (1, kh, kw, i * m), bias (i * m,) -> output (n, oh, ow, i * m)
-    Raises:
-        Unsupported: computed weights, channels that are no multiple, other types.
-    """
-    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
-    result = output_of(node.outputs)
-    require_types(source, weights, result)
-    if len(weights.shape) != 4 or weights.shape[0] != 1:
-        raise Unsupported(f"weights {shape_text(weights)}: 1HWO is needed")
-    _, kernel_h, kernel_w, out_c = weights.shape
-    area = window(source, result, kernel_h, kernel_w, node.options)
-    in_c = source.shape[3]
-    if result.shape[3] != out_c or out_c % in_c:
-        raise Unsupported(
-            f"{in_c} input, {out_c} weight and {result.shape[3]} output channels: "
-            "the last two must be equal and a multiple of the first"
-        )
-    if source.dtype == "int16" and bias is not None and bias.dtype == "int32":
-        raise Unsupported("bias int32 with int16 activations: TFLite takes int64 here")
-    values = require_constant(weights, "weights").reshape(-1, out_c).T[:, :, None]
-    geometry = Convolution(
-        source=source,
-        result=result,
-        area=area,
-        batch=source.shape[0],
-        weights=values,
-        groups=in_c,
-    )
-    return with_arithmetic(geometry, weights, bias, activation_of(node), rules, channel_axis=3)
-
-
 def require_types(source: Tensor, weights: Tensor, result: Tensor) -> None:
     """Check the types of a convolution-like node: all 8 bit, int16 with int8 weights, or float32.
 
     Raises:
-        Unsupported: other types.
+        Unsupported: other types, float weights that are not finite.
     """
     if source.dtype == result.dtype == "float32":
-        _require_float_weights(weights)
+        if weights.dtype != "float32":
+            raise Unsupported(f"hybrid: {weights.dtype} weights with float32 activations")
+        # Kernels multiply weights by zeros where a window leaves the input, which TFLite skips, and
+        # where vectors are filled up.
+        if weights.data is not None and not np.isfinite(weights.data).all():
+            raise Unsupported("a weight is not finite: times a padding zero it is not zero")
     elif source.dtype == result.dtype == "int16":
         require_16x8(source, weights, result)
     else:
@@ -114,19 +52,6 @@ def require_quant8(source: Tensor, weights: Tensor, result: Tensor) -> None:
         )
     if weights.dtype != source.dtype:
         raise Unsupported(f"{weights.dtype} weights with {source.dtype} activations")
-
-
-def _require_float_weights(weights: Tensor) -> None:
-    """Check the weights of a node whose input and output are float32.
-
-    Raises:
-        Unsupported: weights of another type, or not finite: kernels multiply them by zeros where a
-            window leaves the input, which TFLite skips, and where vectors are filled up.
-    """
-    if weights.dtype != "float32":
-        raise Unsupported(f"hybrid: {weights.dtype} weights with float32 activations")
-    if weights.data is not None and not np.isfinite(weights.data).all():
-        raise Unsupported("a weight is not finite: times a padding zero it is not zero")
 
 
 def float_bias(bias: Tensor | None, channels: int) -> Constant:
@@ -184,20 +109,3 @@ def with_arithmetic(
         input_zero=quantized.per_tensor(source)[1],
         output_zero=quantized.per_tensor(result)[1],
     )
-
-
-def _groups(source: Tensor, weights: Tensor) -> int:
-    """Return how many groups of channels a CONV_2D has.
-
-    Raises:
-        Unsupported: channels that do not divide.
-    Source: tflite/kernels/conv.cc Prepare
-    """
-    out_c, _, _, in_c = weights.shape
-    channels = source.shape[3]
-    if in_c < 1 or channels % in_c or out_c % (channels // in_c):
-        raise Unsupported(
-            f"groups: {in_c} input channels in the weights, {channels} in the input, "
-            f"{out_c} in the output"
-        )
-    return channels // in_c

@@ -49,14 +49,14 @@ class Operands:
     right: Tensor
     result: Tensor
 
+    def quantization(self) -> list[tuple[float, int]]:
+        """Return the scale and the zero point of each.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Expression:
-    """A checked node as binary.cl computes it."""
-
-    operands: Operands
-    op: str  # the macro's name there
-    numbers: Mapping[str, int]  # fields for scales and bounds
+        Raises:
+            Unsupported: one is not quantised, or has several.
+        """
+        tensors = (self.left, self.right, self.result)
+        return [quantized.per_tensor(tensor, quantized.QUANT) for tensor in tensors]
 
 
 def operands_of(node: Node, types: tuple[str, ...], result_type: str = "") -> Operands:
@@ -165,13 +165,16 @@ def over_rows(
     return (Alternative(f"vector {lanes}", (of(lanes),)), last) if 1 < lanes <= most else (last,)
 
 
-def binary(expression: Expression, target: Target) -> tuple[Alternative, ...]:
-    """Return the alternatives of an expression: over vectors of a row, and plain.
+def binary(
+    operands: Operands, op: str, numbers: Mapping[str, int], target: Target
+) -> tuple[Alternative, ...]:
+    """Return the alternatives of an expression of two tensors: over vectors of a row, and plain.
+
+    `op`: the macro's name in binary.cl; `numbers`: its fields for scales and bounds.
 
     Raises:
         Unsupported: more than 5 dimensions after merging.
     """
-    operands, op = expression.operands, expression.op
     tensors = {"left": operands.left, "right": operands.right}
     result = operands.result
     fields: Params = {**tensors, "output": result}
@@ -182,7 +185,7 @@ def binary(expression: Expression, target: Target) -> tuple[Alternative, ...]:
             joined, fields[name] = rows, _repeated(tensor, rows)
         fields[f"{name}_is_constant"] = int(rows > 1)
     family = FAMILY[operands.left.dtype]
-    fields |= rows_of(result, tensors, joined) | dict(expression.numbers)
+    fields |= rows_of(result, tensors, joined) | dict(numbers)
     defines: Defines = {
         "OP": op,
         "ELEM": ELEM[operands.left.dtype],

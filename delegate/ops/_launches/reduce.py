@@ -177,9 +177,7 @@ def mean_rescaling(reduction: Reduction) -> dict[str, int]:
     """
     in_scale, in_zero = quantized.per_tensor(reduction.source, quantized.QUANT)
     scale, zero = quantized.per_tensor(reduction.result, quantized.QUANT)
-    multiplier, shift = fixed_point.quantize_multiplier(in_scale / scale)
-    if shift > 30:
-        raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
+    multiplier, shift = quantized.multiplier_of(in_scale / scale)
     # The division joins the multiplier, at as many more bits as that leaves it.
     terms = reduction.terms
     extra = min(terms.bit_length() - 1, 32, 31 + shift)
@@ -187,7 +185,8 @@ def mean_rescaling(reduction: Reduction) -> dict[str, int]:
         "offset": -terms * in_zero,
         "multiplier": (multiplier << extra) // terms,
         "shift": shift - extra,
-        **_range(reduction.result, zero),
+        "output_zero": zero,
+        **quantized.whole_range(reduction.result),
     }
 
 
@@ -207,7 +206,7 @@ def rescaled_sum(reduction: Reduction, target: Target) -> tuple[Alternative, ...
     terms, limits = reduction.terms, np.iinfo(reduction.source.dtype)
     if not float(ratio) * terms * (int(limits.max) - int(limits.min)) < 2**30:
         raise Unsupported(f"{terms} elements at a scale ratio of {ratio:g}: too large")
-    ends = _range(reduction.result, zero)
+    ends = {"output_zero": zero, **quantized.whole_range(reduction.result)}
     if reduction.source.dtype == "uint8":
         multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
         scaling = {"offset": -terms * in_zero, "multiplier": multiplier, "shift": shift}
@@ -215,8 +214,3 @@ def rescaled_sum(reduction: Reduction, target: Target) -> tuple[Alternative, ...
     bias = np.float32(-in_zero) * ratio * np.float32(terms)
     factors = {"factor": bits(float(ratio)), "bias": bits(float(bias))}
     return reduce(reduction, target, "SUM", 0, 3, factors | ends)
-
-
-def _range(result: Tensor, zero: int) -> dict[str, int]:
-    limits = np.iinfo(result.dtype)
-    return {"output_zero": zero, "output_min": int(limits.min), "output_max": int(limits.max)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from delegate.graph.partition import Partition, partition_of
 from delegate.inspect import Node, Tensor
 from delegate.passes.fuse_shuffle import rewrite
-from tests.delegate.ops.test_channel_shuffle import shuffle
+from tests.delegate.ops.test_layers_channel_shuffle import shuffle
 from tests.support.model import graph_of, op, t
 from tests.support.moves import like, numbers
 

@@ -196,7 +196,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "int16_rows": (
         Softmax(shape=(2, 16385), dtype="int16").node(),
-        "rows of 16385: at most 16384 of int16",
+        "rows of 16385: at most 16384",
     ),
     "int16_scale": (
         Softmax(scale=16.0, dtype="int16").node(),

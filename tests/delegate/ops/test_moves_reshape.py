@@ -75,7 +75,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "no_shape": (
         by_option((2, 3), None, (6,)),
-        "no new shape: neither an input nor an option has it",
+        "the new shape is None, the output's (6,)",
     ),
     "empty": (by_option((2, 0), (0, 2), (0, 2)), "shape 0x2: it is empty"),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 to 2 expected"),
