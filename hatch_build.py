@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pyproject.toml cannot say: TFLite's runtime is needed where it has wheels, which want glibc.
 
-No marker of a dependency tells musl (Alpine, postmarketOS) from glibc. So a wheel that is built there
-needs no TFLite, nor does one that is made for there: MUSL_ARCH=aarch64 python -m build --wheel
+No marker of a dependency tells musl (Alpine, postmarketOS) from glibc. So a wheel that is built
+there needs no TFLite, nor does one made for there: MUSL_ARCH=aarch64 python -m build --wheel
 """
 
 from __future__ import annotations
