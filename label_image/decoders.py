@@ -40,79 +40,70 @@ class DecoderFailed(OneLineError):
 class Decoders:
     """The child processes, started as they are needed."""
 
-    def __init__(
-        self,
-        paths: Iterable[str],
-        format: Format,
-        processes: int | None = None,
-        command: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, paths: Iterable[str], format: Format, processes: int | None = None) -> None:
         """`processes`: None: as many as this process may use cores."""
-        self._paths = iter(paths)
-        self._format = asdict(format)
-        self._command = command or command_of("label_image.decoder")
-        count = processes or len(os.sched_getaffinity(0))
-        self._children: list[_Decoder | None] = [None] * count
-        self._sent = self._received = 0  # pictures; number n is child n % len's
+        self._paths, self._format = iter(paths), asdict(format)
+        self._most = processes or len(os.sched_getaffinity(0))
+        self._children: dict[int, _Decoder] = {}
+        self._sent = self._received = 0  # pictures; number n is child n % most's
         self.is_closed = False
 
     @property
     def processes(self) -> int:
-        return sum(child is not None for child in self._children)
+        return len(self._children)
 
     def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
         """Fill the tensor with the next picture; None after the last.
 
         Raises: DecoderFailed: a child cannot even start, or talks nonsense.
         """
-        most = self._received + len(self._children) * (1 + _AHEAD)
+        most = self._received + self._most * (1 + _AHEAD)
         while self._sent < most and (path := next(self._paths, None)) is not None:
             self._child(self._sent).decode(path)
             self._sent += 1
         if self._received == self._sent:
             return None
-        child = self._child(self._received)
+        place = self._received
         self._received += 1
         try:
-            return child.decoded(tensor)
+            return self._child(place).decoded(tensor)
         except Died as died:
-            return self._lost(child, died.ended)
+            return self._lost(place, died.ended)
 
     def close(self) -> None:
         """End the children; whoever waits in `next_into`, in another thread, gets an error."""
         self.is_closed = True
-        children = [child for child in self._children if child is not None]
+        children = [*self._children.values()]
         for child in children:
             child.kill()
         for child in children:
             child.close()
 
     def _child(self, number: int) -> _Decoder:
-        place = number % len(self._children)
-        child = self._children[place]
-        if child is None:
-            child = self._children[place] = _Decoder(self._command, self._format)
-        return child
+        place = number % self._most
+        if place not in self._children:
+            self._children[place] = _Decoder(self._format)
+        return self._children[place]
 
-    def _lost(self, child: _Decoder, ended: Ended) -> Outcome:
-        """Blame the picture a child died of, and let a new child go on after it."""
+    def _lost(self, number: int, ended: Ended) -> Outcome:
+        """Blame the picture that its child died of, and let a new child go on after it."""
+        child = self._child(number)
         child.close()
         path, *waiting = child.waiting
         if self.is_closed or not ended.signal:
             raise DecoderFailed(f"a picture decoder {ended} at {path}")
-        again = _Decoder(self._command, self._format)
-        self._children[self._children.index(child)] = again
+        again = self._children[number % self._most] = _Decoder(self._format)
         for each in waiting:
             again.decode(each)
         return Outcome(path, f"cannot read picture {path}: its decoder died ({ended.signal})")
 
 
 class _Decoder(Child):
-    def __init__(self, command: Sequence[str], format: Mapping[str, Any]) -> None:
+    def __init__(self, format: Mapping[str, Any]) -> None:
         self.waiting: deque[str] = deque()  # sent, not yet received
         try:
             super().__init__(
-                command,
+                command_of("label_image.decoder"),
                 # numpy's library would start a thread a core in each child, and use none.
                 {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 keeps_stderr=False,

@@ -54,7 +54,7 @@ def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) ->
     if gpu is None:
         return entries
     entries["gpu"] = _path_entry(gpu, threads, results.get("gpu", {}))
-    if totals.compared and not series.is_timed:
+    if totals.compared and not series.job.is_timed:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
     why = "no picture was classified" if series.is_compared else "--compare=false"
     found = totals.distances or Distances(*[Difference(None, why)] * 3)

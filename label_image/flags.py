@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from label_image.flag_table import COMMON, DELEGATE, FLAGS, LABEL_IMAGE, OWN, Flag
+from label_image.flag_table import COMMON, FLAGS, LABEL_IMAGE, OWN, Flag
 from tflite_opencl.common.command_line import HelpFormatter, examples_text
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, NOT_SO, NOTHING_RUN, codes_text
@@ -163,19 +163,18 @@ def parser(has_all: bool = True) -> argparse.ArgumentParser:
         formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=80),
     )
     tflite = made.add_argument_group("TFLite's flags")
-    groups = {LABEL_IMAGE: tflite, DELEGATE: tflite}
-    groups[OWN] = made.add_argument_group("Our own flags")
+    own = made.add_argument_group("Our own flags")
     no_effect = made.add_argument_group("TFLite's flags that are accepted and do nothing here")
     for flag in FLAGS:
         names = [f"-{flag.short}"] * bool(flag.short) + [f"--{flag.name}"]
-        add = (no_effect if flag.not_done else groups[flag.group]).add_argument
+        group = no_effect if flag.not_done else own if flag in OWN else tflite
         is_number = type(flag.default) in (int, float) and not flag.not_done
         text = f"{flag.help} (default: {flag.default:g})" if is_number else flag.help
         text = text if has_all or flag.name in COMMON else argparse.SUPPRESS
         if flag.convert is None:
-            add(*names, action="store_true", help=text)
+            group.add_argument(*names, action="store_true", help=text)
             continue
-        add(
+        group.add_argument(
             *names, type=flag.convert, default=flag.default, metavar=flag.value, help=text,
             action="append" if flag.is_repeatable else "store",
         )  # fmt: skip
@@ -231,7 +230,7 @@ def _resolve(name: str) -> Flag:
     if name in _BY_NAME:
         return _BY_NAME[name]
     # Only label_image's own names can be shortened, so that our flags never make one ambiguous.
-    matches = [flag for flag in FLAGS if flag.group == LABEL_IMAGE and flag.name.startswith(name)]
+    matches = [flag for flag in LABEL_IMAGE if flag.name.startswith(name)]
     if len(matches) == 1:
         return matches[0]
     if matches:

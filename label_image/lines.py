@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
@@ -117,15 +116,6 @@ def log_error(error: Exception, verbose: bool) -> int:
     level = error.level if isinstance(error, RunError) else logging.ERROR
     log.log(level, "%s", text, exc_info=error if verbose else None)
     return code_of(error)
-
-
-def gave_up(error: Exception, verbose: bool) -> str:
-    """Log why OpenCL failed and that the CPU goes on; return the reason as one line."""
-    log_error(error, verbose)
-    log.warning("the CPU runs the model instead")
-    # The memory that the failed run holds must not slow down the next one.
-    traceback.clear_frames(error.__traceback__)
-    return reason_of(error)
 
 
 @contextlib.contextmanager

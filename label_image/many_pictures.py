@@ -63,7 +63,7 @@ class ManyPictures:
             self._done.update(sinks.resumed())
             series = stack.enter_context(
                 Series(
-                    job, prepared.runtime, prepared.graph, settings.batch, floats=floats,
+                    job, prepared.runtime, prepared.graph, floats=floats,
                     compares_all=settings.compares_all, limit_s=settings.device_timeout,
                 )
             )  # fmt: skip
@@ -80,8 +80,8 @@ class ManyPictures:
             log.warning("skipped what no installed reader reads: %s", skipped_text(self._skipped))
         text = summary_text(series, prepared.kernels, self._width, sinks.facts)
         lines.write(sys.stderr, text)
-        is_right = sinks.is_expectation_met()
-        if series.totals.unreadable or sinks.unreadable_before or not is_right:
+        is_met = sinks.expected is None or sinks.expected.is_met()
+        if series.totals.unreadable or sinks.unreadable_before or not is_met:
             return ERROR
         return series.exit_code()
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any, TextIO
 
 from numpy.typing import NDArray
@@ -50,9 +50,9 @@ class OnePicture:
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
         self._width = width
         self._picture: NDArray[Any] | None = None  # None: no input takes one
-        job = prepared.job(self._main_input())
+        job = replace(prepared.job(self._main_input()), is_timed=True)
         limit_s = self._settings.device_timeout
-        self.series = Series(job, prepared.runtime, prepared.graph, limit_s=limit_s, is_timed=True)
+        self.series = Series(job, prepared.runtime, prepared.graph, limit_s=limit_s)
 
     def run(self) -> int:
         """Run the model, show and write what came of it, and return the exit code."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate import Model, Options, Unsupported, Verdict
+from delegate import Model, Unsupported, Verdict
 from delegate.inspect import Graph, examine, several_devices
 from label_image.heads.chosen import found_only
 from label_image.lines import delegate_failures, interpreter_state, profile_lines
@@ -41,13 +41,9 @@ stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 @contextlib.contextmanager
-def open_path(
-    job: Job, runtime: Runtime, graph: Graph, batch: int | None = None, is_timed: bool = False
-) -> Iterator[Path]:
-    """Give the job's path: its `input` is not run. With a batch, at once what can be at once.
+def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
+    """Give the job's path; one that is timed has after Ctrl-C the times so far and no outputs.
 
-    `is_timed`: it is run, as often as the job says, and nothing else; after Ctrl-C the path has
-    the times so far and no outputs.
     Raises:
         RunError: TFLite cannot run the model, or the external delegate cannot be used.
         NoDeviceError: there is no OpenCL device, or not the wanted one.
@@ -56,14 +52,14 @@ def open_path(
     with contextlib.ExitStack() as stack:
         with delegate_failures():
             path = None
-            if is_timed:
+            if job.is_timed:
                 path = _timed(job, runtime, graph)
-            elif job.opencl is not None and batch is not None:
-                path = _whole_model(stack, job, graph, batch)
+            elif job.opencl is not None and job.batch is not None:
+                path = _whole_model(stack, job, graph)
             if path is None:
                 opened = stack.enter_context(open_interpreter(_on_one(job), runtime, graph))
-                path = _through_tflite(opened, job, runtime, graph, batch or 1)
-        if not (is_timed or job.quiet):
+                path = _through_tflite(opened, job, runtime, graph)
+        if not (job.is_timed or job.quiet):
             log_applied(delegate_names(job))
             _warn_of_nothing_taken(path.delegation, graph)
         yield path
@@ -113,15 +109,20 @@ def _on_one(job: Job) -> Job:
     return replace(job, opencl=replace(job.opencl, device=one.index))
 
 
-def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph, batch: int) -> Path | None:
+def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path | None:
     options, begin_s = job.opencl, time.perf_counter()
     assert options is not None
+    limits = {
+        "exclude_ops": options.exclude_ops,
+        "min_nodes_per_partition": options.min_nodes_per_partition > len(graph.nodes),
+        "max_delegated_partitions": options.max_delegated_partitions,
+    }
     try:
-        if limit := _limit_of(options, len(graph.nodes)):
+        if limit := next(filter(limits.get, limits), None):  # which class Model cannot keep
             raise Unsupported(f"--{limit} leaves nodes to the CPU")
         with bars.start() as watch:
             kept = {name: getattr(options, name) for name in _OF_MODELS}
-            model = stack.enter_context(Model(graph, options.device, batch, **kept))
+            model = stack.enter_context(Model(graph, options.device, job.batch or 1, **kept))
     except Unsupported as refusal:
         where = ", on one device" if several_devices(options.device) else ""
         if not job.quiet:
@@ -142,18 +143,9 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph, batch: int
     return model_path(model, job, graph, load_ms=load_ms, delegation=taken, load_parts=parts)
 
 
-def _limit_of(options: Options, nodes: int) -> str | None:
-    """Return the name of an option that leaves nodes to the CPU, which class Model cannot."""
-    if options.exclude_ops:
-        return "exclude_ops"
-    if options.min_nodes_per_partition > nodes:
-        return "min_nodes_per_partition"
-    return "max_delegated_partitions" if options.max_delegated_partitions else None
+def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph) -> Path:
+    batch = job.batch or 1
 
-
-def _through_tflite(
-    opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph, batch: int
-) -> Path:
     def run(pixels: Array) -> list[Outputs]:
         return [found_only(graph, each) for each in opened.run_each(job.input_number, pixels)]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ from label_image.compare import (
     distances_between,
     wrong_text,
 )
-from label_image.lines import gave_up
+from label_image.lines import log_error
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.worker import path_in_child
@@ -46,11 +47,10 @@ class Paths(contextlib.ExitStack):
     """The paths of a run. Those beside OpenCL's have compare.py's names.
 
     Attributes:
-        job: of the first path; `job.reference`: compare it. is_timed: the job's input is all, and
-            each path is timed on it. floats: compare with the reference kernels even where all
-            outputs are floats. gpu: the OpenCL path; None: there is none, or it failed. untuned:
-            OpenCL's path before, where `gpu` was tuned after it. totals: of all pictures so far.
-            answer: the outputs of the one picture; after Ctrl-C there are none.
+        job: of the first path; `job.reference`: compare it. floats: compare with the reference
+            kernels even where all outputs are floats. gpu: the OpenCL path; None: there is none, or
+            it failed. untuned: OpenCL's path before, where `gpu` was tuned after it. totals: of all
+            pictures so far. answer: the outputs of the one picture; after Ctrl-C there are none.
     """
 
     def __init__(
@@ -58,12 +58,10 @@ class Paths(contextlib.ExitStack):
         job: Job,
         runtime: Runtime,
         graph: Graph,
-        batch: int | None = None,
         *,
         floats: bool = False,
         compares_all: bool = True,
         limit_s: float = 0.0,
-        is_timed: bool = False,
     ) -> None:
         """`job.input`: the picture, or what the paths for many are warmed up with.
 
@@ -71,9 +69,8 @@ class Paths(contextlib.ExitStack):
         batch, which are in a child process then.
         """
         super().__init__()
-        self.job, self.floats, self.is_timed = job, floats, is_timed
-        self._runtime, self._graph = runtime, graph
-        self._batch, self._limit_s = batch, limit_s
+        self.job, self.floats = job, floats
+        self._runtime, self._graph, self._limit_s = runtime, graph, limit_s
         self._sample = Sample(compares_all)
         self._gpu_stack = self.enter_context(contextlib.ExitStack())
         self._instead: Path | None = None  # what runs in OpenCL's place
@@ -120,7 +117,7 @@ class Paths(contextlib.ExitStack):
     @property
     def where(self) -> str:
         """Say in how many of several pictures OpenCL computed wrongly."""
-        if self.is_timed:
+        if self.job.is_timed:
             return ""
         sample = " that were compared" if self.is_sample else ""
         return f", in {self.totals.wrong} of {self.totals.compared} pictures{sample}"
@@ -191,24 +188,24 @@ class Paths(contextlib.ExitStack):
 
         Raises: RunError, DelegateFailed, NoDeviceError.
         """
-        batch = self._batch
         stack: contextlib.ExitStack = self
         if is_beside:
             # A sample is compared picture by picture; the reference kernels run once either way.
             is_cpu = job.opencl is None and job.cpu_kernels == self.job.cpu_kernels
-            batch = batch if is_cpu and self._sample.is_all else None
+            job = replace(job, batch=job.batch if is_cpu and self._sample.is_all else None)
         elif job.opencl is not None:
             stack = self._gpu_stack
-            batch = batch or (1 if several_devices(job.opencl.device) else None)
+            is_one = job.batch is None and several_devices(job.opencl.device)
+            job = replace(job, batch=1) if is_one else job
         if job.opencl is not None and self._limit_s:
-            opening = path_in_child(job, batch, self._limit_s, self.is_timed)
+            opening = path_in_child(job, self._limit_s)
         else:
-            opening = open_path(job, self._runtime, self._graph, batch, self.is_timed)
-        if self.is_timed:
+            opening = open_path(job, self._runtime, self._graph)
+        if job.is_timed:
             with opening as path:
                 return path
         path = stack.enter_context(opening)
-        path.warm_up(np.repeat(job.input, batch or 1, axis=0), job.warmup_runs)
+        path.warm_up(np.repeat(job.input, job.batch or 1, axis=0), job.warmup_runs)
         return path
 
     def _open_instead(self) -> Path:
@@ -243,8 +240,12 @@ class Paths(contextlib.ExitStack):
         self._reasons[name] = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
 
     def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
-        """Go on without OpenCL."""
-        self._gave_up, self.gpu = gave_up(error, self.job.verbose), None
+        """Go on without OpenCL, and say why."""
+        log_error(error, self.job.verbose)
+        log.warning("the CPU runs the model instead")
+        # The memory that the failed run holds must not slow down the next one.
+        traceback.clear_frames(error.__traceback__)
+        self._gave_up, self.gpu = reason_of(error), None
         self._gpu_stack.close()
 
     # --- comparing

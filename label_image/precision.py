@@ -115,12 +115,10 @@ def _precisions(
     """Return the area under precision over recall at each overlap, from 101 points."""
     order = np.argsort(-scores, kind="stable")
     hits, ignored = hits[:, order], ignored[:, order]
-    areas = np.zeros(len(OVERLAPS))
     right, wrong = hits.cumsum(1), (~hits & ~ignored).cumsum(1)
-    for row in range(len(OVERLAPS)):
-        recall = right[row] / things
-        precision = right[row] / (right[row] + wrong[row] + np.spacing(1))
+    precisions = right / (right + wrong + np.spacing(1))
+    areas = []
+    for precision, recall in zip(precisions, right / things, strict=True):
         envelope = np.maximum.accumulate(precision[::-1])[::-1]
-        places = np.searchsorted(recall, _RECALLS, side="left")
-        areas[row] = np.append(envelope, 0.0)[places].mean()
-    return areas
+        areas.append(np.append(envelope, 0.0)[np.searchsorted(recall, _RECALLS)].mean())
+    return np.array(areas)

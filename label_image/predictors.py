@@ -102,13 +102,14 @@ class Predictor(Generic[Result]):
         job = Job(
             model=source,
             input=np.zeros(fed.shape, fed.dtype),
+            batch=batch,
             threads=threads,
             opencl=None if device is None else on_device,
             quiet=True,
             input_number=feeds.main,
         )
         self._stack = contextlib.ExitStack()
-        self._path = self._opened(job, batch)
+        self._path = self._opened(job)
         taken = self._path.delegation
         self.device = "CPU" if taken is None else taken.device
         self.verdicts: Sequence[Verdict] = () if taken is None else taken.verdicts
@@ -139,8 +140,8 @@ class Predictor(Generic[Result]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _opened(self, job: Job, batch: int) -> Path:
-        opened = open_path(job, find_runtime(), self._meaning.view.graph, batch)
+    def _opened(self, job: Job) -> Path:
+        opened = open_path(job, find_runtime(), self._meaning.view.graph)
         with _plain_errors():
             path = self._stack.enter_context(opened)
         taken = path.delegation

@@ -91,6 +91,7 @@ class Prepared:
         return Job(
             model=self.model.source,
             input=pixels,
+            batch=settings.batch,
             count=settings.count,
             warmup_runs=settings.warmup_runs,
             threads=settings.threads,

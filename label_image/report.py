@@ -43,7 +43,7 @@ def summary_text(
 
     `kernels`: what the CPU ran, as Runtime.kernels names it. `more`: facts about all pictures.
     """
-    gpu, untuned, is_timed = series.gpu, series.untuned, series.is_timed
+    gpu, untuned, is_timed = series.gpu, series.untuned, series.job.is_timed
     cpu = "EXTERNAL" if series.job.external else f"CPU, {kernels}"
     named = {"OpenCL, tuned" if untuned else "OpenCL": gpu, "OpenCL, first": untuned}
     paths = {name: path for name, path in {**named, cpu: series.cpu}.items() if path is not None}
@@ -120,7 +120,7 @@ def speedup_facts(series: Series) -> Facts:
     if (ratio := series.speedup) is None:
         return []
     of_many = "OpenCL's pictures/s over the CPU's"
-    how = "median of the CPU over OpenCL's" if series.is_timed else of_many
+    how = "median of the CPU over OpenCL's" if series.job.is_timed else of_many
     return [("speedup", f"{ratio:.2f} ({how})")]
 
 
@@ -142,7 +142,7 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
         facts.append(("CPU", f"failed: {series.cpu_failure}"))
     if totals.distances is None:
         return facts
-    if not series.is_timed:
+    if not series.job.is_timed:
         how = "; --compare=all compares each" if series.is_sample else ""
         of = f"{totals.compared} of {totals.classified} pictures"
         facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))

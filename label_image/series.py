@@ -87,7 +87,7 @@ class Series(Paths):
         like = self.job.input
         empty = self.gpu.empty_batch if self.gpu is not None else None
         if empty is None:
-            empty = partial(np.empty, (self._batch or 1, *like.shape[1:]), like.dtype)
+            empty = partial(np.empty, (self.job.batch or 1, *like.shape[1:]), like.dtype)
         # One is filled while others run.
         buffers = [empty() for _ in range(1 + (self.gpu.ahead if self.gpu else 1))]
         with contextlib.closing(Batches(decoders, buffers)) as batches:

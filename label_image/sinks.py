@@ -12,7 +12,6 @@ import csv
 import functools
 import io
 import json
-import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import IO, Any, TextIO
@@ -30,15 +29,14 @@ from tflite_opencl.common.words import stamped
 _COLUMNS = {"results": ("score",), "detections": ("score", *Sides._fields), "segments": ("share",)}
 
 Write = Callable[[str], object]  # is given whole lines, without their ends
-log = logging.getLogger("label_image")
 
 
 class Sinks:
     """The files that the settings ask for, and --expect.
 
     Attributes:
-        sinks: what is given each picture, --expect excepted. unreadable_before: pictures of a run
-            that this one goes on with.
+        sinks: what is given each picture, --expect excepted. expected: what --expect expects.
+        unreadable_before: pictures of a run that this one goes on with.
     """
 
     def __init__(self, stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> None:
@@ -46,11 +44,11 @@ class Sinks:
         settings, meaning, runtime = prepared.settings, prepared.meaning, prepared.runtime
         self._stack, self._out, self._settings = stack, out, settings
         self._about = {"model": prepared.model.name}
-        self._expected: Expected | None = None
+        self.expected: Expected | None = None
         if settings.expect is not None:
             most = settings.num_results_of_several
-            self._expected = read_expected(settings.expect, meaning.view.labels, most)
-            self._expected.require(meaning.kinds)
+            self.expected = read_expected(settings.expect, meaning.view.labels, most)
+            self.expected.require(meaning.kinds)
         self.sinks: list[Sink] = []
         self.unreadable_before = self._resumed = 0
         if settings.json is not None:
@@ -61,7 +59,7 @@ class Sinks:
             self.sinks.append(Csv(stack.enter_context(lines_to(settings.csv, out))))
         if settings.coco is not None:
             kind_of(meaning.kinds, "--coco", "detections")
-            boxes = self._expected if isinstance(self._expected, ExpectedBoxes) else None
+            boxes = self.expected if isinstance(self.expected, ExpectedBoxes) else None
             self.sinks.append(Coco(stack.enter_context(lines_to(settings.coco, out)), boxes))
 
     def resumed(self) -> Iterator[str]:
@@ -91,8 +89,8 @@ class Sinks:
         """Write a picture's object into all files. Raises: RunError: one cannot be written."""
         for sink in self.sinks:
             sink.add(entry)
-        if self._expected is not None:
-            self._expected.add(entry)
+        if self.expected is not None:
+            self.expected.add(entry)
 
     def end(self, told: Entry, totals: Entry) -> None:
         """Write what is known of all pictures together, the resumed and the expected ones between.
@@ -100,7 +98,7 @@ class Sinks:
         `told`: what comes first. `totals`: the rest.
         """
         more: dict[str, Any] = {"resumed": self._resumed} if self._resumed else {}
-        more |= {"expected": self._expected.entry} if self._expected else {}
+        more |= {"expected": self.expected.entry} if self.expected else {}
         for sink in self.sinks:
             sink.end({**told, **more, **totals})
 
@@ -108,17 +106,7 @@ class Sinks:
     def facts(self) -> list[tuple[str, str]]:
         """What is said of all pictures, as (word, text)."""
         facts = [("resumed", f"{self._resumed} of a run before")] if self._resumed else []
-        return facts + ([("expected", self._expected.text)] if self._expected else [])
-
-    def is_expectation_met(self) -> bool:
-        """Log what is wrong with the file of --expect; return whether it is of any use."""
-        try:
-            if self._expected is not None and (warning := self._expected.check()):
-                log.warning("%s", warning)
-        except RunError as error:
-            log.error("%s", error)
-            return False
-        return True
+        return facts + ([("expected", self.expected.text)] if self.expected else [])
 
 
 class Sink:

@@ -34,13 +34,7 @@ stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 @contextlib.contextmanager
-def path_in_child(
-    job: Job,
-    batch: int | None,
-    seconds: float,
-    is_timed: bool = False,
-    command: list[str] | None = None,
-) -> Iterator[Path]:
+def path_in_child(job: Job, seconds: float) -> Iterator[Path]:
     """Give what open_path gives in a child process; the start and each batch have the limit.
 
     The child's own lines go to stderr.
@@ -49,10 +43,10 @@ def path_in_child(
         NoDeviceError: there is no OpenCL device, or not the wanted one.
         RunError: TFLite cannot run the model, whatever runs it.
     """
-    with Child(command or command_of("label_image.worker"), keeps_stderr=False) as child:
+    with Child(command_of("label_image.worker"), keeps_stderr=False) as child:
         ask = functools.partial(_asked, child, seconds)
-        path: Path = ask((job, batch, is_timed))
-        yield path if is_timed else _PathInChild(**vars(path) | {"call": ask})
+        path: Path = ask(job)
+        yield path if job.is_timed else _PathInChild(**vars(path) | {"call": ask})
         child.close(END_SECONDS)
 
 
@@ -96,11 +90,11 @@ def main() -> int:
         for message in parent.messages():
             request = pickle.loads(message["payload"])
             if path is None:
-                job, *how = request
+                job: Job = request
                 stack.enter_context(lines.logging_to(collected, sys.stderr, job.level))
             try:
                 if path is None:
-                    opened = open_path(job, find_runtime(), read_model(job.model), *how)
+                    opened = open_path(job, find_runtime(), read_model(job.model))
                     path = stack.enter_context(opened)
                     result: Any = dataclasses.replace(path, call=None, empty_batch=None)
                 else:

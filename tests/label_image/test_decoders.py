@@ -44,14 +44,17 @@ def decode(
     format: Format = FORMAT,
     command: Sequence[str] | None = None,
 ) -> Iterator[tuple[Outcome, NDArray[Any]]]:
-    """Yield what came of each picture, and the tensor."""
-    with closing(Decoders(paths, format, processes, command)) as decoders:
-        while True:
-            tensor = np.full(format.shape, 77, format.dtype)
-            decoded = decoders.next_into(tensor)
-            if decoded is None:
-                return
-            yield decoded, tensor
+    """Yield what came of each picture, and the tensor; `command`: of other children."""
+    with pytest.MonkeyPatch.context() as patch:
+        if command is not None:
+            patch.setattr("label_image.decoders.command_of", lambda _: command)
+        with closing(Decoders(paths, format, processes)) as decoders:
+            while True:
+                tensor = np.full(format.shape, 77, format.dtype)
+                decoded = decoders.next_into(tensor)
+                if decoded is None:
+                    return
+                yield decoded, tensor
 
 
 def child(code: str) -> list[str]:
@@ -199,10 +202,13 @@ def test_a_command_that_is_not_there_ends_it_all() -> None:
         list(decode(["a"], command=["./no/such/python"]))
 
 
-def test_closing_ends_the_processes_and_whoever_waits_for_them(tmp_path: Path) -> None:
+def test_closing_ends_the_processes_and_whoever_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pid_file = tmp_path / "pid"
     code = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())); import time; time.sleep(600)"
-    decoders = Decoders(["a"], FORMAT, 1, child(code))
+    monkeypatch.setattr("label_image.decoders.command_of", lambda _: child(code))
+    decoders = Decoders(["a"], FORMAT, 1)
     errors: list[Exception] = []
 
     def wait() -> None:

@@ -31,7 +31,7 @@ ON_CPU = Path(1.0, outputs=(RIGHT,), times=TIMES)
 TUNED = replace(
     OPENCL, delegation=replace(TAKEN, tuning_left=0), load_ms=99.0, outputs=(RIGHT.copy(),)
 )
-JOB = Job("m.tflite", np.zeros(1, np.uint8), opencl=Options(tune="quick"), reference=True)
+JOB = Job("m.tflite", np.zeros(1, np.uint8), True, opencl=Options(tune="quick"), reference=True)
 
 
 class Runs:
@@ -64,7 +64,7 @@ def _ctrl_c() -> Iterator[None]:
 def answered(runs: Runs, is_watched: bool = True) -> Series:
     output = SimpleNamespace(dtype="uint8")
     graph: Any = SimpleNamespace(nodes=(), outputs=(output,))
-    series = Series(JOB, RUNTIME, graph, is_timed=True)
+    series = Series(JOB, RUNTIME, graph)
     series.opened = runs.opened  # type: ignore[method-assign]
 
     class One(OnePicture):

@@ -59,8 +59,10 @@ def opened(
 ) -> Iterator[tuple[Path, Graph]]:
     graph = read_model(model)
     nothing = np.zeros(graph.inputs[0].shape, np.uint8)
-    full = Job(model=model, input=nothing, opencl=opencl, cpu_kernels="reference", **job)
-    with open_path(full, RUNTIME, graph, batch) as path:
+    full = Job(
+        model=model, input=nothing, batch=batch, opencl=opencl, cpu_kernels="reference", **job
+    )
+    with open_path(full, RUNTIME, graph) as path:
         yield path, graph
 
 

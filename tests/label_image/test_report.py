@@ -75,7 +75,7 @@ def gpu(delegation: Delegation = ALL) -> Path:
 
 def series_of(gpu: Path | None, beside: Beside | None, cpu: Path | None = None) -> Series:
     """Return the series of one picture; `cpu`: what ran alone."""
-    made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH, is_timed=True)
+    made = Series(Job(b"", np.zeros(1), is_timed=True), RUNTIME, GRAPH)
     made.gpu, made._instead = gpu, cpu
     if beside is not None:
         made._beside = {} if beside.cpu is None else {ON_CPU: beside.cpu}

@@ -74,8 +74,8 @@ def series(
     graph = read_model(model)
     opencl = None if device is None else Options(device.index, **(options or {}))
     nothing = np.zeros(SIZE, graph.inputs[0].dtype)
-    full = Job(model=model, input=nothing, opencl=opencl, reference=True, warmup_runs=1, **job)
-    with opened(Series(full, RUNTIME, graph, batch, compares_all=compares_all)) as made:
+    full = Job(model, nothing, False, batch, opencl=opencl, reference=True, warmup_runs=1, **job)
+    with opened(Series(full, RUNTIME, graph, compares_all=compares_all)) as made:
         yield made
 
 
@@ -155,8 +155,9 @@ def test_without_a_device_the_cpu_runs_them_all(
     paths: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = read_model(pooling_model())
-    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=Options("no such device"))
-    with opened(Series(job, RUNTIME, graph, 2)) as made:
+    options = Options("no such device")
+    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), batch=2, opencl=options)
+    with opened(Series(job, RUNTIME, graph)) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
         assert "no such device" in made.failure
     assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
@@ -182,8 +183,8 @@ def test_every_picture_is_compared_with_cpu_and_reference(
 
 def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str]) -> None:
     graph = read_model(pooling_model())
-    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=Options(device.index))
-    with opened(Series(job, RUNTIME, graph, 2)) as made:
+    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), batch=2, opencl=Options(device.index))
+    with opened(Series(job, RUNTIME, graph)) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.cpu is None

@@ -57,7 +57,7 @@ def compared(tflite: Tflite, gpu: Path, floats: bool = False, **job: Any) -> Ser
     """Return the series of one picture, of which OpenCL's path has run."""
     outputs = [t(each.shape, each.dtype.name) for each in gpu.outputs]
     graph = replace(graph_of([op("SPLIT", [outputs[0]], outputs)]), outputs=outputs, nodes=())
-    series = Series(replace(JOB, **job), RUNTIME, graph, floats=floats, is_timed=True)
+    series = Series(replace(JOB, **job), RUNTIME, graph, floats=floats)
     series.opened = tflite.opened  # type: ignore[method-assign]
     series.gpu, series.answer = gpu, gpu.outputs
     series.compare()
@@ -74,7 +74,7 @@ def bytes_of(*values: int) -> NDArray[np.uint8]:
     return np.array(values, np.uint8)
 
 
-JOB = Job(model="m", input=bytes_of(0), opencl=Options(), reference=True, profile_rows=9)
+JOB = Job("m", bytes_of(0), True, opencl=Options(), reference=True, profile_rows=9)
 
 
 FLOATS = np.array([0.5], np.float32)

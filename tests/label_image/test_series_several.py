@@ -57,9 +57,10 @@ def series(
     **options: Any,
 ) -> AbstractContextManager[Series]:
     opencl = Options(selector, tune="off", **options)
-    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=opencl, reference=compares)
+    nothing = np.zeros(SIZE, np.uint8)
+    job = Job(pooling_model(), nothing, batch=batch, opencl=opencl, reference=compares)
     graph = read_model(pooling_model())
-    return opened(Series(job, RUNTIME, graph, batch, compares_all=compares_all))
+    return opened(Series(job, RUNTIME, graph, compares_all=compares_all))
 
 
 @pytest.mark.parametrize("batch", [None, 2, 8])

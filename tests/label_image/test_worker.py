@@ -38,9 +38,12 @@ def child(code: str) -> list[str]:
 
 
 def run_in_child(job: Job, seconds: float, command: list[str] | None = None) -> OnePath:
-    """Return the path that is timed on the job's input."""
-    with path_in_child(job, None, seconds, is_timed=True, command=command) as path:
-        return path
+    """Return the path that is timed on the job's input; `command`: of another child."""
+    with pytest.MonkeyPatch.context() as patch:
+        if command is not None:
+            patch.setattr(worker, "command_of", lambda _: command)
+        with path_in_child(replace(job, is_timed=True), seconds) as path:
+            return path
 
 
 # Begins a child's code: it has the job, and answers with what it gives to `answer`.
@@ -49,7 +52,7 @@ import json, os, pickle, sys
 from delegate import NoDeviceError
 from tflite_opencl.common.errors import DelegateFailed, RunError
 count = json.loads(sys.stdin.buffer.readline())["bytes"]
-job, batch, is_timed = pickle.loads(sys.stdin.buffer.read(count))
+job = pickle.loads(sys.stdin.buffer.read(count))
 def answer(result):
     content = pickle.dumps(result)
     print(json.dumps({"lines": [], "bytes": len(content)}), flush=True)
@@ -144,7 +147,7 @@ def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -
         reference=True,
         quiet=True,
     )
-    with open_path(job, find_runtime(), read_model(model), is_timed=True) as here:
+    with open_path(replace(job, is_timed=True), find_runtime(), read_model(model)) as here:
         pass
     there = run_in_child(job, 300)
     assert there.delegation is not None
@@ -162,8 +165,9 @@ def test_a_path_in_a_child_gives_what_one_here_gives(device: DeviceInfo, model: 
     graph, pixels = read_model(model), np.arange(144, dtype=np.uint8).reshape(3, 4, 4, 3)
     job = Job(model, pixels[:1], opencl=Options(device.index), quiet=True)
     for batch in (None, 3):
-        own = open_path(job, find_runtime(), graph, batch)
-        with path_in_child(job, batch, 300) as there, own as here:
+        job = replace(job, batch=batch)
+        own = open_path(job, find_runtime(), graph)
+        with path_in_child(job, 300) as there, own as here:
             assert there.delegation is not None
             assert here.delegation is not None
             assert there.delegation.verdicts == here.delegation.verdicts

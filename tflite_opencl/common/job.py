@@ -19,6 +19,10 @@ class Job:
 
     model: str | bytes  # path, or content
     input: NDArray[Any]  # for the model's first input, or the one below
+    # Whether `input` is all that it runs, and is timed; else it is open for pictures, of which it
+    # runs so many at once where that can be.
+    is_timed: bool = False
+    batch: int | None = None
     count: int = 1
     warmup_runs: int = 0
     threads: int | None = None  # None: TFLite's own choice
