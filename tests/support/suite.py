@@ -51,7 +51,7 @@ def run_cases(
         on_ready=on_ready,
         alternatives=alternatives,
     )
-    items = [item_of(_cases()[name], None) for name in names]
+    items = [item_of(_cases()[name]) for name in names]
     limits = limits or {}
     items = [
         replace(item, patience=limits[item.name] / SECONDS) if item.name in limits else item

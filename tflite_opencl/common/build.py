@@ -35,9 +35,10 @@ class Case:
     name: str  # family/type/what is special: stable, and readable aloud
     op: str  # row of the matrix: a builtin's name, or a family of chains
     kind: str  # column of the matrix: "uint8", "int8-per-channel", "16x8", "float32", ...
-    make: Callable[[], Graph]  # builds the model; called only to run the case
+    make: Callable[[], Graph]  # builds or reads the model; called only to run the case
     check: str = "values"  # a name of the table in checks/__init__.py
     is_heavy: bool = False  # takes the reference kernels seconds
+    model: str | None = None  # the file that it is about, if it is
 
 
 def case(

@@ -25,10 +25,16 @@ from tflite_opencl.common.flag_values import positive, seconds
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import csv_text
-from tflite_opencl.compare.path_run import Running, Settings
-from tflite_opencl.compare.paths import EXTERNAL, OPENCL, RunPath, paths_of
-from tflite_opencl.compare.records import ModelResult, PathResult, Timing
-from tflite_opencl.compare.runs import Given, run_all
+from tflite_opencl.compare.records import (
+    EXTERNAL,
+    OPENCL,
+    ModelResult,
+    PathResult,
+    RunPath,
+    Timing,
+    paths_of,
+)
+from tflite_opencl.compare.runs import Given, Running, Settings, run_all
 from tflite_opencl.compare.subcommand import each_model
 from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, table_text, timed
 

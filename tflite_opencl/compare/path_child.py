@@ -32,7 +32,7 @@ from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.open_job import OpenInterpreter, open_interpreter
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.timing import Stopwatch
-from tflite_opencl.compare.paths import KERNELS, OPENCL, RunPath
+from tflite_opencl.compare.records import KERNELS, OPENCL, RunPath
 
 
 def main() -> int:

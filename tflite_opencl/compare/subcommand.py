@@ -26,12 +26,9 @@ from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import Meter, cpu_name
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.compare.changes import changes_text
-from tflite_opencl.compare.path_run import Settings
-from tflite_opencl.compare.paths import paths_of
-from tflite_opencl.compare.records import ModelResult, Report, load
-from tflite_opencl.compare.runs import Given, compared
-from tflite_opencl.compare.text import csv_of, markdown_of, text_of
+from tflite_opencl.compare.records import ModelResult, Report, load, paths_of
+from tflite_opencl.compare.runs import Given, Settings, compared
+from tflite_opencl.compare.text import changes_text, csv_of, markdown_of, text_of
 
 HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
 EXAMPLES = (

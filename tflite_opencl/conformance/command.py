@@ -21,10 +21,17 @@ from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.flags import prepare_environment
 from tflite_opencl.common.start import OutputError
 from tflite_opencl.common.words import printable, version_lines
-from tflite_opencl.conformance import expectations, flags, reduce, reports, results
-from tflite_opencl.conformance.expectations import Expectations
+from tflite_opencl.conformance import flags, reduce, reports, results
 from tflite_opencl.conformance.progress import Tally, told
-from tflite_opencl.conformance.results import NOT_DELEGATED, PASS, SKIP, Report, Result, Row
+from tflite_opencl.conformance.results import (
+    NOT_DELEGATED,
+    PASS,
+    SKIP,
+    Expectations,
+    Report,
+    Result,
+    Row,
+)
 from tflite_opencl.conformance.runner import CannotRun, Workers
 from tflite_opencl.conformance.selection import item_of, select
 from tflite_opencl.conformance.subject import OPENCL, OPENCL_OPTIONS
@@ -77,13 +84,8 @@ def _command(options: argparse.Namespace) -> int:
         target = getattr(options, name)
         if target not in (None, "-") and (obstacle := file_obstacle(target)):
             raise OneLineError(f"cannot write --{name} {target}: {obstacle}")
-    known = expectations.read(
-        options.baseline,
-        options.skips,
-        options.flakes,
-        options.allow_not_delegated,
-        options.update_baseline,
-    )
+    files = options.baseline, options.skips, options.flakes
+    known = results.read(*files, options.allow_not_delegated, options.update_baseline)
     return _run(options, cases, known)
 
 
@@ -94,7 +96,7 @@ def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) ->
     if options.update_baseline:
         comment = f"{options.delegate} on {report.device}"
         found = (row.result for row in rows)
-        _write(options.baseline, expectations.baseline_text(found, known.baseline, comment))
+        _write(options.baseline, results.baseline_text(found, known.baseline, comment))
     _summary(report, options)  # first: a file may not be writable any more
     for name, text_of in _OUTPUTS.items():
         target = getattr(options, name)
@@ -133,15 +135,17 @@ def _rows(
         with results.writing(folder, run) as write, told(tally, _complain, options.quiet) as show:
 
             def add(result: Result) -> None:
-                rows[result.name] = row = known.row(by_name[result.name], result)
+                status = known.status(result)
+                row = Row(by_name[result.name], result, status, known.is_expected(status))
+                rows[result.name] = row
                 write(row)
-                tally.add(row.status, result.name, result.name in before)
+                tally.add(status, result.name, result.name in before)
                 show()
 
             for case in cases:
                 if case.name in before:
                     add(before[case.name])
-            left = [item_of(case, options.models) for case in todo]
+            left = [item_of(case) for case in todo]
             _workers(options, ready).run(left, options.jobs, add)
     except BaseException:
         if len(rows) > len(cases) - len(todo):

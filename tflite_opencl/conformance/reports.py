@@ -16,10 +16,11 @@ from pathlib import Path
 
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.words import stamped
-from tflite_opencl.conformance.expectations import EXPECTED_FAIL, KNOWN_FLAKE
 from tflite_opencl.conformance.results import (
+    EXPECTED_FAIL,
     FAIL,
     FLAKE,
+    KNOWN_FLAKE,
     NOT_DELEGATED,
     PASS,
     SKIP,

@@ -8,9 +8,10 @@ import itertools
 import random
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from delegate.inspect import Graph
+from delegate.inspect import read_model
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.errors import OneLineError, UsageError
 from tflite_opencl.common.words import printable
@@ -33,13 +34,7 @@ def select(options: argparse.Namespace) -> list[Case]:
     """
     cases = [case for case in all_cases() if options.heavy or not case.is_heavy]
     if options.models is not None:
-        names = _models(options.models)
-        if not names:
-            raise UsageError(f"{options.models} has no .tflite file")
-        cases += [
-            Case(name, "model", "whole" if name.startswith(_MODEL) else "node", _no_graph)
-            for name in names
-        ]
+        cases += _models(options.models)
     if options.filter is not None:
         pattern = re.compile(options.filter)
         cases = [case for case in cases if pattern.search(case.name)]
@@ -72,8 +67,8 @@ def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
     return _in_turns(turns)[:count]
 
 
-def _models(folder: str) -> dict[str, Path]:
-    """Return the .tflite files of a folder, and of the folders in it, by the names of their cases.
+def _models(folder: str) -> list[Case]:
+    """Return the cases of the .tflite files of a folder, and of the folders in it.
 
     What a terminal, CSV, KTAP or UTF-8 would trip over is written as Python's escapes.
     """
@@ -82,36 +77,29 @@ def _models(folder: str) -> dict[str, Path]:
         below = [path for each in inside if each.is_dir() for path in sorted(each.iterdir())]
     except OSError as error:
         raise OneLineError(f"cannot read {error.filename}: {error.strerror}") from None
-    found = {_MODEL + path.stem: path for path in inside if path.suffix == ".tflite"}
-    found |= {
-        f"{_NODE}{path.parent.name}_{path.stem}": path for path in below if path.suffix == ".tflite"
-    }
-    return {_shown(name): path for name, path in found.items()}
+    named = [("whole", f"{_MODEL}{path.stem}", path) for path in inside]
+    named += [("node", f"{_NODE}{path.parent.name}_{path.stem}", path) for path in below]
+    found = {}
+    for kind, name, path in named:
+        if path.suffix == ".tflite":
+            shown = printable(_SPECIAL.sub(lambda found: f"\\x{ord(found[0]):02x}", name))
+            shown = shown.encode("utf-8", "backslashreplace").decode()
+            read = partial(read_model, path)
+            found[shown] = Case(shown, "model", kind, read, model=str(path.resolve()))
+    if not found:
+        raise UsageError(f"{folder} has no .tflite file")
+    return [*found.values()]
 
 
-def _shown(name: str) -> str:
-    def escape(found: re.Match[str]) -> str:
-        return f"\\x{ord(found[0]):02x}"
-
-    return printable(_SPECIAL.sub(escape, name)).encode("utf-8", "backslashreplace").decode()
-
-
-def item_of(case: Case, folder: str | None) -> Item:
+def item_of(case: Case) -> Item:
     """Return what a worker is told of a case."""
-    model = None
-    if case.name.startswith((_MODEL, _NODE)) and folder is not None:
-        model = str(_models(folder)[case.name].resolve())
-    is_long = model is not None or case.check != "values" or case.is_heavy
+    is_long = case.model is not None or case.check != "values" or case.is_heavy
     return Item(
         case.name,
-        model,
+        case.model,
         is_repeated=case.check not in NOT_REPEATED,
         patience=_PATIENCE if is_long else 1.0,
     )
-
-
-def _no_graph() -> Graph:
-    raise ValueError("a model of a file is read by the worker")
 
 
 def _in_turns(lists: Sequence[Sequence[Case]]) -> list[Case]:

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 import numpy as np
 
-from delegate.inspect import Graph, Tensor, write_model
+from delegate.inspect import Graph, Tensor, with_tensors, write_model
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.runtime import Runtime
@@ -68,20 +67,16 @@ def _cut(
         index[axis] = slice(size)
         return np.ascontiguousarray(values[tuple(index)])
 
-    def cut(tensor: Tensor) -> Tensor:
-        axis = group.get(tensor)
-        if axis is None:
-            return tensor
+    def cut(tensor: Tensor, axis: int) -> Tensor:
         shape = tuple(size if i == axis else n for i, n in enumerate(tensor.shape))
         numbers = tensor.quantization
         if numbers is not None and len(numbers.scale) > 1 and numbers.axis == axis:
-            numbers = dataclasses.replace(
-                numbers, scale=numbers.scale[:size], zero_point=numbers.zero_point[:size]
-            )
+            scale, zero_point = numbers.scale[:size], numbers.zero_point[:size]
+            numbers = replace(numbers, scale=scale, zero_point=zero_point)
         data = None if tensor.data is None else short(tensor.data, axis)
-        return dataclasses.replace(tensor, shape=shape, data=data, quantization=numbers)
+        return replace(tensor, shape=shape, data=data, quantization=numbers)
 
-    rough = with_tensors(found.graph, {t: cut(t) for t in found.graph.tensors})
+    rough = with_tensors(found.graph, {t: cut(t, axis) for t, axis in group.items()})
     try:
         made = allocated(runtime, write_model(rough), "builtin")
     except (RuntimeError, ValueError):
@@ -89,37 +84,15 @@ def _cut(
     # The computed tensors get the shapes that TFLite computes.
     shapes = {each["index"]: tuple(map(int, each["shape"])) for each in made.get_tensor_details()}
     computed = {t for node in rough.nodes for t in node.outputs}
-    changed = {
-        t: dataclasses.replace(t, shape=shapes.get(t.index, t.shape)) if t in computed else t
-        for t in rough.tensors
-    }
-    if any(0 in t.shape for t in changed.values()):
+    changed = {t: replace(t, shape=shapes.get(t.index, t.shape)) for t in computed}
+    made_graph = with_tensors(rough, changed)
+    if any(0 in t.shape for t in made_graph.tensors):
         return None
     inputs = [
         short(values, group[tensor]) if tensor in group else values
         for tensor, values in zip(found.graph.inputs, found.inputs, strict=True)
     ]
-    return Candidate(with_tensors(rough, changed), inputs)
-
-
-def with_tensors(whole: Graph, tensors: dict[Tensor, Tensor]) -> Graph:
-    """Return the same graph with other tensors in the place of its own."""
-
-    def of(olds: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(tensors[t] for t in olds)
-
-    nodes = tuple(
-        dataclasses.replace(
-            node,
-            inputs=tuple(None if t is None else tensors[t] for t in node.inputs),
-            outputs=of(node.outputs),
-        )
-        for node in whole.nodes
-    )
-    return dataclasses.replace(
-        whole, tensors=of(whole.tensors), nodes=nodes, inputs=of(whole.inputs),
-        outputs=of(whole.outputs),
-    )  # fmt: skip
+    return Candidate(made_graph, inputs)
 
 
 def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
@@ -132,9 +105,8 @@ def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
     for tensor in found.graph.tensors:
         if tensor.data is not None and _has_values(tensor):
             for simpler in _zeroed(tensor.data, _zero(tensor)):
-                changed = {t: t for t in found.graph.tensors}
-                changed[tensor] = dataclasses.replace(tensor, data=simpler)
-                yield Candidate(with_tensors(found.graph, changed), found.inputs)
+                changed = with_tensors(found.graph, {tensor: replace(tensor, data=simpler)})
+                yield Candidate(changed, found.inputs)
 
 
 def _has_values(tensor: Tensor) -> bool:

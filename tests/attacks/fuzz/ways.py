@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 from delegate import Model
-from delegate.inspect import Graph, device_profile_names
+from delegate.inspect import Graph, device_profile_names, with_tensors
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
@@ -39,7 +39,6 @@ from tflite_opencl.conformance.checks.job import (
     values,
 )
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
-from tflite_opencl.conformance.shrink import with_tensors
 
 PLAIN = "as it is"
 START = "start"  # as for a user: a child first, and everything measured

@@ -20,7 +20,7 @@ from tflite_opencl.command import main
 from tflite_opencl.common.words import stamped
 from tflite_opencl.compare import benchmark
 from tflite_opencl.compare.benchmark import Limits
-from tflite_opencl.compare.path_run import Running
+from tflite_opencl.compare.runs import Running
 
 pytestmark = any_driver
 SHORT = ("--tune", "off", "--num_runs", "3", "--min_secs", "0", "--warmup_min_secs", "0")

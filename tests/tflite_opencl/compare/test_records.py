@@ -13,16 +13,16 @@ import pytest
 
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.flags import as_json
-from tflite_opencl.compare.changes import changes_text
-from tflite_opencl.compare.paths import RunPath, paths_of
 from tflite_opencl.compare.records import (
     ModelResult,
     PathResult,
     Report,
+    RunPath,
     load,
+    paths_of,
     timing_of,
 )
-from tflite_opencl.compare.text import markdown_of, text_of
+from tflite_opencl.compare.text import changes_text, markdown_of, text_of
 
 STEADY = timing_of([1.0, 1.0, 1.01, 1.01], 1.0)
 WILD = timing_of([0.5, 1.0, 1.5, 2.0], 1.0)

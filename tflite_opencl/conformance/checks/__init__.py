@@ -14,7 +14,6 @@ from delegate.inspect import NodeAlternatives
 from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.conformance.checks import behaviour
-from tflite_opencl.conformance.checks.guards import guard_bytes
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, own_answers, values
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
 from tflite_opencl.conformance.subject import Opened
@@ -23,7 +22,7 @@ _CHECKS: dict[str, Callable[[Job, Oracle], Result]] = {
     "values": values,
     "twice": behaviour.twice,
     "inputs_unchanged": behaviour.inputs_unchanged,
-    "guard_bytes": guard_bytes,
+    "guard_bytes": behaviour.guard_bytes,
     "reallocate": behaviour.reallocate,
     "resize": behaviour.resize,
     "two_interpreters": behaviour.two_interpreters,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.conformance.expectations import baseline_text, read
-from tflite_opencl.conformance.results import Result
+from tflite_opencl.conformance.results import Result, baseline_text, read
 
 
 def files(folder: Path, **texts: str) -> dict[str, str]:
