@@ -20,7 +20,7 @@ from delegate.inspect import (
     list_bans,
     profile_of,
 )
-from tflite_opencl.common.boards.advice import next_steps
+from tflite_opencl.common.boards.advice import Situation
 from tflite_opencl.common.boards.board import Board, read_board
 from tflite_opencl.common.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.common.boards.facts import Info, facts_here, sections
@@ -41,28 +41,20 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's flags."""
+    add = parser.add_argument
     add_flag(parser, "json")
-    parser.add_argument(
-        "--root",
-        metavar="DIR",
-        default="/",
+    add("--root", metavar="DIR", default="/",
         help="read the files of a recorded machine below DIR; its drivers cannot be asked",
-    )
+    )  # fmt: skip
     add_flag(parser, "device", more="; only this one is asked, which takes some seconds")
-    parser.add_argument(
-        "--bans",
-        action="store_true",
+    add("--bans", action="store_true",
         help="list the kernels that child processes died of, which starts leave out for a week",
-    )
-    parser.add_argument(
-        "--lift_bans", action="store_true", help="let the next starts try those kernels again"
-    )
-    parser.add_argument(
-        "--write_profile",
-        metavar="FILE.toml",
+    )  # fmt: skip
+    add("--lift_bans", action="store_true", help="let the next starts try those kernels again")
+    add("--write_profile", metavar="FILE.toml",
         help="write the limits of the first device that works, else of the first that tells its "
         "limits, for --device_profile elsewhere",
-    )
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> str:
@@ -101,7 +93,7 @@ def run(options: argparse.Namespace) -> str:
 
 def _of_files(board: Board) -> Info:
     unasked = LoadedIcd((), "not asked: these are another machine's files")
-    steps = next_steps(board, (), (), ())
+    steps = Situation(board).next_steps()
     return Info(board, {}, {}, unasked, (), unasked.failure, tuple(steps))
 
 
@@ -150,15 +142,8 @@ def bans_text(bans: Sequence[Ban], width: int) -> str:
 
 def _entry(ban: Ban) -> dict[str, Any]:
     """Return a ban for JSON; times are seconds since 1970."""
-    return {
-        "device": _device(ban),
-        "what": ban.trial.words,
-        "build": ban.trial.build,
-        "end": ban.end,
-        "since": ban.since,
-        "until": ban.until,
-        "holds_here": ban.holds,
-    }
+    known = {"device": _device(ban), "what": ban.trial.words, "build": ban.trial.build}
+    return known | {"end": ban.end, "since": ban.since, "until": ban.until, "holds_here": ban.holds}
 
 
 def _device(ban: Ban) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards import drivers
-from tflite_opencl.common.boards.advice import FAMILIES, devices_of, family, obstacle
+from tflite_opencl.common.boards.advice import FAMILIES, Situation, devices_of, family
 from tflite_opencl.common.boards.board import read_board
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> str:
     with bars.waiting("asking the drivers"):
         platforms, (devices, _) = drivers.ask_all(), drivers.ask_devices()
     enabled = os.environ.get("RUSTICL_ENABLE", "")
-    missing = obstacle(of, read_board(), platforms.platforms, devices, enabled)
+    missing = Situation(read_board(), platforms.platforms, devices, enabled).obstacle(of)
     info = None if missing else devices_of(of, devices)[0]
     text = f"{of.name}: {missing}"
     if info is not None:

@@ -24,7 +24,7 @@ from tests.support.compare import assert_exact, oracle
 from tests.support.model import chain_model
 from tests.support.nodes import valid_nodes
 from tests.support.shared import SHARED
-from tflite_opencl.common.boards.advice import FAMILIES, devices_of, family, obstacle
+from tflite_opencl.common.boards.advice import FAMILIES, Situation, devices_of, family
 from tflite_opencl.common.boards.board import read_board
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def board_device(request: pytest.FixtureRequest) -> DeviceInfo:
     """Return the first device of a family, or skip with what is missing."""
     of = family(request.param)
     enabled = os.environ.get("RUSTICL_ENABLE", "")
-    missing = obstacle(of, read_board(), tried_platforms(), found_devices(), enabled)
+    missing = Situation(read_board(), tried_platforms(), found_devices(), enabled).obstacle(of)
     if missing is not None:
         if "TEST_BOARDS" in os.environ:
             pytest.fail(f"TEST_BOARDS={request.param}: {missing}")

@@ -18,7 +18,7 @@ from tests.support.deal import any_driver, slow
 from tflite_opencl.command import main
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards import facts as board_facts
-from tflite_opencl.common.boards.board import icd_folder, read_board
+from tflite_opencl.common.boards.board import ICD_FOLDER, read_board
 
 pytestmark = any_driver
 
@@ -260,7 +260,7 @@ def test_an_icd_file_without_its_library() -> None:
 def test_an_icd_that_is_a_folder_is_asked_as_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / icd_folder() / "a.icd").mkdir(parents=True)
+    (tmp_path / ICD_FOLDER / "a.icd").mkdir(parents=True)
     asked: list[Icd] = []
     nothing = drivers.LoadedIcd((), None)
     monkeypatch.setattr(board_facts, "list_icds", lambda: [])

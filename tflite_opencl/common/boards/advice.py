@@ -67,21 +67,94 @@ def expectation(device: DeviceInfo) -> str | None:
     return next((of.expect for of in FAMILIES if devices_of(of, [device])), None)
 
 
-def obstacle(
-    of: Family,
-    board: Board,
-    platforms: Sequence[PlatformInfo],
-    devices: Sequence[DeviceInfo],
-    rusticl_enable: str = "",
-) -> str | None:
-    """Return the first thing that is missing to run on a family's device; None: nothing is."""
-    if devices_of(of, devices):
-        return None
-    return (
-        _hardware_obstacle(of, board)
-        or _icd_obstacle(of, board)
-        or _platform_obstacle(of, board, platforms, rusticl_enable)
-    )
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known of a machine: by itself, and by what its drivers say."""
+
+    board: Board
+    platforms: Sequence[PlatformInfo] = ()
+    devices: Sequence[DeviceInfo] = ()
+    rusticl_enable: str = ""
+
+    def obstacle(self, of: Family) -> str | None:
+        """Return the first thing that is missing to run on a family's device; None: nothing is."""
+        if devices_of(of, self.devices):
+            return None
+        return _hardware_obstacle(of, self.board) or self._driver_obstacle(of)
+
+    def _driver_obstacle(self, of: Family) -> str:
+        icds = self.board.icds
+        # pyopencl's wheels bring a loader, so that none of the system's is needed.
+        if not icds:
+            drivers = ", ".join(sorted(self.board.drivers()))
+            driver = f"the kernel driver is there ({drivers}), but " if of.kernel_drivers else ""
+            return f"{driver}no OpenCL driver (no .icd file) is installed"
+        if all(icd.is_found is False for icd in icds):
+            return f"{icds[0].path} names {icds[0].library}, which is not there"
+        if not self.platforms:
+            return "no OpenCL platform was found, though there are .icd files"
+        names = [platform.name for platform in self.platforms]
+        if "rusticl" not in names or of.rusticl is None:
+            return f"no platform has such a device; there are {', '.join(names)}"
+        enabled = {word.split(":")[0] for word in self.rusticl_enable.split(",")}
+        if of.rusticl not in enabled and not enabled & {*of.kernel_drivers}:
+            return f"platform rusticl shows it only with RUSTICL_ENABLE={of.rusticl}"
+        if of.name == "vivante":
+            return f"platform rusticl has no etnaviv device: {_NO_ETNAVIV}"
+        older = f", or is older than {of.mesa} (Debian 13 has 25.0)" if of.mesa else ""
+        return f"platform rusticl has no {of.rusticl} device: this Mesa was built without it{older}"
+
+    def next_steps(self, failures: Sequence[str] = ()) -> list[str]:
+        """Return what to do, a line each; the first is the most useful.
+
+        `failures`: of devices, each with its name.
+        """
+        board, steps = self.board, list[str]()
+        for node in board.nodes:
+            steps += _node_steps(node, board)
+        for path in (each.path for each in board.files if not each.may_open):
+            if path == "/dev/galcore":
+                steps.append(
+                    'let this user open /dev/galcore: a udev rule KERNEL=="galcore", '
+                    'GROUP="video", MODE="0660", and the user in group video'
+                )
+            else:
+                steps.append(f"let this user open {path}: add the user to group render or video")
+        for of in FAMILIES:
+            missing = board.drivers() & {*of.kernel_drivers} and self.obstacle(of)
+            steps += self._driver_steps(of, missing) if missing else []
+        if not board.icds and not self.devices:
+            steps.append(
+                "install an OpenCL driver: on Debian mesa-opencl-icd, or pocl-opencl-icd (CPU)"
+            )
+        steps += [f"leave out the device that fails, or mend its driver: {e}" for e in failures]
+        steps += [
+            f"the same model through {path}: label_image --external_delegate_path={path}"
+            for path in board.delegates
+        ]
+        for first in self.devices[:1]:
+            steps.append(f"run: label_image --use_gpu --device {first.index} --image picture.jpg")
+        return list(dict.fromkeys(steps))
+
+    def _driver_steps(self, of: Family, missing: str) -> list[str]:
+        if of.name == "vivante":
+            steps = []
+            if any("NPU" in node.what for node in self.board.nodes) and not self.board.delegates:
+                steps.append(
+                    "for the NPU install Mesa's libteflon.so (built with -Dteflon=true) and use "
+                    "label_image --external_delegate_path"
+                )
+            use = "the vendor's kernel driver galcore with its OpenCL library instead of etnaviv"
+            how = f"{use}: {_NO_ETNAVIV}"
+            if "galcore" in self.board.drivers():
+                how = f"galcore's own OpenCL library: {missing}"
+            return [*steps, f"for OpenCL use {how}"]
+        if not self.board.icds:
+            install = "install rusticl (Debian: mesa-opencl-icd)"
+            return [f"{install} and set RUSTICL_ENABLE={of.rusticl}"]
+        if "RUSTICL_ENABLE=" in missing:
+            return [f"set RUSTICL_ENABLE={of.rusticl}"]
+        return [f"{of.name}: {missing}"]
 
 
 def _hardware_obstacle(of: Family, board: Board) -> str | None:
@@ -104,71 +177,6 @@ def _hardware_obstacle(of: Family, board: Board) -> str | None:
     return None
 
 
-def _icd_obstacle(of: Family, board: Board) -> str | None:
-    # pyopencl's wheels bring a loader, so that none of the system's is needed.
-    if board.icds:
-        gone = [icd for icd in board.icds if icd.is_found is False]
-        if len(gone) == len(board.icds):
-            return f"{gone[0].path} names {gone[0].library}, which is not there"
-        return None
-    driver = f"the kernel driver is there ({', '.join(sorted(board.drivers()))}), but "
-    return f"{driver if of.kernel_drivers else ''}no OpenCL driver (no .icd file) is installed"
-
-
-def _platform_obstacle(
-    of: Family, board: Board, platforms: Sequence[PlatformInfo], rusticl_enable: str
-) -> str:
-    if not platforms:
-        return "no OpenCL platform was found, though there are .icd files"
-    names = ", ".join(platform.name for platform in platforms)
-    rusticl = next((each for each in platforms if each.name == "rusticl"), None)
-    if rusticl is not None and of.rusticl is not None:
-        enabled = {word.split(":")[0] for word in rusticl_enable.split(",")}
-        if of.rusticl not in enabled and not enabled & {*of.kernel_drivers}:
-            return f"platform rusticl shows it only with RUSTICL_ENABLE={of.rusticl}"
-        if of.name == "vivante":
-            return f"platform rusticl has no etnaviv device: {_NO_ETNAVIV}"
-        older = f", or is older than {of.mesa} (Debian 13 has 25.0)" if of.mesa else ""
-        return f"platform rusticl has no {of.rusticl} device: this Mesa was built without it{older}"
-    return f"no platform has such a device; there are {names}"
-
-
-def next_steps(
-    board: Board,
-    platforms: Sequence[PlatformInfo],
-    devices: Sequence[DeviceInfo],
-    failures: Sequence[str],
-    rusticl_enable: str = "",
-) -> list[str]:
-    """Return what to do, a line each; the first is the most useful."""
-    steps = []
-    for node in board.nodes:
-        steps += _node_steps(node, board)
-    for each in board.files:
-        if each.may_open:
-            continue
-        if each.path == "/dev/galcore":
-            steps.append(
-                'let this user open /dev/galcore: a udev rule KERNEL=="galcore", '
-                'GROUP="video", MODE="0660", and the user in group video'
-            )
-        else:
-            steps.append(f"let this user open {each.path}: add the user to group render or video")
-    for of in FAMILIES:
-        if of.kernel_drivers and board.drivers() & {*of.kernel_drivers}:
-            steps += _driver_steps(of, board, platforms, devices, rusticl_enable)
-    if not board.icds and not devices:
-        steps.append(
-            "install an OpenCL driver: on Debian mesa-opencl-icd, or pocl-opencl-icd (CPU)"
-        )
-    steps += [f"leave out the device that fails, or mend its driver: {each}" for each in failures]
-    for path in board.delegates:
-        steps.append(f"the same model through {path}: label_image --external_delegate_path={path}")
-    if devices:
-        steps.append(f"run: label_image --use_gpu --device {devices[0].index} --image picture.jpg")
-    return list(dict.fromkeys(steps))
-
-
 def library_steps(libraries: Mapping[str, str], failures: Mapping[str, str | None]) -> list[str]:
     """Return what to do with OpenCL libraries that end the process that opens them.
 
@@ -187,40 +195,8 @@ def _node_steps(node: HardwareNode, board: Board) -> list[str]:
     if board.drivers() & {*node.drivers}:
         return []
     least = _NPU_KERNELS.get(board.chip or "")
-    if node.drivers[0] == "etnaviv" and "NPU" in node.what and least and _release(board) < least:
+    major, minor, *_ = *map(int, re.findall(r"\d+", board.kernel or "")), 0, 0
+    is_old = least is not None and (major, minor) < least
+    if least and is_old and node.drivers[0] == "etnaviv" and "NPU" in node.what:
         return [f"use a kernel from {least[0]}.{least[1]} on: {node.path} ({node.what}) needs it"]
     return [f"load the kernel driver {' or '.join(node.drivers)} for {node.path} ({node.what})"]
-
-
-def _driver_steps(
-    of: Family,
-    board: Board,
-    platforms: Sequence[PlatformInfo],
-    devices: Sequence[DeviceInfo],
-    rusticl_enable: str,
-) -> list[str]:
-    missing = obstacle(of, board, platforms, devices, rusticl_enable)
-    if missing is None:
-        return []
-    if of.name == "vivante":
-        steps = []
-        if any("NPU" in node.what for node in board.nodes) and not board.delegates:
-            steps.append(
-                "for the NPU install Mesa's libteflon.so (built with -Dteflon=true) and use "
-                "label_image --external_delegate_path"
-            )
-        use = "the vendor's kernel driver galcore with its OpenCL library instead of etnaviv"
-        how = f"{use}: {_NO_ETNAVIV}"
-        if "galcore" in board.drivers():
-            how = f"galcore's own OpenCL library: {missing}"
-        return [*steps, f"for OpenCL use {how}"]
-    if not board.icds:
-        return [f"install rusticl (Debian: mesa-opencl-icd) and set RUSTICL_ENABLE={of.rusticl}"]
-    if "RUSTICL_ENABLE=" in missing:
-        return [f"set RUSTICL_ENABLE={of.rusticl}"]
-    return [f"{of.name}: {missing}"]
-
-
-def _release(board: Board) -> tuple[int, int]:
-    major, minor, *_ = *map(int, re.findall(r"\d+", board.kernel or "")), 0, 0
-    return major, minor

@@ -52,9 +52,9 @@ _LIBRARY_FOLDERS = (
     *("usr/local/lib/*-linux-gnu*", "opt/lib", "vendor/lib64", "lib/*-linux-gnu*"),
     "usr/lib/teflon",
 )
-_LOADERS = ("libOpenCL.so*",)
+ICD_FOLDER = "etc/OpenCL/vendors"  # where the loader looks for drivers, below the root
 # Delegates of others, and what they are for.
-_DELEGATES = {
+DELEGATES = {
     "libteflon.so": "Mesa's delegate for NPUs",
     "libvx_delegate.so": "VeriSilicon's delegate for its NPUs, on TIM-VX",
     "libarmnnDelegate.so": "Arm NN's delegate",
@@ -137,21 +137,11 @@ def read_board(root: str | os.PathLike[str] = "/") -> Board:
         nodes=() if tree is None else tuple(_nodes(base, tree)),
         drm=tuple(_drm(base)),
         modules=tuple(name for name in _MODULES if (base / "sys/module" / name).is_dir()),
-        files=tuple(_device_file(base, path) for path in _matching(base, _DEVICE_FILES)),
-        loaders=_libraries(base, _LOADERS),
+        files=tuple(_files(base)),
+        loaders=_libraries(base, ("libOpenCL.so*",)),
         icds=tuple(_icds(base)),
-        delegates=_libraries(base, _DELEGATES),
+        delegates=_libraries(base, DELEGATES),
     )
-
-
-def delegate_text(path: str) -> str:
-    """Return what a delegate's library is for."""
-    return _DELEGATES.get(Path(path).name, "a delegate")
-
-
-def icd_folder() -> str:
-    """Return where the loader looks for drivers, below the root."""
-    return "etc/OpenCL/vendors"
 
 
 def _model(base: Path, tree: Path | None) -> str | None:
@@ -174,13 +164,13 @@ def _nodes(base: Path, tree: Path) -> Iterator[HardwareNode]:
         )
         if known is None:
             continue
-        path = "/" + Path(folder).relative_to(tree).as_posix()
-        status = (_strings(Path(folder) / "status") or ("okay",))[0]
-        what = known[1]
-        if known[2][0] == "etnaviv" and Path(folder).name.split("@")[0] in ("gpu", "npu"):
-            what = f"Vivante {Path(folder).name.split('@')[0].upper()}"
+        path, (_, what, drivers) = _shown(tree, Path(folder)), known
+        kind = Path(folder).name.split("@")[0]
+        if drivers[0] == "etnaviv" and kind in ("gpu", "npu"):
+            what = f"Vivante {kind.upper()}"
+        status, *_ = _strings(Path(folder) / "status") or ("okay",)
         is_enabled = status in ("okay", "ok")
-        yield HardwareNode(path, compatible, what, known[2], is_enabled, bound.get(path))
+        yield HardwareNode(path, compatible, what, drivers, is_enabled, bound.get(path))
 
 
 def _bound(base: Path) -> dict[str, str]:
@@ -210,16 +200,17 @@ def _drm(base: Path) -> Iterator[DrmDevice]:
 
 
 def _icds(base: Path) -> Iterator[IcdFile]:
-    for path in _matching(base, (f"{icd_folder()}/*.icd",)):
+    for path in _matching(base, (f"{ICD_FOLDER}/*.icd",)):
         library = _text(path) or ""
         # Not Path.exists, which raises where the name is too long.
         is_there = os.path.exists(base / library.lstrip("/"))
         yield IcdFile(_shown(base, path), library, is_there if library.startswith("/") else None)
 
 
-def _device_file(base: Path, path: Path) -> DeviceFile:
-    mode = stat.filemode(path.stat().st_mode)
-    return DeviceFile(_shown(base, path), os.access(path, os.R_OK | os.W_OK), mode)
+def _files(base: Path) -> Iterator[DeviceFile]:
+    for path in _matching(base, _DEVICE_FILES):
+        mode, may_open = stat.filemode(path.stat().st_mode), os.access(path, os.R_OK | os.W_OK)
+        yield DeviceFile(_shown(base, path), may_open, mode)
 
 
 def _libraries(base: Path, names: Iterable[str]) -> tuple[str, ...]:

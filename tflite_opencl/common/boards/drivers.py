@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from delegate import DelegateError, DeviceInfo, NoDeviceError, list_devices
@@ -27,6 +27,7 @@ from delegate.sandbox.channel import serve
 from delegate.sandbox.child import ask_once
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NO_DEVICE
+from tflite_opencl.common.records import from_json
 
 TIMEOUT_SECONDS = 180
 
@@ -53,14 +54,16 @@ class SurveyedDevice:
 
 def ask_icd(icd: Icd) -> LoadedIcd:
     """Return what one ICD file's driver says."""
-    if icd.left_out:
-        return LoadedIcd((), None, icd.left_out)
-    return _loaded(*ask_platforms([icd]))
+    return LoadedIcd((), None, icd.left_out) if icd.left_out else ask_all([icd])
 
 
-def ask_all() -> LoadedIcd:
-    """Return all platforms, as the loader finds them; here a driver that fails is not left out."""
-    return _loaded(*ask_platforms())
+def ask_all(icds: Sequence[Icd] | None = None) -> LoadedIcd:
+    """Return all platforms, as the loader finds them; here a driver that fails is not left out.
+
+    `icds`: those of these files alone.
+    """
+    platforms, failure = ask_platforms(icds)
+    return LoadedIcd(from_json(tuple[PlatformInfo, ...], platforms), failure)
 
 
 def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
@@ -68,7 +71,7 @@ def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
     answers, failure = _ask("devices")
     if answers and isinstance(answers[0], str):
         return (), answers[0]
-    return tuple(DeviceInfo(**each) for each in answers[0]) if answers else (), failure
+    return from_json(tuple[DeviceInfo, ...], answers[0]) if answers else (), failure
 
 
 def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
@@ -90,25 +93,11 @@ def ask_device(info: DeviceInfo, with_rates: bool = True) -> SurveyedDevice:
     answers, failure = _ask("device" if with_rates else "proof", info.index)
     if not answers:
         return SurveyedDevice(info, None, (), None, failure)
-    answer, *registers = answers
-    limits, rates = answer["limits"], answer["rates"]
-    if limits is not None:
-        limits["registers"] = registers[0] if registers else 0
-    return SurveyedDevice(
-        info,
-        None if limits is None else DeviceLimits(**_tuples(limits)),
-        tuple(answer["isa"]),
-        None if rates is None else DeviceRates(**rates),
-        answer["failure"],
-    )
-
-
-def _loaded(platforms: list[dict[str, Any]], failure: str | None) -> LoadedIcd:
-    return LoadedIcd(tuple(PlatformInfo(**_tuples(each)) for each in platforms), failure)
-
-
-def _tuples(record: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(value) if isinstance(value, list) else value for k, value in record.items()}
+    found, *registers = answers
+    if found["limits"] is not None:
+        found["limits"]["registers"] = registers[0] if registers else 0
+    device: SurveyedDevice = from_json(SurveyedDevice, found)
+    return device
 
 
 def _ask(question: str, index: int = 0) -> tuple[list[Any], str | None]:
@@ -128,16 +117,16 @@ def _answers(question: str, index: int) -> Iterator[Any]:
         yield [asdict(info) for info in devices]
         return
     info = next(each for each in devices if each.index == index)
-    answer: dict[str, Any] = {"limits": None, "isa": [], "rates": None, "failure": None}
+    found = SurveyedDevice(info, None, (), None, None)
     try:
-        answer["limits"] = asdict(device_limits(info))
+        found = replace(found, limits=device_limits(info))
         proof = examine(info)
-        answer["isa"], answer["failure"] = sorted(proof.isa), proof.failure
+        found = replace(found, isa=tuple(sorted(proof.isa)), failure=proof.failure)
         if proof.failure is None and question == "device":
-            answer["rates"] = asdict(device_rates(info))
+            found = replace(found, rates=device_rates(info))
     except DelegateError as error:
-        answer["failure"] = str(error)
-    yield answer
+        found = replace(found, failure=str(error))
+    yield asdict(found)
     yield device_registers(info)  # at last: a compiler may end the process
 
 

@@ -12,8 +12,8 @@ from delegate import DeviceInfo
 from delegate.inspect import Icd, PlatformInfo, list_icds
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards import drivers
-from tflite_opencl.common.boards.advice import expectation, library_steps, next_steps
-from tflite_opencl.common.boards.board import Board, delegate_text, icd_folder
+from tflite_opencl.common.boards.advice import Situation, expectation, library_steps
+from tflite_opencl.common.boards.board import DELEGATES, ICD_FOLDER, Board
 from tflite_opencl.common.boards.drivers import LoadedIcd, SurveyedDevice
 
 Choose = Callable[[Sequence[DeviceInfo]], Sequence[DeviceInfo]]
@@ -61,12 +61,10 @@ def facts_here(board: Board, choose: Choose) -> Info:
             surveyed.append(drivers.ask_device(info))
     libraries = {path: icd.library for path, icd in entries.items()}
     steps = library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
-    steps += next_steps(
-        board,
-        platforms.platforms,
-        [each.info for each in surveyed if each.failure is None],
-        [f"{each.info.name}: {each.failure}" for each in surveyed if each.failure],
-        os.environ.get("RUSTICL_ENABLE", ""),
+    working = [each.info for each in surveyed if each.failure is None]
+    enabled = os.environ.get("RUSTICL_ENABLE", "")
+    steps += Situation(board, platforms.platforms, working, enabled).next_steps(
+        [f"{each.info.name}: {each.failure}" for each in surveyed if each.failure]
     )
     if not found and (vendors := os.environ.get("OCL_ICD_VENDORS")):
         there = "" if Path(vendors).exists() else ", which is not there"
@@ -80,7 +78,7 @@ def sections(info: Info) -> list[tuple[str, Rows]]:
     board = info.board
     chip = board.chip or ", ".join(board.compatible)
     of_board = {"model": board.model, "chip": chip, "kernel": board.kernel}
-    others = [(path, delegate_text(path)) for path in board.delegates]
+    others = [(path, DELEGATES.get(Path(path).name, "a delegate")) for path in board.delegates]
     steps = [(f"{number}.", step) for number, step in enumerate(info.next_steps, 1)]
     return [
         ("Board", [(name, fact or "unknown") for name, fact in of_board.items()]),
@@ -104,28 +102,23 @@ def _rows_of_hardware(board: Board) -> list[tuple[str, str]]:
         of = f" of {device.compatible[0]}" if device.compatible else ""
         rows.append((device.name, f"driver {device.driver or 'unknown'}{of}"))
     rows += [(name, "the vendor's kernel module is loaded") for name in board.modules]
-    for each in board.files:
-        may = "this user may open it" if each.may_open else "NOT permitted to this user"
-        rows.append((each.path, f"{may} ({each.mode})"))
+    may = {True: "this user may open it", False: "NOT permitted to this user"}
+    rows += [(each.path, f"{may[each.may_open]} ({each.mode})") for each in board.files]
     return rows or [("none", "neither in a device tree, nor in /sys/class/drm, nor in /dev")]
 
 
 def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
     board = info.board
-    rows = [("loader", path) for path in board.loaders]
-    if not board.loaders:
-        rows.append(("loader", "none of the system's; pyopencl's wheels bring one"))
-    rows += list(info.environment.items())
+    none = "none of the system's; pyopencl's wheels bring one"
+    rows = [("loader", path) for path in board.loaders or (none,)]
+    rows += info.environment.items()
     for icd in board.icds:
         gone = ", which is not there" if icd.is_found is False else ""
         said = [f"{icd.library}{gone}"]
-        loaded = info.icds.get(icd.path)
-        if loaded is not None:
-            said += [_platform_text(platform) for platform in loaded.platforms]
-            if loaded.failure:
-                said.append(f"asked alone, {loaded.failure}")
-            elif not loaded.platforms:
-                said.append("asked alone, it gives no platform")
+        if (loaded := info.icds.get(icd.path)) is not None:
+            said += map(_platform_text, loaded.platforms)
+            if loaded.failure or not loaded.platforms:
+                said.append(f"asked alone, {loaded.failure or 'it gives no platform'}")
         rows.append((icd.path, "\n".join(said)))
     for path in info.icds.keys() - {icd.path for icd in board.icds}:
         loaded = info.icds[path]
@@ -133,27 +126,23 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
         said = [*map(_platform_text, loaded.platforms), loaded.failure or left_out]
         rows.append((path, "\n".join(said).strip()))
     if not board.icds:
-        rows.append((f"/{icd_folder()}", "no .icd file: no driver is installed"))
-    together = [*map(_platform_text, info.platforms.platforms)]
-    rows.append(("all together", info.platforms.failure or "\n".join(together) or "no platform"))
+        rows.append((f"/{ICD_FOLDER}", "no .icd file: no driver is installed"))
+    together = "\n".join(map(_platform_text, info.platforms.platforms))
+    rows.append(("all together", info.platforms.failure or together or "no platform"))
     return rows
 
 
 def _platform_text(platform: PlatformInfo) -> str:
+    devices = ", ".join(platform.devices) or "no devices"
+    if platform.name == "rusticl" and not platform.devices:
+        enabled = os.environ.get("RUSTICL_ENABLE")
+        devices += (
+            f"; RUSTICL_ENABLE={enabled} names no driver of this Mesa, or no hardware of it"
+            if enabled
+            else "; it shows them only with RUSTICL_ENABLE=<driver>"
+        )
     # PoCL goes on with how it was built.
-    return f"{platform.name} ({platform.version.split('  ')[0]}): {_devices_text(platform)}"
-
-
-def _devices_text(platform: PlatformInfo) -> str:
-    if platform.devices:
-        return ", ".join(platform.devices)
-    why = "no devices"
-    if platform.name == "rusticl" and not os.environ.get("RUSTICL_ENABLE"):
-        why += "; it shows them only with RUSTICL_ENABLE=<driver>"
-    elif platform.name == "rusticl":
-        enabled = os.environ["RUSTICL_ENABLE"]
-        why += f"; RUSTICL_ENABLE={enabled} names no driver of this Mesa, or no hardware of it"
-    return why
+    return f"{platform.name} ({platform.version.split('  ')[0]}): {devices}"
 
 
 def _rows_of_device(device: SurveyedDevice) -> list[tuple[str, str]]:

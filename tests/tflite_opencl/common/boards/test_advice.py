@@ -11,7 +11,7 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import PlatformInfo
 from tests.support.boards import BOARDS, RecordedNode, write_icd
-from tflite_opencl.common.boards.advice import FAMILIES, devices_of, family, next_steps, obstacle
+from tflite_opencl.common.boards.advice import FAMILIES, Situation, devices_of, family
 from tflite_opencl.common.boards.board import Board, read_board
 
 RUSTICL = PlatformInfo("rusticl", "OpenCL 3.0", "Mesa/X.org", (), None)
@@ -66,7 +66,7 @@ def test_what_is_missing(
     expected: str, tmp_path: Path,
 ) -> None:  # fmt: skip
     board = board_of(name, tmp_path, icd)
-    assert obstacle(family(of), board, platforms, (), rusticl_enable) == expected
+    assert Situation(board, platforms, (), rusticl_enable).obstacle(family(of)) == expected
 
 
 def test_hardware_without_a_driver(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_hardware_without_a_driver(tmp_path: Path) -> None:
         files=(),
     )
     board = read_board(bare.write(tmp_path))
-    assert obstacle(family("vivante"), board, (), ()) == (
+    assert Situation(board, (), ()).obstacle(family("vivante")) == (
         "no kernel driver is bound to /soc@0/gpu@38000000 (etnaviv or galcore)"
     )
-    assert next_steps(board, (), (), ())[0] == (
+    assert Situation(board).next_steps()[0] == (
         "load the kernel driver etnaviv or galcore for /soc@0/gpu@38000000 (Vivante GPU)"
     )
 
@@ -88,19 +88,19 @@ def test_hardware_without_a_driver(tmp_path: Path) -> None:
 def test_an_npu_wants_a_newer_kernel(tmp_path: Path) -> None:
     node = RecordedNode("/soc/npu@ff100000", ("vivante,gc",))
     old = replace(BOARDS["vim3"], nodes=(node,), drm=(), files=(), kernel="6.1.0-13-arm64")
-    assert next_steps(read_board(old.write(tmp_path / "old")), (), (), ())[0] == (
+    assert Situation(read_board(old.write(tmp_path / "old"))).next_steps()[0] == (
         "use a kernel from 6.7 on: /soc/npu@ff100000 (Vivante NPU) needs it"
     )
     new = replace(old, kernel="6.7")
-    assert next_steps(read_board(new.write(tmp_path / "new")), (), (), ())[0].startswith("load")
+    assert Situation(read_board(new.write(tmp_path / "new"))).next_steps()[0].startswith("load")
 
 
 def test_a_disabled_node(tmp_path: Path) -> None:
     node = RecordedNode("/soc/npu@ff100000", ("vivante,gc",), status="disabled")
     board = read_board(replace(BOARDS["vim3"], nodes=(node,), drm=(), files=()).write(tmp_path))
     missing = "/soc/npu@ff100000 is disabled in the device tree"
-    assert obstacle(family("vivante"), board, (), ()) == missing
-    assert next_steps(board, (), (), ())[0].startswith("enable /soc/npu@ff100000 (Vivante NPU)")
+    assert Situation(board, (), ()).obstacle(family("vivante")) == missing
+    assert Situation(board).next_steps()[0].startswith("enable /soc/npu@ff100000 (Vivante NPU)")
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_a_file_that_is_not_permitted(name: str, of: str, path: str, tmp_path: P
         files=tuple(replace(each, may_open=False, mode="crw-------") for each in board.files),
     )
     expected = f"{path} is not permitted to this user (crw-------)"
-    assert obstacle(family(of), closed, (), ()) == expected
-    assert any(f"let this user open {path}" in step for step in next_steps(closed, (), (), ()))
+    assert Situation(closed, (), ()).obstacle(family(of)) == expected
+    assert any(f"let this user open {path}" in step for step in Situation(closed).next_steps())
 
 
 def test_nothing_is_missing_where_the_device_is() -> None:
     nothing = read_board("/nonexistent")
-    assert obstacle(family("vivante"), nothing, (), (GALCORE, MALI)) is None
-    assert obstacle(family("panfrost"), nothing, (), (GALCORE, MALI)) is None
+    assert Situation(nothing, (), (GALCORE, MALI)).obstacle(family("vivante")) is None
+    assert Situation(nothing, (), (GALCORE, MALI)).obstacle(family("panfrost")) is None
     assert devices_of(family("vivante"), (GALCORE, MALI)) == [GALCORE]
     assert devices_of(family("panfrost"), (GALCORE, MALI)) == [MALI]
     assert {each.name for each in FAMILIES if devices_of(each, (GALCORE, MALI))} == {
@@ -144,7 +144,7 @@ def test_nothing_is_missing_where_the_device_is() -> None:
     ],
 )  # fmt: skip
 def test_what_to_do_next(name: str, steps: list[str], tmp_path: Path) -> None:
-    said = next_steps(board_of(name, tmp_path), (), (), ())
+    said = Situation(board_of(name, tmp_path)).next_steps()
     for step in steps:
         assert any(step in each for each in said), said
     assert len(said) == len({*said})
@@ -152,7 +152,9 @@ def test_what_to_do_next(name: str, steps: list[str], tmp_path: Path) -> None:
 
 def test_a_working_device_leads_to_the_command_and_a_failing_one_is_named(tmp_path: Path) -> None:
     board = board_of("vim3", tmp_path, "libx.so")
-    said = next_steps(board, (RUSTICL,), (MALI,), ["Odd device: its self-test died"], "panfrost")
+    said = Situation(board, (RUSTICL,), (MALI,), "panfrost").next_steps(
+        ["Odd device: its self-test died"]
+    )
     assert (
         "leave out the device that fails, or mend its driver: Odd device: its self-test died"
         in (said)
