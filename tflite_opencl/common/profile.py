@@ -149,17 +149,20 @@ def _parts(run: TimedRun, wall: float, gaps: float, has_timers: bool) -> Mapping
     inside = sum(p.returned - p.called for p in each) / 1e3
     queue = sum(p.computed - p.uploaded for p in each) / 1e3
     kernels = sum(launch.microseconds for p in each for launch in p.launches)
-    parts = {"TFLite, and the nodes on the CPU": wall - inside}
-    parts["Python"] = sum(p.begun - p.called + p.returned - p.ended for p in each) / 1e3
-    parts["upload"] = sum(p.uploaded - p.begun for p in each) / 1e3
+    on_device = {"kernels, launch overhead and the wait": queue}
     if has_timers:
-        parts["kernels"] = kernels
-        parts["gaps between kernels"] = gaps
-        parts["launch overhead, and the wait"] = queue - kernels - gaps
-    else:
-        parts["kernels, launch overhead and the wait"] = queue
-    parts["download"] = sum(p.ended - p.computed for p in each) / 1e3
-    return parts
+        on_device = {
+            "kernels": kernels,
+            "gaps between kernels": gaps,
+            "launch overhead, and the wait": queue - kernels - gaps,
+        }
+    return {
+        "TFLite, and the nodes on the CPU": wall - inside,
+        "Python": sum(p.begun - p.called + p.returned - p.ended for p in each) / 1e3,
+        "upload": sum(p.uploaded - p.begun for p in each) / 1e3,
+        **on_device,
+        "download": sum(p.ended - p.computed for p in each) / 1e3,
+    }
 
 
 def _shapes(nodes: Sequence[Node]) -> str:
@@ -173,16 +176,13 @@ def _multiply_adds(nodes: Sequence[Node]) -> int | None:
 
     Each output element is the sum of as many as an output channel has weights.
     """
-    counts = [
-        math.prod(node.outputs[0].shape) * math.prod(weights.shape) // _channels(node, weights)
-        for node in nodes
-        if node.op in _WEIGHTED and (weights := node.inputs[1]) is not None
-    ]
+    counts = []
+    for node in nodes:
+        if node.op in _WEIGHTED and (weights := node.inputs[1]) is not None:
+            channels = weights.shape[3 if node.op == "DEPTHWISE_CONV_2D" else 0]
+            of_each = math.prod(weights.shape) // max(1, channels)
+            counts.append(math.prod(node.outputs[0].shape) * of_each)
     return sum(counts) if counts else None
-
-
-def _channels(node: Node, weights: Tensor) -> int:
-    return max(1, weights.shape[3 if node.op == "DEPTHWISE_CONV_2D" else 0])
 
 
 def _bytes(nodes: Sequence[Node]) -> int:
@@ -229,17 +229,12 @@ def _launch_times(
 def _one_at_a_time(delegate: OpenCLDelegate, run: Callable[[], None]) -> list[LaunchTime]:
     return [
         LaunchTime(
-            step.node,
-            step.op,
-            launch.kernel,
-            step.alternative,
-            launch.global_size,
-            launch.microseconds,
-            launch.local_size,
+            step.node, step.op, of.kernel, step.alternative, of.global_size, of.microseconds,
+            of.local_size,
         )
         for step in delegate.step_through(run)
-        for launch in step.launches
-    ]
+        for of in step.launches
+    ]  # fmt: skip
 
 
 def _shortest(runs: Sequence[Sequence[LaunchTime]]) -> list[LaunchTime]:

@@ -20,6 +20,7 @@ from tflite_opencl.common.profile import LEAST_SHARE, TimedRun
 
 INTERPRETER, CPU, DELEGATE = "interpreter", "TFLite, nodes on the CPU", "delegate"
 QUEUE, DEVICE = "command queue", "device"
+Facts = Mapping[str, int | float | str]
 SLICES = (INTERPRETER, CPU, DELEGATE, QUEUE, DEVICE)
 ARENA, LOAD = "arena in use, bytes", "CPU load, cores"
 COUNTERS = (ARENA, LOAD)
@@ -34,7 +35,7 @@ class Slice:
     name: str
     begun: int
     ended: int
-    facts: Mapping[str, int | float | str] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
     flow: int = 0  # slices of one flow belong together; 0: of none
 
 
@@ -63,6 +64,7 @@ def trace_of(
     slices: list[Slice] = []
     counters: list[tuple[str, int, float]] = []
     left = [each.node for each in verdicts if not each.is_taken]
+    # Whether the device's timers count the work.
     counts = any(_busy(part) for run in runs for part in run.partitions)
     has_timers = counts
     for number, run in enumerate(runs):
@@ -106,29 +108,26 @@ def _between(
 
 
 def _host(run: PartitionRun, flow: int) -> list[Slice]:
-    steps: tuple[tuple[str, int, int, dict[str, int | float | str]], ...] = (
+    steps: tuple[tuple[str, int, int, Facts], ...] = (
+        ("partition", run.called, run.returned,
+         {"arena, bytes": run.arena_bytes, "constants, bytes": run.constant_bytes}),
         ("Python, before", run.called, run.begun, {}),
         ("upload", run.begun, run.uploaded, {"bytes": run.up_bytes}),
         ("put launches into the queue", run.uploaded, run.enqueued, {}),
         ("wait for the device", run.enqueued, run.computed, {}),
         ("download", run.computed, run.ended, {"bytes": run.down_bytes}),
         ("Python, after", run.ended, run.returned, {}),
-    )
-    whole: dict[str, int | float | str] = {
-        "arena, bytes": run.arena_bytes,
-        "constants, bytes": run.constant_bytes,
-    }
-    found = [Slice(DELEGATE, "partition", run.called, run.returned, whole)]
-    found += [Slice(DELEGATE, name, begun, ended, facts) for name, begun, ended, facts in steps]
+    )  # fmt: skip
+    found = [Slice(DELEGATE, *step) for step in steps]
     for number, ((begun, ended), launch) in enumerate(zip(run.calls, run.launches, strict=True)):
-        facts: dict[str, int | float | str] = {"node": launch.node, "op": launch.op}
+        facts = {"node": launch.node, "op": launch.op}
         found.append(Slice(QUEUE, launch.kernel, begun, ended, facts, flow + number))
     return found
 
 
 def _device(run: PartitionRun, flow: int, offset: int | None) -> list[Slice]:
     if offset is None:
-        facts: dict[str, int | float | str] = {"launches": len(run.launches)}
+        facts: Facts = {"launches": len(run.launches)}
         return [Slice(DEVICE, "kernels, not timed apart", run.uploaded, run.computed, facts)]
     found: list[Slice] = []
     for number, launch in enumerate(run.launches):
@@ -166,7 +165,6 @@ def _offset(run: PartitionRun) -> int | None:
 
 
 def _busy(run: PartitionRun) -> bool:
-    """Whether the device's timers count the work of a run."""
     spent = sum(each.clock_ns[3] - each.clock_ns[2] for each in run.launches)
     return spent >= LEAST_SHARE * (run.computed - run.uploaded)
 
@@ -197,6 +195,7 @@ def chrome_json(trace: Trace) -> bytes:
 
 
 _PROCESS, _FIRST, _SEQUENCE = 1, 10, 1  # ids of the tracks, and of the one who wrote them
+_ANNOTATIONS: Mapping[type, str] = {str: "string_value", int: "int_value", float: "double_value"}
 _MONOTONIC, _BOOTTIME = 3, 6  # Source: perfetto/protos/perfetto/common/builtin_clock.proto
 
 
@@ -215,13 +214,11 @@ def perfetto_trace(trace: Trace) -> bytes:
             described.counter.SetInParent()
     events: list[tuple[int, int, int, Slice | float, str]] = []
     for number, each in enumerate(trace.slices):
-        if each.ended <= each.begun:
-            continue
-        # At one time the slice that lasts longer is the outer one: it begins first and ends last.
-        events.append((each.begun, 1, number, each, each.track))
-        events.append((each.ended, 0, -number, each, each.track))
-    for name, at, value in trace.counters:
-        events.append((at, 2, 0, value, name))
+        if each.ended > each.begun:
+            # At one time the slice that lasts longer is the outer one: it ends last, begins first.
+            events.append((each.begun, 1, number, each, each.track))
+            events.append((each.ended, 0, -number, each, each.track))
+    events += [(at, 2, 0, value, name) for name, at, value in trace.counters]
     for at, kind, _, what, name in sorted(events, key=lambda event: event[:3]):
         packet = builder.add_packet()
         packet.timestamp, packet.trusted_packet_sequence_id = at, _SEQUENCE
@@ -233,7 +230,10 @@ def perfetto_trace(trace: Trace) -> bytes:
             event.type = event.TYPE_SLICE_END
         else:
             event.type, event.name = event.TYPE_SLICE_BEGIN, what.name
-            _annotate(event, what)
+            for fact, value in what.facts.items():
+                kept = {"name": fact, _ANNOTATIONS[type(value)]: value}
+                event.debug_annotations.add(**kept)
+            event.flow_ids.extend([what.flow] if what.flow else ())
     return bytes(builder.serialize())
 
 
@@ -243,8 +243,7 @@ def _begin(builder: Any, trace: Trace) -> None:
     clocks.trusted_packet_sequence_id = _SEQUENCE
     begun = min((each.begun for each in trace.slices), default=0)
     for clock in (_MONOTONIC, _BOOTTIME):
-        read = clocks.clock_snapshot.clocks.add()
-        read.clock_id, read.timestamp = clock, begun
+        clocks.clock_snapshot.clocks.add(clock_id=clock, timestamp=begun)
     clocks.clock_snapshot.primary_trace_clock = _MONOTONIC
     first = builder.add_packet()
     first.trusted_packet_sequence_id, first.sequence_flags = _SEQUENCE, 1  # nothing before it
@@ -252,17 +251,3 @@ def _begin(builder: Any, trace: Trace) -> None:
     process = builder.add_packet().track_descriptor
     process.uuid, process.process.pid = _PROCESS, 1
     process.process.process_name = trace.process
-
-
-def _annotate(event: Any, each: Slice) -> None:
-    for name, value in each.facts.items():
-        fact = event.debug_annotations.add()
-        fact.name = name
-        if isinstance(value, str):
-            fact.string_value = value
-        elif isinstance(value, int):
-            fact.int_value = value
-        else:
-            fact.double_value = value
-    if each.flow:
-        event.flow_ids.append(each.flow)
