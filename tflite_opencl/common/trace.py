@@ -120,7 +120,7 @@ def _host(run: PartitionRun, flow: int) -> list[Slice]:
     )  # fmt: skip
     found = [Slice(DELEGATE, *step) for step in steps]
     for number, ((begun, ended), launch) in enumerate(zip(run.calls, run.launches, strict=True)):
-        facts = {"node": launch.node, "op": launch.op}
+        facts: Facts = {"node": launch.node, "op": launch.op}
         found.append(Slice(QUEUE, launch.kernel, begun, ended, facts, flow + number))
     return found
 
