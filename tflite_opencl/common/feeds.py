@@ -66,9 +66,8 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
             raise RunError(f"--input {name}: this input is given twice")
         given[number] = _read(name, path, graph.inputs[number])
     free = [number for number in range(len(graph.inputs)) if number not in given]
-    picture = next(
-        (number for number in free if _takes_picture(graph.inputs[number], is_image_asked)), None
-    )
+    takers = (n for n in free if _takes_picture(graph.inputs[n], is_image_asked))
+    picture = next(takers, None)
     if picture is not None or 0 in free:
         _check_size(graph.inputs[picture or 0])
     return Feeds(picture, given)
@@ -76,17 +75,17 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
 
 def warn_of_zeros(graph: Graph, feeds: Feeds) -> None:
     """Log which inputs get zeros because nothing else was asked for."""
-    zeros = [n for n in range(len(graph.inputs)) if n != feeds.picture and n not in feeds.given]
+    count = len(graph.inputs)
+    zeros = [n for n in range(count) if n != feeds.picture and n not in feeds.given]
     if not zeros:
         return
     if feeds.picture == 0 and not feeds.given:
-        log.warning(
-            "the model has %d inputs: the picture goes to the first, the others are zeros",
-            len(graph.inputs),
-        )
+        text = "the model has %d inputs: the picture goes to the first, the others are zeros"
+        log.warning(text, count)
         return
-    names = ", ".join(f"{_shown(graph, n)} ({_kind(graph.inputs[n])})" for n in zeros)
-    to = f"the picture goes to {_shown(graph, feeds.main)}, " if feeds.picture is not None else ""
+    shown = [tensor.name or f"input {number}" for number, tensor in enumerate(graph.inputs)]
+    names = ", ".join(f"{shown[n]} ({_kind(graph.inputs[n])})" for n in zeros)
+    to = f"the picture goes to {shown[feeds.main]}, " if feeds.picture is not None else ""
     log.warning("%szeros go to %s: --input NAME=FILE.npy gives other values", to, names)
 
 
@@ -104,18 +103,9 @@ def scale_of(tensor: Tensor) -> tuple[float, int]:
     return quantization.scale[0], quantization.zero_point[0]
 
 
-def input_name(graph: Graph, number: int) -> str:
-    """Return what --input calls this input."""
-    return graph.inputs[number].name or str(number)
-
-
 def shape_text(shape: Sequence[int]) -> str:
     """Return "1x224x224x3"; "scalar" where there are no dimensions."""
     return "x".join(map(str, shape)) or "scalar"
-
-
-def _shown(graph: Graph, number: int) -> str:
-    return graph.inputs[number].name or f"input {number}"
 
 
 def _is_numeric(tensor: Tensor) -> bool:
@@ -146,7 +136,7 @@ def _check_size(tensor: Tensor) -> None:
 
 
 def _number(name: str, graph: Graph) -> int:
-    names = [input_name(graph, number) for number in range(len(graph.inputs))]
+    names = [tensor.name or str(number) for number, tensor in enumerate(graph.inputs)]
     if name in names:
         return names.index(name)
     if name.isdecimal() and int(name) < len(names):

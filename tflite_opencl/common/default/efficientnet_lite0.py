@@ -35,14 +35,9 @@ _BATCH_NORM_EPSILON = 1e-3
 
 # The op versions that brought int8. Source: tflite/tools/versioning/op_version.cc.
 _INT8_VERSIONS = {
-    "ADD": 2,
-    "AVERAGE_POOL_2D": 2,
-    "CONV_2D": 3,
-    "DEPTHWISE_CONV_2D": 3,
-    "FULLY_CONNECTED": 4,
-    "RESHAPE": 1,
-    "SOFTMAX": 2,
-}
+    "ADD": 2, "AVERAGE_POOL_2D": 2, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4,
+    "RESHAPE": 1, "SOFTMAX": 2,
+}  # fmt: skip
 # Their int8 output has the scale and zero point of their input.
 _KEEP_QUANTIZATION = ("AVERAGE_POOL_2D", "RESHAPE")
 # Dimension of the weights that counts output channels; None: one scale for the whole tensor.
@@ -70,27 +65,6 @@ class _Network:
         self, x: Tensor, name: str, layer: str, norm: str, stride: int = 1, activation: str = "NONE"
     ) -> Tensor:
         """Append the convolution `layer` with batch normalisation `norm` folded into it."""
-        folded, bias = self._fold(layer, norm)
-        out_c, in_c, *_ = folded.shape
-        is_depthwise = in_c == 1
-        order = (1, 2, 3, 0) if is_depthwise else (0, 2, 3, 1)
-        weights = np.ascontiguousarray(folded.transpose(order))
-        out_h = -(-x.shape[1] // stride)  # TensorFlow's SAME padding, and kernels are square
-        return self.node(
-            "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
-            (x, constant(weights, name=f"{name}/weights"), constant(bias, name=f"{name}/bias")),
-            name,
-            (1, out_h, out_h, out_c),
-            padding="SAME",
-            stride_w=stride,
-            stride_h=stride,
-            fused_activation_function=activation,
-            dilation_w_factor=1,
-            dilation_h_factor=1,
-            **({"depth_multiplier": 1} if is_depthwise else {}),
-        )
-
-    def _fold(self, layer: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         # Element by element in double precision: the same bytes on every machine.
         weights = self.weights[f"{layer}.weight"].astype(np.float64)
         gamma, beta, mean, variance = (
@@ -98,8 +72,19 @@ class _Network:
             for part in ("weight", "bias", "running_mean", "running_var")
         )
         factor = gamma / np.sqrt(variance + _BATCH_NORM_EPSILON)
-        folded = weights * factor[:, None, None, None]
-        return folded.astype(np.float32), (beta - mean * factor).astype(np.float32)
+        folded = (weights * factor[:, None, None, None]).astype(np.float32)
+        bias = (beta - mean * factor).astype(np.float32)
+        out_c, in_c, *_ = folded.shape
+        op, order, options = "CONV_2D", (0, 2, 3, 1), {}
+        if in_c == 1:
+            op, order, options = "DEPTHWISE_CONV_2D", (1, 2, 3, 0), {"depth_multiplier": 1}
+        kernel = constant(np.ascontiguousarray(folded.transpose(order)), name=f"{name}/weights")
+        out_h = -(-x.shape[1] // stride)  # TensorFlow's SAME padding, and kernels are square
+        return self.node(
+            op, (x, kernel, constant(bias, name=f"{name}/bias")), name, (1, out_h, out_h, out_c),
+            padding="SAME", stride_w=stride, stride_h=stride, fused_activation_function=activation,
+            dilation_w_factor=1, dilation_h_factor=1, **options,
+        )  # fmt: skip
 
     def block(self, x: Tensor, number: int, stride: int, expansion: int, channels: int) -> Tensor:
         """Append an inverted residual block: widen, filter each channel, narrow, add the input."""
@@ -125,38 +110,27 @@ def float_graph(weights: Mapping[str, NDArray[Any]]) -> Graph:
     network = _Network(weights)
     image = tensor((1, SIZE, SIZE, 3), name="image")
     x = network.conv_2d(image, "stem", "_conv_stem", "_bn0", 2, "RELU6")
-    number = 0
-    for blocks, first_stride, expansion, channels in _STAGES:
-        for stride in (first_stride, *(1,) * (blocks - 1)):
-            x = network.block(x, number, stride, expansion, channels)
-            number += 1
+    blocks = (
+        (stride, expansion, channels)
+        for count, first_stride, expansion, channels in _STAGES
+        for stride in (first_stride, *(1,) * (count - 1))
+    )
+    for number, block in enumerate(blocks):
+        x = network.block(x, number, *block)
     x = network.conv_2d(x, "head", "_conv_head", "_bn1", activation="RELU6")
     side, channels = x.shape[1], x.shape[3]
     x = network.node(
-        "AVERAGE_POOL_2D",
-        (x,),
-        "average",
-        (1, 1, 1, channels),
-        padding="VALID",
-        stride_w=side,
-        stride_h=side,
-        filter_width=side,
-        filter_height=side,
-        fused_activation_function="NONE",
-    )
+        "AVERAGE_POOL_2D", (x,), "average", (1, 1, 1, channels), padding="VALID", stride_w=side,
+        stride_h=side, filter_width=side, filter_height=side, fused_activation_function="NONE",
+    )  # fmt: skip
     flat = constant(np.array((1, channels), np.int32), name="flat/shape")
     x = network.node("RESHAPE", (x, flat), "flat", (1, channels), new_shape=(1, channels))
     fc_weights = constant(weights["_fc.weight"], name="logits/weights")
     fc_bias = constant(weights["_fc.bias"], name="logits/bias")
     x = network.node(
-        "FULLY_CONNECTED",
-        (x, fc_weights, fc_bias),
-        "logits",
-        (1, CLASSES),
-        fused_activation_function="NONE",
-        weights_format="DEFAULT",
-        keep_num_dims=False,
-    )
+        "FULLY_CONNECTED", (x, fc_weights, fc_bias), "logits", (1, CLASSES),
+        fused_activation_function="NONE", weights_format="DEFAULT", keep_num_dims=False,
+    )  # fmt: skip
     x = network.node("SOFTMAX", (x,), "probabilities", (1, CLASSES), beta=1.0)
     return replace(graph_of(network.nodes), description="EfficientNet-Lite0")
 
@@ -168,22 +142,20 @@ def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     Source: TFLite 8-bit quantization specification.
     """
 
-    def activation(tensor: Tensor, quantization: Quantization | None) -> Tensor:
-        return replace(tensor, dtype="int8", quantization=quantization)
+    def activation(tensor: Tensor, given: Quantization | None = None) -> Tensor:
+        return replace(tensor, dtype="int8", quantization=given or _affine(*ranges[tensor.name]))
 
-    made = {each: activation(each, _affine(*ranges[each.name])) for each in graph.inputs}
+    made = {each: activation(each) for each in graph.inputs}
     for step in graph.nodes:
         source, *constants = (each for each in step.inputs if each is not None)
         (output,) = step.outputs
         given = made[source].quantization
         assert given is not None
-        keeps = step.op in _KEEP_QUANTIZATION
-        made[output] = activation(output, given if keeps else _affine(*ranges[output.name]))
+        made[output] = activation(output, given if step.op in _KEEP_QUANTIZATION else None)
         if step.op in _CHANNEL_AXIS:
             weights, bias = constants
-            made[weights], made[bias] = _quantized(
-                weights, bias, _CHANNEL_AXIS[step.op], given.scale[0]
-            )
+            pair = _quantized(weights, bias, _CHANNEL_AXIS[step.op], given.scale[0])
+            made[weights], made[bias] = pair
     nodes = [
         replace(
             step,
