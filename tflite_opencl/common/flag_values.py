@@ -38,32 +38,41 @@ def integer(text: str) -> int:
     return number
 
 
-def at_most(most: int, convert: Callable[[str], N]) -> Callable[[str], N]:
-    """Return the same conversion for numbers up to a limit."""
+def real(text: str) -> float:
+    """Return a finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number")
+    return number
+
+
+def within(
+    convert: Callable[[str], N], least: float, most: float, otherwise: str
+) -> Callable[[str], N]:
+    """Return the same conversion for numbers between two; `otherwise`: what others are told."""
 
     def limited(text: str) -> N:
-        if (number := convert(text)) > most:
-            raise argparse.ArgumentTypeError(f"'{text}' is more than {most}")
+        if not least <= (number := convert(text)) <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' {otherwise}")
         return number
 
     return limited
 
 
-def positive(text: str) -> int:
-    """Return a whole number above 0."""
-    if (number := integer(text)) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
-    return number
+def at_most(most: int, convert: Callable[[str], N]) -> Callable[[str], N]:
+    """Return the same conversion for numbers up to a limit."""
+    return within(convert, -math.inf, most, f"is more than {most}")
 
 
-def not_negative(text: str) -> int:
-    """Return a whole number, 0 or more."""
-    if (number := integer(text)) < 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is less than 0")
-    return number
-
-
+positive = within(integer, 1, math.inf, "is not a positive number")
+not_negative = within(integer, 0, math.inf, "is less than 0")
 threads = at_most(1024, positive)  # where it cannot start them all, TFLite ends the process
+part = within(real, 0, 1, "is not from 0 to 1")
+# Timers of 32 bits take them as milliseconds.
+seconds = at_most(MOST_SECONDS, within(real, 0, math.inf, "is less than 0 seconds"))
 
 
 def thread_count(text: str) -> int:
@@ -77,17 +86,6 @@ def thread_count(text: str) -> int:
     return threads(text)
 
 
-def real(text: str) -> float:
-    """Return a finite number."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number")
-    return number
-
-
 def divisor(text: str) -> float:
     """Return a finite number that is not 0."""
     if (number := real(text)) == 0:
@@ -95,24 +93,10 @@ def divisor(text: str) -> float:
     return number
 
 
-def seconds(text: str) -> float:
-    """Return a number from 0 on, which timers of 32 bits take as milliseconds."""
-    if real(text) < 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is less than 0 seconds")
-    return at_most(MOST_SECONDS, real)(text)
-
-
 def duration(text: str) -> float:
     """Return a number of seconds above 0."""
     if not (number := seconds(text)):
         raise argparse.ArgumentTypeError("0 seconds are too few")
-    return number
-
-
-def part(text: str) -> float:
-    """Return a number from 0 to 1."""
-    if not 0 <= (number := real(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not from 0 to 1")
     return number
 
 

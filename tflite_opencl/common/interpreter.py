@@ -33,20 +33,17 @@ def delegate_for(
     Raises: RunError: the library cannot be used. DelegateError: our delegate cannot.
     """
     if opencl is not None:
-        delegate = OpenCLDelegate(graph, options=opencl)
-        try:
+        with contextlib.closing(OpenCLDelegate(graph, options=opencl)) as delegate:
             yield delegate
-        finally:
-            delegate.close()
-    elif library is not None:
+        return
+    loaded = None
+    if library is not None:
         path, options = library
         try:
             loaded = runtime.load_delegate(path, options)
         except (OSError, ValueError, AttributeError, RuntimeError) as error:
             raise RunError(f"cannot load the delegate {path}: {one_line(error)}") from error
-        yield loaded
-    else:
-        yield None
+    yield loaded
 
 
 def read_graph(path: str) -> Graph:

@@ -147,17 +147,11 @@ def may_be_scores(output: Tensor, fed: Tensor) -> bool:
 
     `fed`: the input whose type decides how label_image decodes scores.
     """
-    shape = output.shape
-    is_row = len(shape) in (1, 2) or math.prod(shape[:-1]) == 1
-    is_decoded = output.dtype == "float32" or (
-        output.dtype in ("uint8", "int8") and fed.dtype in ("uint8", "int8", "float32")
-    )
-    return (
-        bool(shape)
-        and is_row
-        and shape[-1] > 1
-        and (is_decoded or (output.dtype in ("uint8", "int8", "int16") and scale_of(output)[0] > 0))
-    )
+    shape, bytes_ = output.shape, ("uint8", "int8")
+    is_row = bool(shape) and (len(shape) <= 2 or math.prod(shape[:-1]) == 1) and shape[-1] > 1
+    if output.dtype == "float32" or (output.dtype in bytes_ and fed.dtype in (*bytes_, "float32")):
+        return is_row
+    return is_row and output.dtype in (*bytes_, "int16") and scale_of(output)[0] > 0
 
 
 def are_scores(graph: Graph, first: Tensor, fed: Tensor, classes: int) -> bool:
@@ -180,12 +174,8 @@ def gives_features(graph: Graph) -> bool:
     if last is None:
         return False
     if last.op in ("MUL", "DIV"):  # as x * rsqrt(sum(x * x)) is computed
-        makers = {node.outputs[0]: node for node in graph.nodes}
-        return any(
-            tensor in makers and makers[tensor].op in _NORMS
-            for tensor in last.inputs
-            if tensor is not None
-        )
+        norms = {node.outputs[0] for node in graph.nodes if node.op in _NORMS}
+        return bool(norms & {*last.inputs})
     return last.op in _FEATURES
 
 

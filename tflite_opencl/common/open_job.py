@@ -52,7 +52,15 @@ class OpenInterpreter:
         self.load_parts: Mapping[str, float] = {}
         self.delegation: Delegation | None = None
         if isinstance(delegate, OpenCLDelegate):
-            self.delegation = _delegation_of(delegate)
+            self.delegation = Delegation(
+                device=delegate.device.name,
+                platform=delegate.device.platform,
+                driver=delegate.device.driver,
+                verdicts=tuple(delegate.verdicts),
+                partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
+                tuning_left=delegate.tuning_left,
+                lost=sum(verdict.is_lost for verdict in delegate.verdicts),
+            )
             self.load_parts = {phase: taken * 1e3 for phase, taken in seconds.items()}
 
     def measure(self, count: int, warmup_runs: int) -> Times:
@@ -144,11 +152,9 @@ def open_interpreter(
     with contextlib.ExitStack() as stack:
         # Only our delegate's start has phases to show.
         with watched() if job.opencl is None else bars.start() as watch:
-            options = job.opencl and replace(
-                job.opencl, profiling=job.profile_rows > 0 or job.traces
-            )
-            made = delegate_for(graph, runtime, options, job.external)
-            delegate = stack.enter_context(made)
+            profiling = job.profile_rows > 0 or job.traces
+            options = job.opencl and replace(job.opencl, profiling=profiling)
+            delegate = stack.enter_context(delegate_for(graph, runtime, options, job.external))
             if announced:
                 # Only the first delegate of the process is announced so.
                 stdout.info("INFO: %s delegate created.", announced[0])
@@ -169,19 +175,6 @@ def log_applied(names: Sequence[str]) -> None:
     """Log label_image's line for each of these delegates."""
     for name in names:
         log.info("Applied %s delegate.", name)
-
-
-def _delegation_of(delegate: OpenCLDelegate) -> Delegation:
-    """Return what the delegate of an allocated interpreter took."""
-    return Delegation(
-        device=delegate.device.name,
-        platform=delegate.device.platform,
-        driver=delegate.device.driver,
-        verdicts=tuple(delegate.verdicts),
-        partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
-        tuning_left=delegate.tuning_left,
-        lost=sum(verdict.is_lost for verdict in delegate.verdicts),
-    )
 
 
 def interpreter_for(job: Job, runtime: Runtime, delegate: Any) -> Any:
@@ -217,12 +210,9 @@ def step(delegate: Any, line: str) -> Iterator[None]:
         interrupts.check()
     except (RuntimeError, ValueError) as error:
         interrupts.check()
-        if isinstance(delegate, OpenCLDelegate) and not _is_left_out(delegate):
-            raise DelegateFailed(delegate.failure or one_line(error)) from error
+        if isinstance(delegate, OpenCLDelegate):
+            verdicts = delegate.verdicts
+            # Where it took no node of the model, what fails is TFLite's own.
+            if delegate.failure or not verdicts or any(each.is_taken for each in verdicts):
+                raise DelegateFailed(delegate.failure or one_line(error)) from error
         raise RunError(line) from error
-
-
-def _is_left_out(delegate: OpenCLDelegate) -> bool:
-    """Whether the delegate took no node of the model, so that what fails is TFLite's own."""
-    verdicts = delegate.verdicts
-    return not delegate.failure and bool(verdicts) and not any(each.is_taken for each in verdicts)

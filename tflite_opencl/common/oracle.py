@@ -72,17 +72,12 @@ def oracle(runtime: Runtime, graph: Graph, model: bytes | str, sets: Sequence[Ar
         return [invoke(made, inputs) for inputs in sets]
 
     kernels, outputs = reference(runtime, graph, model, run_all)
-    run = partial(run_graph, runtime, kernels)
-    bounds = [
-        float_bounds(run, graph, inputs, results)
-        for inputs, results in zip(sets, outputs, strict=True)
-    ]
-    return Oracle(kernels, outputs, bounds)
+    bounds_of = partial(float_bounds, partial(run_graph, runtime, kernels), graph)
+    return Oracle(kernels, outputs, [*map(bounds_of, sets, outputs)])
 
 
 def reference_is_wrong(graph: Graph) -> bool:
     """Whether TFLite's reference kernels compute an op of the graph wrongly."""
     # NOTE: the reference kernels' signed sums are wrong: [-76, -1] for [180, -108].
-    return any(
-        node.op == "SUM" and node.outputs[0].dtype in ("int8", "int16") for node in graph.nodes
-    )
+    signed = ("int8", "int16")
+    return any(node.op == "SUM" and node.outputs[0].dtype in signed for node in graph.nodes)
