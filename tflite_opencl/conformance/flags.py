@@ -26,13 +26,11 @@ EXAMPLES = (
 
 
 def _options(text: str) -> dict[str, str]:
-    found = {}
-    for pair in filter(None, text.split(";")):
-        key, colon, value = pair.partition(":")
+    pairs = [pair.partition(":") for pair in text.split(";") if pair]
+    for key, colon, value in pairs:
         if not colon or not key:
-            raise argparse.ArgumentTypeError(f"'{pair}' is not KEY:VALUE")
-        found[key] = value
-    return found
+            raise argparse.ArgumentTypeError(f"'{key}{colon}{value}' is not KEY:VALUE")
+    return {key: value for key, _, value in pairs}
 
 
 def _runtime(text: str) -> str:

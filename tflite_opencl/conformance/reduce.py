@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from delegate import DelegateError
-from delegate.inspect import Graph, Node, read_model, write_model
+from delegate.inspect import Graph, Node, write_model
 from tflite_opencl.common.build import graph, sizes
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.interpreter import invoke
+from tflite_opencl.common.interpreter import invoke, read_graph
 from tflite_opencl.common.oracle import NoOracle, reference
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, find_runtime
 from tflite_opencl.common.values import input_sets
@@ -55,13 +55,10 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
     if len(whole.nodes) > 1:
         found, words = _fewer_nodes(found, workers, runtime, kind)
         yield words
-    for what, step in (
-        ("shapes", shrink.smaller),
-        ("values", shrink.simpler),
-        ("shapes", shrink.smaller),
-    ):
+    stages = {"shapes": shrink.smaller, "values": shrink.simpler}
+    for what in ("shapes", "values", "shapes"):
         for _ in range(_GENERATIONS):
-            candidates = list(step(found, runtime))
+            candidates = list(stages[what](found, runtime))
             better = [pair for pair in _failing(candidates, workers) if pair[1].result == kind]
             if not better:
                 break
@@ -76,23 +73,19 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
 def _graph(name: str) -> Graph:
     if name.endswith(".tflite"):
         try:
-            return read_model(name)
+            return read_graph(name)
         except DelegateError as error:
             raise OneLineError(str(error)) from None
-        except OSError as error:
-            raise OneLineError(f"cannot read {name}: {error.strerror or error}") from None
-    for case in all_cases():
-        if case.name == name:
-            if case.check != "values":
-                raise OneLineError(f"{name} is about behaviour: there is no value to reduce")
-            return case.make()
-    raise OneLineError(f"there is no case {name} (--list prints all)")
+    case = next((case for case in all_cases() if case.name == name), None)
+    if case is None:
+        raise OneLineError(f"there is no case {name} (--list prints all)")
+    if case.check != "values":
+        raise OneLineError(f"{name} is about behaviour: there is no value to reduce")
+    return case.make()
 
 
 def _failing(candidates: Sequence[Candidate], workers: Workers) -> list[tuple[Candidate, Result]]:
     """Return those that fail, in their order."""
-    if not candidates:
-        return []
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory() as folder:
         items = []
@@ -103,11 +96,8 @@ def _failing(candidates: Sequence[Candidate], workers: Workers) -> list[tuple[Ca
             np.savez(inputs, **arrays)
             items.append(Item(str(number), model, inputs))
         workers.run(items, 1, lambda result: results.update({result.name: result}), repeat=False)
-    return [
-        (candidate, results[str(number)])
-        for number, candidate in enumerate(candidates)
-        if results[str(number)].result in (FAIL, CRASH, TIMEOUT)
-    ]
+    pairs = ((each, results[str(number)]) for number, each in enumerate(candidates))
+    return [pair for pair in pairs if pair[1].result in (FAIL, CRASH, TIMEOUT)]
 
 
 def _fewer_nodes(
@@ -125,7 +115,7 @@ def _fewer_nodes(
     first = next((c for c, result in _failing(prefixes, workers) if result.result == kind), None)
     if first is None:
         return start, "no part from the start fails by itself"
-    index = next(i for i, prefix in enumerate(prefixes) if prefix is first)
+    index = len(first.graph.nodes) - 1
     words = f"the first node whose output is wrong: {index}, {nodes[index].op}"
     for count in range(1, min(index + 1, 4) + 1):
         part = _part(start, nodes[index + 1 - count : index + 1], runtime)
