@@ -40,7 +40,6 @@ _PHASES = {
 _WORDS = TextColumn("{task.description}", markup=False)  # a file's name may have brackets
 _above: list[str] = []  # text that stands above the bars
 _open: list[Progress] = []  # bars that are there, shown or not yet
-_shown: list[Progress] = []  # bars that are on the terminal now
 _is_quiet = False
 
 
@@ -52,10 +51,10 @@ def be_quiet(is_quiet: bool) -> None:
 
 def print_above(text: str) -> bool:
     """Write text above the bar that is shown; False: there is none, and nothing is written."""
-    if not _shown:
-        return False
-    _shown[-1].console.print(Text(text), soft_wrap=True)
-    return True
+    bar = next((bar for bar in reversed(_open) if bar.live.is_started), None)
+    if bar is not None:
+        bar.console.print(Text(text), soft_wrap=True)
+    return bar is not None
 
 
 @contextlib.contextmanager
@@ -68,9 +67,8 @@ def steps(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     columns = _WORDS, BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
-    with _bar(*columns) as bar:
+    with _bar(*columns, patience_s=0) as bar:
         task = bar.add_task(what, total=count())
-        _show(bar)
         yield lambda: bar.advance(task)
 
 
@@ -138,52 +136,38 @@ def _told(
         yield tell
         outer.update(task, description=before)
     else:
-        with _bar(*columns, expand=expand) as bar, _after_a_moment(bar):
+        with _bar(*columns, patience_s=_PATIENCE_S, expand=expand) as bar:
             made = bar.add_task("", total=total)
             yield lambda part, what: bar.update(made, completed=part, description=what)
 
 
 @contextlib.contextmanager
-def _bar(*columns: ProgressColumn, expand: bool = False) -> Iterator[Progress]:
-    """Give a bar that `_show` shows; it is gone in the end."""
+def _bar(*columns: ProgressColumn, patience_s: float, expand: bool = False) -> Iterator[Progress]:
+    """Give a bar that is shown if what is inside takes longer; it is gone in the end."""
+    console = Console(stderr=True)
     bar = _Bar(
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        refresh_per_second=_PER_SECOND,
-        expand=expand,
+        *columns, console=console, transient=True, refresh_per_second=_PER_SECOND, expand=expand
     )
+    clock = threading.Timer(patience_s, bar.start)
+    clock.daemon = True
     _open.append(bar)
     try:
+        if patience_s:
+            clock.start()
+        else:
+            bar.start()
         yield bar
     finally:
+        if patience_s:
+            clock.cancel()
+            clock.join()
         _open.remove(bar)
-        if bar in _shown:
-            bar.stop()
-            _shown.remove(bar)
-
-
-@contextlib.contextmanager
-def _after_a_moment(bar: Progress) -> Iterator[None]:
-    """Show the bar if what is inside takes longer than a moment."""
-    clock = threading.Timer(_PATIENCE_S, _show, (bar,))
-    clock.daemon = True
-    clock.start()
-    try:
-        yield
-    finally:
-        clock.cancel()
-        clock.join()
+        bar.stop()
 
 
 def _can_move() -> bool:
     """Whether bars are wanted, and stderr is a terminal on which one can be drawn anew."""
     return not _is_quiet and sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
-
-
-def _show(bar: Progress) -> None:
-    bar.start()
-    _shown.append(bar)
 
 
 @contextlib.contextmanager
