@@ -1,23 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as one page of HTML that needs nothing else: boxes, lines, a search, and a table."""
+"""Where each node of a model runs and how long it takes there, and that as one page of HTML."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from delegate.inspect import Tensor
+from delegate import DelegateError, NoDeviceError, ProfileError, Verdict
+from delegate.inspect import Graph, Node, Tensor, infer
+from tflite_opencl.common import bars
 from tflite_opencl.common.build import sizes
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.profile import NodeTime
-from tflite_opencl.graph.facts import CONSTANT, CPU, DEVICE, UNKNOWN, GraphFacts
+from tflite_opencl.common.errors import CommandError, OneLineError, code_of
+from tflite_opencl.common.flags import options_of
+from tflite_opencl.common.interpreter import delegated, failures, run
+from tflite_opencl.common.profile import NodeTime, Profile, profile_of
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.values import input_sets
 from tflite_opencl.graph.layout import HEIGHT, WIDTH, layout_of
 
-_CLASSES = {DEVICE: "device", CPU: "cpu", CONSTANT: "constant", UNKNOWN: "unknown"}
-_WORDS = {DEVICE: "OpenCL", CPU: "CPU", CONSTANT: "constant", UNKNOWN: "not judged"}
+# Where a node runs, for people -> its class on the page.
+_PLACES = {"OpenCL": "device", "CPU": "cpu", "constant": "constant", "not judged": "unknown"}
+_DEVICE, _CPU, _CONSTANT, _UNKNOWN = _PLACES
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFacts:
+    """A model's graph and what became of its nodes."""
+
+    graph: Graph  # with the shapes and values that follow from constants
+    device: str  # "": none judged it
+    why_not: str  # why no device judged it
+    verdicts: Sequence[Verdict]
+    alternatives: Mapping[int, str] = field(default_factory=dict)  # node -> the one that is taken
+    profile: Profile | None = None
+    times: Mapping[int, NodeTime] = field(default_factory=dict)  # the profile's, by node
+
+    def place(self, node: Node) -> str:
+        """Return where a node runs."""
+        if not self.device:
+            return _UNKNOWN
+        if not self.verdicts[node.index].is_taken:
+            return _CPU
+        is_constant = bool(node.outputs) and all(tensor.is_folded for tensor in node.outputs)
+        return _CONSTANT if is_constant else _DEVICE
+
+
+def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: bool) -> GraphFacts:
+    """Return what the device that is meant says of each node; without one, the graph alone.
+
+    `file`: the model's graph as it was read.
+    Raises: CommandError: a device, a profile or an op that was asked for does not exist.
+    """
+    graph, options = infer(file), options_of(given, [file], profiling=with_times)
+    try:
+        runtime = find_runtime()
+        with delegated(model, file, options, runtime, "auto") as (interpreter, delegate):
+            profile = None
+            if with_times and any(each.is_taken for each in delegate.verdicts):
+                inputs = input_sets(file)[0]
+                with bars.waiting("timing the nodes"), failures():
+                    profile = profile_of(delegate, graph, lambda: run(interpreter, inputs))
+            return GraphFacts(
+                graph,
+                delegate.device_name,
+                "",
+                tuple(delegate.verdicts),
+                {each.node: each.taken for each in delegate.alternatives},
+                profile,
+                {} if profile is None else {row.node: row for row in profile.rows},
+            )
+    except (DelegateError, OneLineError) as error:
+        why = " ".join(str(error).split())
+        if isinstance(error, ProfileError) or (isinstance(error, NoDeviceError) and options.device):
+            raise CommandError(why, code_of(error)) from error
+        return GraphFacts(graph, "", why, [Verdict(n.index, n.op, _UNKNOWN) for n in graph.nodes])
 
 
 def require_jinja() -> None:
@@ -57,9 +118,9 @@ def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
         yield {
             "index": node.index,
             "op": node.op,
-            "css": _CLASSES[place],
-            "place": _WORDS[place],
-            "reason": (facts.verdicts[node.index].reason or "") if place == CPU else "",
+            "css": _PLACES[place],
+            "place": place,
+            "reason": (facts.verdicts[node.index].reason or "") if place == _CPU else "",
             "shape": sizes(first.shape) if first else "",
             "dtype": first.dtype if first else "",
             "time": _time(times.microseconds) if times else f"in {home}" if home else "",
@@ -74,7 +135,7 @@ def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
 
 def _kernels(times: NodeTime) -> str:
     pairs = zip(times.kernels.split(", "), times.sizes.split(", "), strict=True)
-    return ", ".join(f"{kernel} {size}" for kernel, size in pairs)
+    return ", ".join(map(" ".join, pairs))
 
 
 def _tensor(tensor: Tensor) -> str:
