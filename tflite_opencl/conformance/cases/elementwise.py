@@ -115,36 +115,28 @@ def _function(
 ) -> Case:
     """Return a case; `scales` and `zeros` are of the input and of the output."""
     dtype = dtype_of(kind)
-
-    def make() -> Graph:
-        inside: tuple[Any, ...] = ()
-        outside: tuple[Any, ...] = ()
-        if dtype in USUAL:
-            usual = USUAL[dtype]
-            if dtype == "int16" and op == "EXP":
-                usual = ((0.0003, 0), (0.6, 0))
-            if op in _POSITIVE:
-                usual = ((0.1, -128), (0.07, -8))
-            given = zip(scales, zeros, strict=True) if scales and zeros else usual
-            inside, outside = given
-            outside = _FIXED.get(op, {}).get(dtype, outside)
-        limits = None
+    inside: tuple[Any, ...] = ()
+    outside: tuple[Any, ...] = ()
+    if dtype in USUAL:
+        usual = USUAL[dtype]
+        if dtype == "int16" and op == "EXP":
+            usual = ((0.0003, 0), (0.6, 0))
         if op in _POSITIVE:
-            limits = (1e-3, 50.0) if dtype == "float32" else (-127, 127)
-        elif (op == "EXP" and dtype == "float32") or op in ("SIN", "COS"):
-            limits = (-20.0, 20.0)
-        elif op in ("ABS", "NEG") and dtype == "int32":
-            limits = (1 - 2**31, 2**31 - 1)  # C leaves open what becomes of the least number
-        usual_options = {"alpha": 0.2} if op == "LEAKY_RELU" else {}
-        return one(
-            op,
-            [tensor(shape, dtype, *inside, limits=limits)],
-            tensor((), dtype, *outside),
-            usual_options | options,
-            _OTHER_VERSIONS.get((op, dtype), VERSIONS.get(dtype, 1)),
-        )
-
-    return case(op.lower(), kind, f"in{sizes(shape)}{words}", make)
+            usual = ((0.1, -128), (0.07, -8))
+        inside, outside = zip(scales, zeros, strict=True) if scales and zeros else usual
+        outside = _FIXED.get(op, {}).get(dtype, outside)
+    limits = None
+    if op in _POSITIVE:
+        limits = (1e-3, 50.0) if dtype == "float32" else (-127, 127)
+    elif (op == "EXP" and dtype == "float32") or op in ("SIN", "COS"):
+        limits = (-20.0, 20.0)
+    elif op in ("ABS", "NEG") and dtype == "int32":
+        limits = (1 - 2**31, 2**31 - 1)  # C leaves open what becomes of the least number
+    inputs, out = [tensor(shape, dtype, *inside, limits=limits)], tensor((), dtype, *outside)
+    options = ({"alpha": 0.2} if op == "LEAKY_RELU" else {}) | options
+    version = _OTHER_VERSIONS.get((op, dtype), VERSIONS.get(dtype, 1))
+    detail = f"in{sizes(shape)}{words}"
+    return case(op.lower(), kind, detail, one, op, inputs, out, options, version)
 
 
 def _prelu(kind: str, shape: Shape, slopes: Shape) -> Graph:

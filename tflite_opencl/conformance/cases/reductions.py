@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from delegate.inspect import Graph, Tensor
+from delegate.inspect import Tensor
 from tflite_opencl.common.build import (
     USUAL,
     Case,
@@ -65,34 +65,25 @@ def _reduced(
     shape: Shape,
     axes: Shape,
     keep: bool,
-    scales: tuple[float, float] | None = None,
+    scales: tuple[float, ...] = (),
 ) -> Case:
     dtype = dtype_of(kind)
-
-    def make() -> Graph:
-        if scales is not None:
-            zeros = {"uint8": (131, 120), "int8": (3, -8)}.get(dtype, (0, 0))
-            source = tensor(shape, dtype, scales[0], zeros[0])
-            result = tensor((), dtype, scales[1], zeros[1])
-        else:
-            limits = (-4, 4) if op == "REDUCE_PROD" and dtype == "int32" else None
-            source = usual(shape, dtype, limits=limits)
-            result = usual((), dtype, op in ("MEAN", "SUM"))
-        version = 1 if op in ("REDUCE_ANY", "REDUCE_ALL") else 2
-        return one(op, [source, numbers(axes)], result, {"keep_dims": keep}, version)
-
+    limits = (-4, 4) if (op, dtype) == ("REDUCE_PROD", "int32") else None
+    source, result = usual(shape, dtype, limits=limits), usual((), dtype, op in ("MEAN", "SUM"))
+    if scales:
+        zeros = {"uint8": (131, 120), "int8": (3, -8)}.get(dtype, (0, 0))
+        source, result = map(tensor, (shape, ()), (dtype, dtype), scales, zeros)
     detail = f"in{sizes(shape)}-axes{'_'.join(map(str, axes))}" + "-keep_dims" * keep
-    detail += "" if scales is None else "-scales{:g}_{:g}".format(*scales)
-    return case(op.lower(), kind, detail, make)
+    detail += "-scales{:g}_{:g}".format(*scales) if scales else ""
+    inputs, version = [source, numbers(axes)], 1 if op in ("REDUCE_ANY", "REDUCE_ALL") else 2
+    return case(op.lower(), kind, detail, one, op, inputs, result, {"keep_dims": keep}, version)
 
 
 def _arg(op: str, kind: str, shape: Shape, axis: int, index: str) -> Case:
-    def make() -> Graph:
-        inputs = [usual(shape, dtype_of(kind)), numbers(axis)]
-        version = {"float32": 1, "int8": 2, "uint8": 1, "int32": 1}.get(kind, 3)
-        return one(op, inputs, tensor((), index), {"output_type": index}, version)
-
-    return case(op.lower(), kind, f"in{sizes(shape)}-axis{axis}-{index}", make)
+    inputs, out = [usual(shape, dtype_of(kind)), numbers(axis)], tensor((), index)
+    version = {"float32": 1, "int8": 2, "uint8": 1, "int32": 1}.get(kind, 3)
+    detail, options = f"in{sizes(shape)}-axis{axis}-{index}", {"output_type": index}
+    return case(op.lower(), kind, detail, one, op, inputs, out, options, version)
 
 
 _LINES: tuple[Shape, ...] = (
@@ -128,15 +119,12 @@ def _of_rows(
     options: dict[str, Any] = {} if beta is None else {"beta": beta}
     detail += "" if beta is None else f"-beta{beta:g}"
     detail += "" if scale is None else f"-scale{scale:g}"
-
-    def make() -> Graph:
-        if dtype == "float32":
-            return one(op, [tensor(shape)], tensor(()), options)
+    source, out = tensor(shape), tensor(())
+    if dtype != "float32":
         source = tensor(shape, dtype, scale or 10 / 32768, USUAL[dtype][0][1])
         out = tensor((), dtype, *_OUT[op][dtype])
-        return one(op, [source], out, options, VERSIONS.get(dtype, 1))
-
-    return case(op.lower(), kind, detail, make)
+    version = VERSIONS.get(dtype, 1)
+    return case(op.lower(), kind, detail, one, op, [source], out, options, version)
 
 
 _MATRICES: tuple[tuple[Shape, Shape], ...] = (
@@ -168,27 +156,21 @@ def _product(kind: str, a: Shape, b: Shape, left: bool, right: bool) -> Case:
             return tensor(shape)
         return tensor(shape, dtype_of(kind), scale * factor, zero if kind == "int8" else 0)
 
-    def make() -> Graph:
-        inputs = [
-            made((*a[:-2], a[-1], a[-2]) if left else a, 1, 3),
-            made((*b[:-2], b[-1], b[-2]) if right else b, 1, -8),
-        ]
-        options = {"adj_x": left, "adj_y": right, "asymmetric_quantize_inputs": False}
-        version = {"int8": 2, "16x8": 3}.get(kind, 1)
-        return one("BATCH_MATMUL", inputs, made((), 4, -5), options, version)
-
-    return case("batch_matmul", kind, detail, make)
+    inputs = [
+        made((*a[:-2], a[-1], a[-2]) if left else a, 1, 3),
+        made((*b[:-2], b[-1], b[-2]) if right else b, 1, -8),
+    ]
+    options = {"adj_x": left, "adj_y": right, "asymmetric_quantize_inputs": False}
+    rest = made((), 4, -5), options, {"int8": 2, "16x8": 3}.get(kind, 1)
+    return case("batch_matmul", kind, detail, one, "BATCH_MATMUL", inputs, *rest)
 
 
 def _cumsum(kind: str, shape: Shape, axis: int, exclusive: bool, reverse: bool) -> Case:
-    def make() -> Graph:
-        limits = None if kind == "float32" else (-10000.0, 10000.0)
-        options = {"exclusive": exclusive, "reverse": reverse}
-        inputs = [tensor(shape, kind, limits=limits), numbers(axis)]
-        return one("CUMSUM", inputs, tensor((), kind), options)
-
+    limits = None if kind == "float32" else (-10000.0, 10000.0)
+    inputs = [tensor(shape, kind, limits=limits), numbers(axis)]
+    options = {"exclusive": exclusive, "reverse": reverse}
     detail = f"in{sizes(shape)}-axis{axis}" + "-exclusive" * exclusive + "-reverse" * reverse
-    return case("cumsum", kind, detail, make)
+    return case("cumsum", kind, detail, one, "CUMSUM", inputs, tensor((), kind), options)
 
 
 _POOLED = ((7, 5, 3), (8, 8, 16), (9, 6, 33), (1, 1, 5), (14, 3, 1))
