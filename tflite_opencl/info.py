@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
@@ -27,7 +26,7 @@ from tflite_opencl.common.boards.facts import Info, facts_here, sections
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flags import add_flag, as_json, shown
-from tflite_opencl.common.tables import columns, pairs, render
+from tflite_opencl.common.tables import columns, pairs, render, terminal_width
 from tflite_opencl.common.words import printable
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> str:
     Raises: CommandError: the root is no folder, no device is the one meant, or the profile cannot
         be written.
     """
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal_width()
     if options.lift_bans:
         count = lift_bans()
         lifted = "1 ban is lifted" if count == 1 else f"{count} bans are lifted"

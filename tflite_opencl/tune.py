@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ from tflite_opencl.common.flags import (
 )
 from tflite_opencl.common.interpreter import delegated, read_graph
 from tflite_opencl.common.runtime import Runtime, find_runtime
-from tflite_opencl.common.tables import columns, render
+from tflite_opencl.common.tables import columns, render, terminal_width
 
 HELP = "measure which kernels are the fastest for models on this device, and keep that"
 EXAMPLES = (
@@ -66,7 +65,7 @@ def run(options: argparse.Namespace) -> str:
     told = options_of(options, graphs, profiling=False)
     runtime = find_runtime()
     found = [_tuned(*each, told, runtime) for each in zip(models, graphs, strict=True)]
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal_width()
     facts = {"models": [asdict(each) for each in found]}
     text = shown(options, _text(found, width), json=lambda: as_json(facts))
     if not all(each.delegated for each in found):

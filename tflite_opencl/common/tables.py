@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,13 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
+_WIDTH = 100  # without a terminal
 _LONGEST, _NARROW = 26, 60  # characters of a name with its value beside it; columns for that
+
+
+def terminal_width() -> int:
+    """Return how many columns a text for people may have."""
+    return shutil.get_terminal_size((_WIDTH, 24)).columns
 
 
 def render(width: int, *parts: RenderableType) -> str:

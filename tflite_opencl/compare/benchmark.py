@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -24,7 +23,7 @@ from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.flag_values import positive, seconds
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.common.profile import NodeTime
-from tflite_opencl.common.tables import csv_text
+from tflite_opencl.common.tables import csv_text, terminal_width
 from tflite_opencl.compare.records import (
     EXTERNAL,
     OPENCL,
@@ -44,7 +43,6 @@ EXAMPLES = (
     ("tflite-opencl benchmark --path cpu --num_threads 2 a.tflite b.tflite", "two models, CPU"),
     ("tflite-opencl benchmark model.tflite --profiling_output_csv_file nodes.csv", "by nodes"),
 )
-_WIDTH = 100  # without a terminal
 _BLOCK_S = 0.25  # how long a path is not heard of
 _LEFT_OUT = ("top result", "off the reference, quanta")  # of a comparison's rows
 # A flag of benchmark_model: how it is read, its default there, and what it says.
@@ -116,9 +114,8 @@ def run(options: argparse.Namespace) -> str:
         names = ["model", *(each.name for each in fields(NodeTime))]
         rows = ({"model": each.model, **row} for each in found for row in each.nodes)
         write(nodes_file, csv_text(names, rows) + "\n")
-    width = shutil.get_terminal_size((_WIDTH, 24)).columns
     document = {"machine": machine, "models": [asdict(each) for each in found]}
-    text = f"{_table(found, width)}\n\n{machine_text(machine)}"
+    text = f"{_table(found, terminal_width())}\n\n{machine_text(machine)}"
     text = shown(options, text, json=lambda: as_json(document))
     if any(each.result.is_no_result for each in found):
         raise CommandError(text, NOT_SO)
@@ -126,10 +123,10 @@ def run(options: argparse.Namespace) -> str:
 
 
 def _chosen(options: argparse.Namespace) -> RunPath:
-    if options.external_delegate_path:
-        library, own = options.external_delegate_path, options.external_delegate_options
+    library, own = options.external_delegate_path, options.external_delegate_options
+    if library:
         return RunPath(f"{EXTERNAL}:{library}", EXTERNAL, library=library, options=own)
-    if options.external_delegate_options:
+    if own:
         raise CommandError(
             "--external_delegate_options does nothing without --external_delegate_path", USAGE
         )
@@ -161,13 +158,14 @@ def benchmarked(
 
     def measure() -> None:
         nonlocal warmup
+        if each.process is None:
+            return
         with each.step():
-            if each.process is not None and (limits.warmup_runs or limits.warmup_min_secs):
+            if limits.warmup_runs or limits.warmup_min_secs:
                 run_until(each, limits.warmup_runs, limits.warmup_min_secs, limits)
                 warmup = each.timing()
                 each.forget()
-            if each.process is not None:
-                run_until(each, limits.num_runs, limits.min_secs, limits)
+            run_until(each, limits.num_runs, limits.min_secs, limits)
 
     run_all(given, [each], measure, tell)
     if profiling and path.kind == OPENCL and not each.result.failure:
@@ -201,20 +199,13 @@ _MORE: Sequence[tuple[str, Callable[[PathResult], str]]] = (
 
 
 def _table(found: Sequence[Benchmarked], width: int) -> str:
-    def rows(
-        table: Sequence[tuple[str, Callable[[PathResult], str]]],
-    ) -> list[tuple[str, list[str]]]:
-        return [(name, [of(each.result) for each in found]) for name, of in table]
-
+    results = [each.result for each in found]
     warmups = [milliseconds(each.warmup.average_ms if each.warmup else None) for each in found]
-    listed = [row for row in rows(ROWS) if row[0] not in _LEFT_OUT]
-    listed += [("warm-up, average, ms", warmups), *rows(_MORE)]
-    table = table_text(width, found[0].result.path, [each.model for each in found], listed)
-    lines = [
-        f"{each.model}: {line}"
-        for each in found
-        for line in notes(ModelResult(each.model, "", "", [each.result]))
-    ]
+    rows = [(name, [*map(of, results)]) for name, of in (*ROWS, *_MORE) if name not in _LEFT_OUT]
+    rows.insert(-len(_MORE), ("warm-up, average, ms", warmups))
+    table = table_text(width, results[0].path, [each.model for each in found], rows)
+    models = (ModelResult(each.model, "", "", [each.result]) for each in found)
+    lines = [f"{model.model}: {line}" for model in models for line in notes(model)]
     return "\n".join([table, *lines, *map(_summary, found)])
 
 

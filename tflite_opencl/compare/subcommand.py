@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -26,6 +25,7 @@ from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import Meter, cpu_name
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.compare.records import ModelResult, Report, load, paths_of
 from tflite_opencl.compare.runs import Given, Settings, compared
 from tflite_opencl.compare.text import changes_text, csv_of, markdown_of, text_of
@@ -39,7 +39,6 @@ EXAMPLES = (
     ("tflite-opencl compare -m model.tflite --against before.json", "and see what changed"),
 )  # fmt: skip
 _PATHS = "cpu,reference,opencl"
-_WIDTH = 100  # without a terminal
 T = TypeVar("T")
 
 
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> str:
         return compared(given, paths, settings, tell)
 
     report = Report(*each_model(models_of(options), options.image, settings.threads, compare))
-    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    width = terminal_width()
     changes = f"\n\nsince {options.against}:\n{changes_text(old, report, width)}" if old else ""
     text = shown(
         options,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 from collections.abc import Iterator
 
 from delegate import ModelError
@@ -19,6 +18,7 @@ from tflite_opencl.common.flags import add_flag, as_json, shown
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.common.words import did_you_mean
 from tflite_opencl.rewrites import RewrittenModel, graph_passes, pass_bundles, rewrite_model
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> str:
         CommandError: the model cannot be read, rewritten or run, a pass is not known, or the file
             cannot be written; or exact passes changed an output, and nothing is written.
     """
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal_width()
     if options.list:
         return listing(width)
     names = _names(options)

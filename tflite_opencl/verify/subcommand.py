@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import shutil
 
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO
@@ -22,6 +21,7 @@ from tflite_opencl.common.flags import (
 )
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.verify.errors import errors, map_image
 from tflite_opencl.verify.runs import InputSets, Verification, verified
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> str:
         sets = InputSets(1, lambda number: picture)
     found = verified(model, graph, told, runtime, sets, options.tolerance)
     lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal_width()
     people = "\n\n".join([text_of(found, width), *lines])
     text = shown(options, people, json=lambda: as_json(document(found)))
     if found.is_wrong:
