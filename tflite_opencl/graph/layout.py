@@ -7,11 +7,10 @@ what they read. A line that passes rows goes around them on the right.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from delegate.inspect import Graph, Node
+from delegate.inspect import Graph
 
 WIDTH, HEIGHT = 220, 62  # of a box
 _GAP_X, _GAP_Y = 40, 34
@@ -31,53 +30,39 @@ class Layout:
 
 def layout_of(graph: Graph) -> Layout:
     """Place every node of a graph."""
-    makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    makers = {tensor: node.index for node in graph.nodes for tensor in node.outputs}
     reads: dict[int, list[int]] = {}
-    for node in graph.nodes:
-        read = (makers.get(tensor) for tensor in node.inputs if tensor is not None)
-        reads[node.index] = list(dict.fromkeys(n.index for n in read if n is not None))
-    rows = _rows(graph.nodes, reads)
-    boxes = _boxes(rows, reads)
-    right = max((x for x, _ in boxes.values()), default=0) + WIDTH
-    row_of = {index: row for row, members in rows.items() for index in members}
-    lines = []
-    for index, sources in reads.items():
-        for source in sources:
-            passed = row_of[index] - row_of[source]
-            lines.append((source, index, _line(boxes, source, index, passed)))
-    bottom = max((y for _, y in boxes.values()), default=0) + HEIGHT
-    lanes = _LANE * (_LANES + 1)
-    return Layout(boxes, lines, right + lanes, bottom)
-
-
-def _rows(nodes: Sequence[Node], reads: dict[int, list[int]]) -> dict[int, list[int]]:
     row_of: dict[int, int] = {}
-    rows: dict[int, list[int]] = defaultdict(list)
-    for node in nodes:
+    for node in graph.nodes:
+        reads[node.index] = [*dict.fromkeys(makers[t] for t in node.inputs if t in makers)]
         # A file may be out of order: what comes later counts as no row above.
         above = [row_of[source] for source in reads[node.index] if source in row_of]
         row_of[node.index] = max(above, default=-1) + 1
-        rows[row_of[node.index]].append(node.index)
-    return rows
+    boxes = _boxes(row_of, reads)
+    lines = [
+        (source, index, _line(boxes, source, index, row_of[index] - row_of[source]))
+        for index, sources in reads.items()
+        for source in sources
+    ]
+    right = max((x for x, _ in boxes.values()), default=0)
+    bottom = max((y for _, y in boxes.values()), default=0)
+    return Layout(boxes, lines, right + WIDTH + _LANE * (_LANES + 1), bottom + HEIGHT)
 
 
-def _boxes(
-    rows: dict[int, list[int]], reads: dict[int, list[int]]
-) -> dict[int, tuple[float, float]]:
+def _boxes(row_of: dict[int, int], reads: dict[int, list[int]]) -> dict[int, tuple[float, float]]:
     step = WIDTH + _GAP_X
     middles: dict[int, float] = {}
-    for row in sorted(rows):
+    for row in sorted({*row_of.values()}):
         wanted = {}
-        for index in rows[row]:
+        for index in (index for index, of in row_of.items() if of == row):
             above = [middles[source] for source in reads[index] if source in middles]
             wanted[index] = sum(above) / len(above) if above else 0.0
-        members = sorted(rows[row], key=lambda index: (wanted[index], index))
+        members = sorted(wanted, key=lambda index: (wanted[index], index))
         middle = sum(wanted.values()) / len(wanted)
         for place, index in enumerate(members):
             middles[index] = middle + (place - (len(members) - 1) / 2) * step
     left = min(middles.values(), default=0.0)
-    top = {index: row * (HEIGHT + _GAP_Y) for row, members in rows.items() for index in members}
-    return {index: (middle - left, top[index]) for index, middle in middles.items()}
+    return {i: (middle - left, row_of[i] * (HEIGHT + _GAP_Y)) for i, middle in middles.items()}
 
 
 def _line(boxes: dict[int, tuple[float, float]], source: int, target: int, passed: int) -> str:
