@@ -17,8 +17,8 @@ from tests.support.deal import slow
 from tests.support.nets import net
 from tests.support.small_v2 import small_v2
 from tflite_opencl.command import main
-from tflite_opencl.graph import page
 from tflite_opencl.graph import layout as graph_layout
+from tflite_opencl.graph import page as graph_page
 
 GRAPH = small_v2()
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -54,7 +54,7 @@ def test_the_table_is_that_of_verbose(
 def test_without_a_device_the_graph_is_shown(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(page, "delegated", no_device)
+    monkeypatch.setattr(graph_page, "delegated", no_device)
     assert main(["graph", model]) == 0
     said = capsys.readouterr()
     head, *rows = said.out.splitlines()
@@ -125,7 +125,7 @@ def test_a_page_has_every_node_with_its_place_and_time(
 def test_a_page_of_a_model_that_nothing_judges(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "delegated", no_device)
+    monkeypatch.setattr(graph_page, "delegated", no_device)
     path = tmp_path / "graph.html"
     assert main(["graph", model, "--html", str(path)]) == 0
     text = page_of(path)
@@ -151,7 +151,7 @@ def test_boxes_stand_apart_and_below_what_they_read() -> None:
 def test_names_of_a_model_are_text_in_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "delegated", no_device)
+    monkeypatch.setattr(graph_page, "delegated", no_device)
     path = tmp_path / "<b>.tflite"
     path.write_bytes(write_model(GRAPH))
     page = tmp_path / "graph.html"
@@ -165,7 +165,7 @@ def test_names_of_a_model_are_text_in_the_page(
 def test_a_browser_finds_nodes_without_an_error(
     model: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "delegated", no_device)
+    monkeypatch.setattr(graph_page, "delegated", no_device)
     path = tmp_path / "graph.html"
     assert main(["graph", model, "--html", str(path)]) == 0
     assert CHROMIUM is not None
@@ -196,6 +196,6 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_page_that_cannot_be_written(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(page, "delegated", no_device)
+    monkeypatch.setattr(graph_page, "delegated", no_device)
     assert main(["graph", model, "--html", "/nowhere/graph.html"]) == 255
     assert capsys.readouterr().err.startswith("ERROR: cannot write /nowhere/graph.html: ")
