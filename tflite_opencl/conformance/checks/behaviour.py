@@ -205,8 +205,7 @@ def guard_bytes(job: Job, known: Oracle) -> Result:
     opened, taken = open_job(wide, known)
     made, count = opened.interpreter, len(job.graph.inputs)
     for _ in range(2):
-        for _, guard in _guards(made, count):
-            guard[...] = POISON
+        _fill(made, count)
         filled = _read(made, count)
         for detail, values in zip(made.get_input_details()[:count], job.sets[0], strict=True):
             made.set_tensor(detail["index"], values)
@@ -220,6 +219,11 @@ def guard_bytes(job: Job, known: Oracle) -> Result:
     if not filled:
         return Result(SKIP, "TFLite put no bytes between its tensors", taken=taken)
     return Result(PASS, f"{sum(map(len, filled.values()))} guard bytes", taken=taken)
+
+
+def _fill(made: Any, count: int) -> None:
+    for _, guard in _guards(made, count):
+        guard[...] = POISON
 
 
 def _read(made: Any, count: int) -> dict[str, bytes]:
