@@ -42,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="12|3-9|all",
         help="a node, several as one model, a list of these, or each by itself (default: all)",
     )
-    parser.add_argument(
-        "--output", required=True, metavar="DIR", help="the folder that gets the files"
-    )
+    add_flag(parser, "output", required=True)
     parser.add_argument(
         "--inputs",
         action="store_true",

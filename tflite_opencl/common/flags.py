@@ -70,6 +70,7 @@ SHARED = {
     "markdown": Shared(f"write a table in Markdown{_STDOUT}"),
     "against": Shared("show what changed since this file was kept"),
     "models": Shared("a folder of .tflite files", metavar="DIR"),
+    "output": Shared("the folder of what is written", metavar="DIR"),
     "list": Shared("show what there is to choose from, and exit", None),
     "resume": Shared("go on with a run that was ended", None),
     "quiet": Shared("show no progress and no INFO lines; results, warnings and errors stay", None),

