@@ -56,7 +56,7 @@ def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) ->
     entries["gpu"] = _path_entry(gpu, threads, results.get("gpu", {}))
     if totals.compared and not series.job.is_timed:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
-    why = "no picture was classified" if series.is_compared else "--compare=false"
+    why = "no picture was classified" if series.beside is not None else "--compare=false"
     found = totals.distances or Distances(*[Difference(None, why)] * 3)
     entries |= _difference_entry(found) | {"speedup": series.speedup}
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu

@@ -17,13 +17,7 @@ import numpy as np
 from delegate import DelegateError, NoDeviceError
 from delegate.inspect import Graph, LaunchTime, Tensor, builtin_op_numbers
 from tflite_opencl.common import bars
-from tflite_opencl.common.errors import (
-    DelegateFailed,
-    OneLineError,
-    RunError,
-    code_of,
-    reason_of,
-)
+from tflite_opencl.common.errors import DelegateFailed, OneLineError, RunError, code_of, reason_of
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.start import OutputError, lead_nowhere
 from tflite_opencl.common.words import printable

@@ -157,7 +157,7 @@ class ManyPictures:
 def _picture(path: str, result: Result) -> NDArray[np.uint8] | None:
     """Return the picture if there is something to draw: what decodes pictures keeps none."""
     try:
-        return load_picture(path) if result.is_drawable else None
+        return load_picture(path) if result.scene.is_drawable else None
     except (OSError, PictureError) as error:  # it is gone
         log.warning("what was found in %s is not drawn: %s", path, error)
         return None

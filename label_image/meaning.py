@@ -9,16 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
 from label_image.decoder import Format
 from label_image.heads import anchors, cells, chosen, poses
 from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION, has_its_norm
-from label_image.heads.view import Head, View
+from label_image.heads.view import Array, Head, View
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import scale_of, shape_text
@@ -63,13 +61,13 @@ def head_of(view: View, task: str | None = None) -> Head | None:
     return next(fitting, None)
 
 
-def read(view: View, task: str | None = None) -> Scene | None:
-    """Return what a run's outputs say; None: they are of no known kind. `task`: as `head_of`."""
+def read(view: View, task: str | None = None) -> Scene:
+    """Return what a run's outputs say; nothing where none is known. `task`: as `head_of`."""
     head = head_of(view, task)
     if head is CLASSIFICATION and task is None and has_its_norm(view):
         head = EMBEDDING
     if head is None:
-        return None
+        return Scene()
     with np.errstate(all="ignore"):  # what is no number is left out in the end
         return replace(head.read(view, head.find(view, True)), names=len(view.labels))
 
@@ -84,7 +82,6 @@ class Meaning:
     """What a model's input takes, and what its outputs say."""
 
     view: View  # before a run
-    labels_from: str = ""  # where they come from, for people
     task: str | None = None  # one of TASKS, which somebody asked for
     mean: float | None = None  # for float inputs; None: the model's own, or 127.5
     std: float | None = None
@@ -118,17 +115,15 @@ class Meaning:
         """What a picture's JSON object has of its outputs, as far as that is known before a run."""
         return () if self.head is None else (ENTRIES[self.head.task],)
 
-    def scene(
-        self, outputs: Sequence[NDArray[Any]], size: Sequence[int] | None = None
-    ) -> Scene | None:
-        """Return what a run's outputs say of the picture; None: they are of no known kind.
+    def scene(self, outputs: Sequence[Array], size: Sequence[int] | None = None) -> Scene:
+        """Return what a run's outputs say of the picture.
 
         `size`: the picture's height and width; None: the input's.
         """
         if not outputs:
-            return None
+            return Scene()
         scene = read(self.view.after(outputs, size), self.task)
-        return scene.of_classes(self.classes) if scene and self.classes else scene
+        return scene.of_classes(self.classes) if self.classes else scene
 
     @property
     def _carried_text(self) -> str:
@@ -151,9 +146,10 @@ class Meaning:
             parts.append(f"its task ({carried.task})")
         return "; ".join(parts)
 
-    def check(self) -> None:
+    def check(self, labels_from: str) -> None:
         """Say before a run what the model carries, and which labels are missing.
 
+        `labels_from`: where they come from, for people.
         Raises: RunError: the model has no head of the task that was asked for.
         """
         if text := self._carried_text:
@@ -182,5 +178,5 @@ class Meaning:
         elif classes not in (None, count):
             log.warning(
                 "%s has %d labels and the model has %d classes: the names may be wrong",
-                self.labels_from, count, classes,
+                labels_from, count, classes,
             )  # fmt: skip

@@ -10,10 +10,12 @@ import sys
 from dataclasses import astuple, replace
 from typing import Any, TextIO
 
+import numpy as np
 from numpy.typing import NDArray
 
 from label_image import lines
 from label_image.document import document
+from label_image.drawing import drawn, write_drawn
 from label_image.lines import writing
 from label_image.page.write import write_page
 from label_image.path import Outputs, Path
@@ -78,9 +80,10 @@ class OnePicture:
                 self._path_name(name): (path, results[name].lines)
                 for name, path in sorted(self._paths.items(), reverse=True)
             }
-            shown, picture = self._result(series.answer), self._picture
-            drawn = None if picture is None else shown.drawn(picture)
-            write_page(settings.report, self._prepared, series, paths, drawn)
+            scene, picture = self._result(series.answer).scene, self._picture
+            if picture is not None:
+                picture = np.asarray(drawn(picture, scene, settings.num_results))
+            write_page(settings.report, self._prepared, series, paths, picture)
         return series.exit_code()
 
     def answer(self) -> None:
@@ -91,7 +94,7 @@ class OnePicture:
         series, prepared = self.series, self._prepared
         series.open()
         result = self._result(series.answer)
-        series.floats = result.scene is None or result.scene.rows is None
+        series.floats = result.scene.rows is None
         shown = series.answer if prepared.is_watched else ()
         if shown:
             self.show(result)
@@ -112,8 +115,9 @@ class OnePicture:
         if settings.output_dir is not None:
             names = result.write(settings.output_dir, picture, settings.num_results)
             log.info("the outputs are in %s: %s", settings.output_dir, ", ".join(names))
-        if settings.output_image is not None and picture is not None and result.is_drawable:
-            result.draw(settings.output_image, picture)
+        if settings.output_image is not None and picture is not None and result.scene.is_drawable:
+            with writing(settings.output_image):
+                write_drawn(settings.output_image, picture, result.scene, settings.num_results)
             log.info("the picture is in %s", settings.output_image)
 
     def _main_input(self) -> NDArray[Any]:

@@ -49,8 +49,10 @@ class Paths(contextlib.ExitStack):
     Attributes:
         job: of the first path; `job.reference`: compare it. floats: compare with the reference
             kernels even where all outputs are floats. gpu: the OpenCL path; None: there is none, or
-            it failed. untuned: OpenCL's path before, where `gpu` was tuned after it. totals: of all
-            pictures so far. answer: the outputs of the one picture; after Ctrl-C there are none.
+            it failed. beside: what it is compared with; None: nothing is. reasons: for each path
+            that is missing there, why it is. untuned: OpenCL's path before, where `gpu` was tuned
+            after it. totals: of all pictures so far. answer: the outputs of the one picture; after
+            Ctrl-C there are none.
     """
 
     def __init__(
@@ -74,8 +76,8 @@ class Paths(contextlib.ExitStack):
         self._sample = Sample(compares_all)
         self._gpu_stack = self.enter_context(contextlib.ExitStack())
         self._instead: Path | None = None  # what runs in OpenCL's place
-        self._beside: dict[str, Path] | None = None  # None: nothing is compared
-        self._reasons: dict[str, str] = {}  # for each path that is missing, why it is
+        self.beside: dict[str, Path] | None = None
+        self.reasons: dict[str, str] = {}
         self._gave_up = ""
         self._left_out = ""  # one of several devices that gave pictures which nobody compared
         self.gpu: Path | None = None
@@ -86,22 +88,12 @@ class Paths(contextlib.ExitStack):
     @property
     def cpu(self) -> Path | None:
         """The CPU's path, or an external delegate's."""
-        return self._instead or (self._beside or {}).get(CPU)
+        return self._instead or (self.beside or {}).get(CPU)
 
     @property
     def other(self) -> str:
         """The document's name of that path."""
         return "external" if self.job.external else "cpu"
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether OpenCL is compared with other paths."""
-        return self._beside is not None
-
-    @property
-    def cpu_failure(self) -> str:
-        """Why the CPU's path is missing beside OpenCL's; "" = it is not."""
-        return self._reasons.get(CPU, "")
 
     @property
     def speedup(self) -> float | None:
@@ -166,22 +158,22 @@ class Paths(contextlib.ExitStack):
         """Open what OpenCL is compared with, if it is. Raises: KeyboardInterrupt: Ctrl-C."""
         if self.gpu is None or not self.job.reference:
             return
-        self._beside, self._reasons = {}, {}
+        self.beside, self.reasons = {}, {}
         for name, job in (jobs := self._jobs_beside(self.gpu)).items():
             kernels = "reference" if job.cpu_kernels == "reference" else "CPU's"
             try:
                 interrupts.check()
                 with bars.waiting(f"running the {kernels} kernels"):
-                    self._beside[name] = self.opened(job, is_beside=True)
+                    self.beside[name] = self.opened(job, is_beside=True)
                 interrupts.check()
             except (RunError, DelegateFailed, NoDeviceError) as error:
                 self._lose(name, error)
             except KeyboardInterrupt:
-                self._reasons |= {each: ENDED for each in jobs if each not in self._beside}
+                self.reasons |= {each: ENDED for each in jobs if each not in self.beside}
                 raise
-        on_reference = self.job.cpu_kernels == "reference" and REFERENCE not in self._reasons
-        if on_reference and CPU in self._beside:
-            self._beside[REFERENCE] = self._beside[CPU]
+        on_reference = self.job.cpu_kernels == "reference" and REFERENCE not in self.reasons
+        if on_reference and CPU in self.beside:
+            self.beside[REFERENCE] = self.beside[CPU]
 
     def opened(self, job: Job, is_beside: bool = False) -> Path:
         """Return a job's path, which has run; `is_beside`: to compare OpenCL with.
@@ -215,15 +207,15 @@ class Paths(contextlib.ExitStack):
 
     def _jobs_beside(self, gpu: Path) -> dict[str, Job]:
         """Return the jobs of the paths to open; OpenCL's own may be one of them already."""
-        assert self._beside is not None
+        assert self.beside is not None
         assert gpu.delegation is not None
         own = replace(self.job, quiet=True, profile_rows=0, traces=False)
         cpu = replace(own, opencl=None)
         dtypes = tuple(each.dtype for each in self._graph.outputs)
         if not self.floats and not any(d.startswith(("bool", "int", "uint")) for d in dtypes):
-            self._reasons[REFERENCE] = NOT_QUANTISED
+            self.reasons[REFERENCE] = NOT_QUANTISED
             return {CPU: cpu}
-        self._beside[GPU_ON_REFERENCE] = gpu
+        self.beside[GPU_ON_REFERENCE] = gpu
         if self.job.cpu_kernels == "reference":
             return {CPU: cpu}
         times: dict[str, Any] = {"warmup_runs": 0, "count": 1, "longer_s": 0.0}
@@ -232,12 +224,12 @@ class Paths(contextlib.ExitStack):
         if gpu.delegation.delegated == len(gpu.delegation.verdicts):
             return jobs
         # The CPU's part of the nodes would otherwise bring its own difference.
-        del self._beside[GPU_ON_REFERENCE]
+        del self.beside[GPU_ON_REFERENCE]
         return jobs | {GPU_ON_REFERENCE: replace(own, **once)}
 
     def _lose(self, name: str, error: Exception) -> None:
         why = reason_of(error)
-        self._reasons[name] = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
+        self.reasons[name] = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
 
     def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL, and say why."""
@@ -271,22 +263,22 @@ class Paths(contextlib.ExitStack):
 
     def _compare(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
         """Return what comes of pictures; the CPU's outputs count where OpenCL's are wrong."""
-        assert self._beside is not None
+        assert self.beside is not None
         begin_s = time.perf_counter()
         done = {id(self.gpu): list(gpu)}
         found: dict[str, list[Outputs]] = {}
-        for name, path in [*self._beside.items()]:
+        for name, path in [*self.beside.items()]:
             try:
                 if id(path) not in done:
                     done[id(path)] = path.run(pixels)
                 found[name] = done[id(path)]
             except (RunError, DelegateFailed) as error:
-                del self._beside[name]
+                del self.beside[name]
                 self._lose(name, error)
         outcomes = []
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}
-            distances = distances_between(ours, theirs, self._reasons, self._graph)
+            distances = distances_between(ours, theirs, self.reasons, self._graph)
             outcome = Outcome("", outputs=ours, distances=distances)
             is_ours = not outcome.is_wrong or CPU not in theirs
             outcomes.append(outcome if is_ours else replace(outcome, outputs=theirs[CPU]))

@@ -95,8 +95,8 @@ class Predictor(Generic[Result]):
         self.labels = names
         fed = graph.inputs[feeds.main]
         view = View(graph, infer(graph).outputs, fed, names, bool(names), carried, threshold)
-        self._meaning = Meaning(view, origin or carried.labels_from, task, mean, std)
-        self._meaning.check()
+        self._meaning = Meaning(view, task, mean, std)
+        self._meaning.check(origin or carried.labels_from)
         self._format = astuple(self._meaning.format)
         on_device = Options(device, tune=tune, min_nodes_per_partition=1)
         job = Job(
@@ -177,12 +177,12 @@ class Predictor(Generic[Result]):
     def _read(self, outputs: Sequence[Outputs], sizes: deque[Sequence[int]]) -> Iterator[Result]:
         for each in outputs:
             size = sizes.popleft()
-            scene = self._meaning.scene(each, size)
-            if scene is None:
+            result = self._result(self._meaning.scene(each, size), size)
+            if result is None:
                 raise RunError(f"the outputs of the run are no {self._task}")
-            yield self._result(scene, size)
+            yield result
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> Result:
+    def _result(self, scene: Scene, size: Sequence[int]) -> Result | None:
         raise NotImplementedError
 
 
@@ -191,8 +191,8 @@ class Classifier(Predictor["Sequence[Class]"]):
 
     _task = "classification"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Class]:
-        return scene.rows or []
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Class] | None:
+        return scene.rows
 
 
 class Detector(Predictor["Sequence[Found]"]):
@@ -200,8 +200,8 @@ class Detector(Predictor["Sequence[Found]"]):
 
     _task = "detection"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Found]:
-        return scene.boxes or []
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Found] | None:
+        return scene.boxes
 
 
 class Segmenter(Predictor[Mask]):
@@ -209,9 +209,8 @@ class Segmenter(Predictor[Mask]):
 
     _task = "segmentation"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> Mask:
-        assert scene.mask is not None
-        return scene.mask.scaled(size)
+    def _result(self, scene: Scene, size: Sequence[int]) -> Mask | None:
+        return scene.mask and scene.mask.scaled(size)
 
 
 class Poses(Predictor["Sequence[Pose]"]):
@@ -219,8 +218,8 @@ class Poses(Predictor["Sequence[Pose]"]):
 
     _task = "pose"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Pose]:
-        return scene.poses or ()
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Pose] | None:
+        return scene.poses
 
 
 @contextlib.contextmanager

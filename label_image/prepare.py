@@ -172,10 +172,8 @@ def prepare(settings: Settings) -> Prepared:
         graph, infer(graph).outputs, graph.inputs[feeds.main], labels, are_given, carried,
         settings.threshold,
     )  # fmt: skip
-    meaning = Meaning(
-        view, labels_from, settings.task, settings.input_mean, settings.input_std, classes
-    )
-    meaning.check()
+    meaning = Meaning(view, settings.task, settings.input_mean, settings.input_std, classes)
+    meaning.check(labels_from)
     return Prepared(settings, runtime, model, graph, feeds, meaning)
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from delegate import DeviceInfo
 from delegate.inspect import Portion
-from label_image.compare import Totals
+from label_image.compare import CPU, Totals
 from label_image.path import Path
 from label_image.series import Series
 from tflite_opencl.common.job import Delegation
@@ -138,8 +138,8 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
     if taken.tuning_left:
         left = f"{_count(taken.tuning_left, 'choice')} left for later starts"
         facts.append(("tuning", f"not finished: {left}; --tune full measures all at once"))
-    if series.cpu_failure:
-        facts.append(("CPU", f"failed: {series.cpu_failure}"))
+    if why := series.reasons.get(CPU):
+        facts.append(("CPU", f"failed: {why}"))
     if totals.distances is None:
         return facts
     if not series.job.is_timed:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
 from label_image.compare import Distances, distance_entry
-from label_image.drawing import drawn, write_drawn, write_found
+from label_image.drawing import write_found
+from label_image.heads.view import Array
 from label_image.lines import writing
 from label_image.meaning import Meaning
 from tflite_opencl.common.feeds import scale_of, shape_text
@@ -29,34 +30,23 @@ class Result:
     """What the outputs of one path say of one picture.
 
     Attributes:
-        scene: what is found; None: the outputs are of no known kind.
+        scene: what is found; nothing where the outputs are of no known kind.
     """
 
     def __init__(
-        self,
-        meaning: Meaning,
-        outputs: Sequence[NDArray[Any]],
-        size: Sequence[int] | None,
-        most: int,
+        self, meaning: Meaning, outputs: Sequence[Array], size: Sequence[int] | None, most: int
     ) -> None:
         """`outputs`: none after Ctrl-C. `size`: the picture's height and width. `most`: results."""
         self._most, self._outputs = most, outputs
         self._tensors = meaning.view.after(outputs, size).outputs if outputs else ()
         self.scene = meaning.scene(outputs, size)
-        # A classifier's row says it all.
-        is_told = self.scene is not None and self.scene.rows is not None
         self._described = [
             Described(number, output, tensor)
             for number, (output, tensor) in enumerate(zip(outputs, self._tensors, strict=True))
-            if number or not is_told
+            if number or self.scene.rows is None  # a classifier's row says it all
         ]
-        self._found = [] if self.scene is None else self.scene.lines(most)
-        told = frozenset[int]() if self.scene is None else self.scene.outputs
-        self._others = [each for each in self._described if each.number not in told]
-
-    @property
-    def is_drawable(self) -> bool:
-        return self.scene is not None and self.scene.is_drawable
+        self._found = self.scene.lines(most)
+        self._others = [each for each in self._described if each.number not in self.scene.outputs]
 
     @property
     def lines(self) -> list[str]:
@@ -71,7 +61,7 @@ class Result:
 
     def entry(self, distances: Distances | None) -> dict[str, Any]:
         """Return the same for JSON; `distances`: OpenCL's outputs' from others."""
-        entry = {} if self.scene is None else self.scene.entry(self._most)
+        entry = self.scene.entry(self._most)
         if self._described:
             entry["outputs"] = [
                 each.entry | distance_entry(distances, each.number) for each in self._described
@@ -85,21 +75,9 @@ class Result:
         """
         with writing(folder):
             names = write_outputs(folder, self._outputs, self._tensors)
-            if picture is not None and self.scene is not None and self.is_drawable:
+            if picture is not None and self.scene.is_drawable:
                 names += write_found(folder, picture, self.scene, most)
         return names
-
-    def drawn(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the picture with what was found in it, or as it is. Shapes: (h, w, 3) -> same."""
-        if self.scene is None or not self.is_drawable:
-            return picture
-        return np.asarray(drawn(picture, self.scene, self._most))
-
-    def draw(self, path: str, picture: NDArray[np.uint8]) -> None:
-        """Write the picture with what was found in it. Raises: RunError: it cannot be written."""
-        if self.scene is not None:
-            with writing(path):
-                write_drawn(path, picture, self.scene, self._most)
 
 
 class Described:
@@ -109,7 +87,7 @@ class Described:
         number: among the model's outputs.
     """
 
-    def __init__(self, number: int, output: NDArray[Any], tensor: Tensor) -> None:
+    def __init__(self, number: int, output: Array, tensor: Tensor) -> None:
         self.number, self._output, self._tensor = number, output, tensor
         kind = output.dtype.kind
         self._scale, self._zero_point = scale_of(tensor) if kind in "iu" else (0.0, 0)
@@ -174,9 +152,7 @@ def _json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int)) else str(value)
 
 
-def write_outputs(
-    folder: str, outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor]
-) -> list[str]:
+def write_outputs(folder: str, outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[str]:
     """Write each output as a .npy file named after its tensor, and return the files' names.
 
     A reader sees a file's old content or the whole new one.

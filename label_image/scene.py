@@ -93,7 +93,10 @@ class Pose:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a model says of a picture, the most certain or largest first; None: not its task."""
+    """What a model says of a picture, the most certain or largest first; None: not its task.
+
+    Of outputs of no known kind all are None.
+    """
 
     rows: Sequence[Class] | None = None
     boxes: Sequence[Found] | None = None
@@ -148,7 +151,8 @@ class Scene:
                 f"{format_score(point.score)}: {point.name}, x {point.x:.0f}, y {point.y:.0f}"
                 for point in pose.points
             ]
-        return lines or ["nothing is found"]
+        is_empty = self.is_drawable and not lines
+        return ["nothing is found"] if is_empty else lines
 
     def entry(self, most: int) -> dict[str, Any]:
         """Return all for JSON, of classes the best `most`."""

@@ -107,7 +107,7 @@ class Series(Paths):
 
     def _together(self) -> int:
         """Count the batches to run before they are compared, so that no device runs meanwhile."""
-        if self.gpu is None or self._beside is None:
+        if self.gpu is None or self.beside is None:
             return 0
         is_compared = self._sample.is_all or self.totals.classified < FIRST
         return max(1, len(self.gpu.portions)) if is_compared else 0
@@ -139,7 +139,7 @@ class Series(Paths):
     def _compared(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
         """Return what comes of a batch; if a sample of it is wrong, all of it is compared."""
         outcomes = [Outcome("", outputs=outputs) for outputs in gpu]
-        if self._beside is None:
+        if self.beside is None:
             return outcomes
         first = self.totals.classified
         for number in () if self._sample.is_all else range(len(outcomes)):

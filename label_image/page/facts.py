@@ -134,16 +134,14 @@ def _rows(
         verdict = taken.verdicts[node.index] if taken else None
         shape = "x".join(map(str, node.outputs[0].shape)) if node.outputs else ""
         own, home, on_cpu = device.get(node.index), homes.get(node.index), times.get(node.index)
-        place, note = CPU, verdict.reason if verdict else None
-        if verdict is not None and verdict.is_taken:
-            place = OPENCL
-            if profile is not None and own is None:
-                is_joined = home is not None
-                note = (
-                    f"node {home}'s kernel computes it, too" if is_joined else "it launches nothing"
-                )
+        note = verdict.reason if verdict else None
+        is_ours = verdict is not None and verdict.is_taken
+        if is_ours and profile is not None and own is None:
+            joined = f"node {home}'s kernel computes it, too"
+            note = "it launches nothing" if home is None else joined
         cpu, why = (on_cpu, None) if isinstance(on_cpu, float) else (None, on_cpu)
         notes = "; ".join(filter(None, [note, why]))
+        place = OPENCL if is_ours else CPU
         made.append(NodeRow(node.index, node.op, shape, place, own, cpu, notes, home))
     return made
 

@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from label_image.lines import writing
-from label_image.page.facts import (
-    NodeRow,
-    machine,
-    node_times,
-    partition_rows,
-    variables,
-    versions,
-)
+from label_image.page.facts import NodeRow, machine, node_times, partition_rows, variables, versions
 from label_image.path import Path
 from label_image.prepare import Prepared
 from label_image.report import comparison_facts, path_rows, refusals, speedup_facts
@@ -132,7 +125,7 @@ def _summary(
     if series.gpu is not None:
         rows += comparison_facts(series, prepared.kernels)
         rows += speedup_facts(series)
-        if not series.is_compared:
+        if series.beside is None:
             rows.append(("outputs", "not compared: --compare=false"))
     elif settings.external_delegate_path:
         rows.append(("external delegate", settings.external_delegate_path))
@@ -143,11 +136,10 @@ def _summary(
 
 
 def picture_uri(picture: NDArray[Any] | None) -> str:
-    """Return a picture as the content of an <img>; "" for none. Shapes: (h, w, 1, 3 or 4)."""
+    """Return a picture as the content of an <img>; "" for none. Shapes: (h, w, 3)."""
     if picture is None:
         return ""
-    pixels = picture[:, :, 0] if picture.shape[2] == 1 else picture
-    image = Image.fromarray(pixels).convert("RGB")
+    image = Image.fromarray(picture)
     image.thumbnail((_LARGEST, _LARGEST))
     file = io.BytesIO()
     image.save(file, "JPEG", quality=88)

@@ -76,7 +76,7 @@ def answered(runs: Runs, is_watched: bool = True) -> Series:
             self._width = 80
 
         def _result(self, outputs: Outputs) -> Any:
-            return SimpleNamespace(scene=None, outputs=outputs)
+            return SimpleNamespace(scene=SimpleNamespace(rows=None), outputs=outputs)
 
         def show(self, result: Any) -> None:
             runs.done.append("show")

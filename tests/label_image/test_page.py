@@ -333,9 +333,8 @@ def test_bars_are_in_order_and_the_shortest_may_be_left_out() -> None:
     assert chart_of([dataclasses.replace(rows[0], cpu=None)]) == []
 
 
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_a_picture_of_any_channels_is_shown(channels: int) -> None:
-    uri = picture_uri(np.zeros((1000, 10, channels), np.uint8))
+def test_a_large_picture_is_shown() -> None:
+    uri = picture_uri(np.zeros((1000, 10, 3), np.uint8))
     assert uri.startswith("data:image/jpeg;base64,/9j/")
 
 

@@ -78,8 +78,8 @@ def series_of(gpu: Path | None, beside: Beside | None, cpu: Path | None = None) 
     made = Series(Job(b"", np.zeros(1), is_timed=True), RUNTIME, GRAPH)
     made.gpu, made._instead = gpu, cpu
     if beside is not None:
-        made._beside = {} if beside.cpu is None else {ON_CPU: beside.cpu}
-        made._reasons = {ON_CPU: beside.cpu_failure}
+        made.beside = {} if beside.cpu is None else {ON_CPU: beside.cpu}
+        made.reasons = {ON_CPU: beside.cpu_failure}
         made.totals.distances = beside.distances
     return made
 
@@ -345,7 +345,7 @@ def path(pictures: int, seconds: float, batch: int = 1, taken: Delegation | None
 def series() -> Series:
     """A run of 32 pictures, 2 of them unreadable, on OpenCL and the CPU."""
     made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH)
-    made.gpu, made._beside = path(30, 0.125, 8, TAKEN), {ON_CPU: path(30, 0.25)}
+    made.gpu, made.beside = path(30, 0.125, 8, TAKEN), {ON_CPU: path(30, 0.25)}
     same, apart = Difference(0), Difference(5)
     made.totals = Totals(30, 2, 0, 1.0, 4, Distances(same, apart, apart), 30, 0.5, 2.0)
     return made
@@ -462,7 +462,7 @@ def test_an_external_delegate_has_its_own_name(series: Series) -> None:
 
 
 def test_a_cpu_that_failed_says_why(series: Series) -> None:
-    series._beside, series._reasons = {}, {ON_CPU: "no kernel"}
+    series.beside, series.reasons = {}, {ON_CPU: "no kernel"}
     shown = lines(series)
     assert shown[0] == "OpenCL, 8 at once"
     assert "CPU failed: no kernel" in shown
@@ -478,7 +478,7 @@ def test_what_opencl_left_to_the_cpu_is_listed(series: Series) -> None:
 
 
 def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
-    series.gpu, series._beside = path(0, 0.0, 2, TAKEN), {ON_CPU: path(0, 0.0)}
+    series.gpu, series.beside = path(0, 0.0, 2, TAKEN), {ON_CPU: path(0, 0.0)}
     series.totals = Totals(0, 2, 0, 0.0, 1)
     text = "\n".join(lines(series))
     assert "pictures/s 0.0 0.0" in text
@@ -559,7 +559,7 @@ def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
 
 def test_what_was_not_compared_is_null_with_a_reason(series: Series) -> None:
     series.totals = Totals(30, 0, 0, 1.0, 4)
-    series._beside = None
+    series.beside = None
     entry, _ = documented(series, 1)
     assert entry["max_difference_quanta_reference"] is None
     assert entry["speedup"] is None

@@ -374,7 +374,7 @@ def test_a_cpu_that_fails_is_left_out_of_the_comparison(
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.cpu is None
-        assert made._reasons["cpu"] == "Failed to invoke tflite!"
+        assert made.reasons["cpu"] == "Failed to invoke tflite!"
         assert made.totals.distances.gpu_to_reference == Difference(0)
         assert made.totals.distances.gpu_to_cpu == Difference(None, "Failed to invoke tflite!")
 

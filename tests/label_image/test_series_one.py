@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate import Options, Verdict
-from label_image.compare import Distances, distance_entry
+from label_image.compare import CPU, Distances, distance_entry
 from label_image.path import Path
 from label_image.series import Series
 from tests.support.compare import RUNTIME
@@ -121,7 +121,10 @@ def test_how_far_the_paths_are_apart(
     ]
     assert told == [reference, cpu]
     is_failed = isinstance(others[0], RunError)
-    assert (series.cpu is None, series.cpu_failure) == (is_failed, str(NONE) if is_failed else "")
+    assert (series.cpu is None, series.reasons.get(CPU)) == (
+        is_failed,
+        str(NONE) if is_failed else None,
+    )
 
 
 def test_the_cpu_is_apart_from_the_reference_itself() -> None:

@@ -39,9 +39,7 @@ def name_of(view: View, task: str | None = None) -> str | None:
 
 def scene_of(view: View, *outputs: NDArray[Any], task: str | None = None) -> Scene:
     """Return what a model's head reads of these outputs."""
-    scene = read(replace(view, arrays=outputs), task)
-    assert scene is not None
-    return scene
+    return read(replace(view, arrays=outputs), task)
 
 
 def scene_of_arrays(*outputs: NDArray[Any], task: str | None = None, **facts: Any) -> Scene:
