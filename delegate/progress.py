@@ -54,7 +54,7 @@ class Watch:
         """Call one of the five methods below by its name; another word does nothing."""
         return getattr(self, step)(*arguments) if step in _STEPS else None
 
-    def begin(self, phase: str = "", low: float = 0.0, high: float = 1.0) -> None:
+    def begin(self, phase: str, low: float, high: float) -> None:
         """Begin a phase, and let what is told until its end be this part of what is told outside.
 
         "": the phase goes on. Inside of those that contain others all is a part of it.

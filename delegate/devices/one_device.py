@@ -36,11 +36,7 @@ class OneDevice:
 
     Attributes:
         slots: runs that may be under way.
-    Raises:
-        Unsupported: a node does not run on OpenCL; names it, its op and the reason.
-        NoDeviceError: no device, none that matches, or none that passes its self-test.
-        DeviceError: the batch does not fit into the device's memory.
-        ProfileError: the device profile is unknown or wrong.
+    Raises: as Model.
     """
 
     def __init__(self, graph: Graph, options: Options, batch: int) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,8 @@ from delegate.sandbox.trials import BINARY_OF, BUILD, FILE, SELF_TEST, Trial
 from delegate.store import BANS, TRIALS, Store, stores
 
 BAN_SECONDS = 7 * 24 * 3600
-# Of a start. Then the device is given up: a driver that hangs costs a minute each time.
-_MOST, _MOST_LATE, _MOST_KILLED, _MOST_STRAYS = 30, 5, 6, 3
+# Deaths of a start. Then the device is given up: a driver that hangs costs a minute each time.
+_MOST = {"all": 30, "late": 5, "killed": 6, "strays": 3}
 _MOST_OF_A_FILE = 3  # its other builds use the same instructions
 _log = logging.getLogger("delegate")
 
@@ -79,7 +80,7 @@ class Records:
         self._store = Store(identity)
         self._broken = broken
         self._first: dict[Trial, Heard] = {}
-        self._count = self._late = self._killed = self._strays = 0
+        self._deaths: Counter[str] = Counter()
         is_short = bool(surroundings.shortages())
         self.done: dict[Trial, str] = {
             trial: how
@@ -153,20 +154,10 @@ class Records:
         return trial
 
     def _counted(self, heard: Heard) -> None:
-        ended = heard.ended
-        self._count += 1
-        self._late += ended.is_late
-        self._killed += not ended.is_own
-        self._strays += ended.is_own and not heard.trying
-        if (
-            self._count >= _MOST
-            or self._late >= _MOST_LATE
-            or self._killed >= _MOST_KILLED
-            or self._strays >= _MOST_STRAYS
-        ):
-            raise DeviceError(
-                f"a child process that tried the device {heard.ended}{heard.ended.remedy}"
-            )
+        ended, is_stray = heard.ended, heard.ended.is_own and not heard.trying
+        self._deaths.update(all=1, late=ended.is_late, killed=not ended.is_own, strays=is_stray)
+        if any(self._deaths[kind] >= most for kind, most in _MOST.items()):
+            raise DeviceError(f"a child process that tried the device {ended}{ended.remedy}")
 
     def _leave_file_out(self, trial: Trial, heard: Heard, is_kept: bool) -> None:
         """Try nothing else of a kernel file if a build of it hangs, or several end their child."""

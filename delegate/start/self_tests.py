@@ -33,7 +33,7 @@ from delegate.sandbox.trials import SOURCE, Free
 
 DEVICE = "device"  # the name of the test without which a device is not used
 FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
-PASSED = "passed"
+PASSED, _WRONG = "passed", "other numbers than expected"
 _LANES16_SECONDS = 10  # of CPU time
 # PoCL forgets its library of built-ins with the last context: half a second for each test.
 _kept: list[Device] = []
@@ -88,10 +88,8 @@ def self_test(device: Device, is_fresh: bool = False) -> str | None:
         kernels = Kernels(device, Free(how=SOURCE))
     program = Program((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
     executor = Executor(device, kernels, program)
-    got = np.zeros(_CASES.shape, np.int32)
-    executor.run([], [got.reshape(-1).view(np.uint8)])
+    got, expected = _results(executor, _CASES.shape), _expected()
     executor.close()
-    expected = _expected()
     for column, what in enumerate(("two roundings", "one rounding", "vectors", "division")):
         wrong = np.flatnonzero(got[:, column] != expected[:, column])
         if wrong.size:
@@ -173,9 +171,17 @@ def feature_test(device: Device, feature: Feature) -> str:
         ends = (_order_test(device, _order_program(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
     executor = Executor(device, Kernels(device), program_of(feature))
-    got = np.zeros((16, 8), np.int32)
-    executor.run([], [got.reshape(-1).view(np.uint8)])
-    return PASSED if np.array_equal(got, _answers(feature)) else "other numbers than expected"
+    is_right = np.array_equal(_results(executor, (16, 8)), _answers(feature))
+    return PASSED if is_right else _WRONG
+
+
+def _results(
+    executor: Executor, shape: tuple[int, ...], *inputs: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Run a program and return its output."""
+    got = np.zeros(shape, np.int32)
+    executor.run([each.view(np.uint8) for each in inputs], [got.reshape(-1).view(np.uint8)])
+    return got
 
 
 def _answers(feature: Feature) -> NDArray[np.int32]:
@@ -227,10 +233,8 @@ def _order_test(device: Device, program: Program) -> str:
     if executor.form != PERSISTENT:
         return f"no {PERSISTENT} launches"
     for values, expected in zip(*_order_runs(), strict=True):
-        got = np.zeros(_ORDER_VALUES, np.int32)
-        executor.run([values.view(np.uint8)], [got.view(np.uint8)])
-        if not np.array_equal(got, expected):
-            return "other numbers than expected"
+        if not np.array_equal(_results(executor, expected.shape, values), expected):
+            return _WRONG
     return PASSED
 
 
