@@ -29,6 +29,11 @@ _PROGRESSIVE = 6  # libjpeg keeps all coefficients of such a file, of the whole 
 _REDUCTIONS = (1, 2, 4, 8)  # that libjpeg decodes at
 _BAND_PIXELS = 1 << 20
 _ORIENTATION = 0x0112  # EXIF's tag
+# By bits a pixel: Pillow's names of what an uncompressed BMP becomes, and of how it is packed.
+_BMP_MODES = {
+    1: ("P", "P;1"), 2: ("P", "P;2"), 4: ("P", "P;4"), 8: ("P", "P"), 24: ("RGB", "BGR"),
+    32: ("RGBA", "BGRA"),
+}  # fmt: skip
 
 Pixels = NDArray[np.uint8]
 
@@ -57,7 +62,7 @@ def _decode_uncompressed_bmp(file: BinaryIO) -> Pixels | None:
         return None
     offset, header_size, width, height = struct.unpack_from("<IIii", header, 10)
     bits, compression = struct.unpack_from("<HI", header, 28)
-    if header_size < 40 or compression != 0 or bits not in (1, 2, 4, 8, 24, 32):
+    if header_size < 40 or compression != 0 or bits not in _BMP_MODES:
         return None
     if bits <= 8 and offset == 14 + header_size:
         return None  # some writers forget the palette's size here: Pillow knows them
@@ -74,38 +79,19 @@ def _decode_uncompressed_bmp(file: BinaryIO) -> Pixels | None:
     data = file.read(size_bytes)
     if len(data) < size_bytes:
         raise PictureError(f"truncated BMP: {len(data)} of {size_bytes} bytes of pixels")
-    rows = np.frombuffer(data, np.uint8).reshape(abs(height), row_bytes)
-    if height > 0:
-        rows = rows[::-1]
-    palette = b""
+    mode, packed = _BMP_MODES[bits]
+    # The fourth byte is undefined here: most writers leave it 0, some store alpha. Like stb_image
+    # and ffmpeg, take it as alpha unless it is 0 everywhere.
+    if bits == 32 and not np.frombuffer(data, np.uint8)[3::4].any():
+        mode, packed = "RGB", "BGRX"
+    size, order = (width, abs(height)), -1 if height > 0 else 1
+    image = Image.frombytes(mode, size, data, "raw", packed, row_bytes, order)
+    del data  # the pixels are there twice
     if bits <= 8:
         file.seek(14 + header_size)
         palette = file.read(min(4 << bits, offset - 14 - header_size))
-    return _bmp_pixels(rows, width, bits, palette)
-
-
-def _bmp_pixels(rows: Pixels, width: int, bits: int, palette: bytes) -> Pixels:
-    colours = np.frombuffer(palette.ljust(4 * 256, b"\0"), np.uint8).reshape(256, 4)
-    shifts = np.array(range(8 - bits, -1, -bits), np.uint8)
-
-    def unpacked(part: Pixels) -> Pixels:
-        if bits > 8:
-            return part[:, : width * bits // 8].reshape(len(part), width, bits // 8)
-        indices = (part[..., np.newaxis] >> shifts) & np.uint8((1 << bits) - 1)
-        pixels: Pixels = colours[indices.reshape(len(part), -1)[:, :width]]
-        return pixels
-
-    # The fourth byte is undefined here: most writers leave it 0, some store alpha. Like stb_image
-    # and ffmpeg, take it as alpha unless it is 0 everywhere.
-    has_alpha = bits == 32 and bool(rows[:, 3::4].any())
-
-    def rgb(top: int, bottom: int) -> Pixels:
-        pixels = unpacked(rows[top:bottom])
-        if has_alpha:
-            return _over_black(Image.fromarray(np.ascontiguousarray(pixels[..., [2, 1, 0, 3]])))
-        return pixels[..., 2::-1]
-
-    return _in_bands(width, len(rows), rgb)
+        image.putpalette(palette.ljust(4 * 256, b"\0"), "BGRX")
+    return _in_bands(*size, _rgb_of(image))
 
 
 def _decode_with_pillow(file: BinaryIO, notes: list[str]) -> Pixels:
