@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -33,9 +34,9 @@ class ByFile(Generic[T]):
 
     def __init__(self, values: Mapping[str, T]) -> None:
         self._values = {_parts(name): value for name, value in values.items()}
-        names = [parts[-1] for parts in self._values]
+        names = Counter(parts[-1] for parts in self._values)
         self._by_last = {
-            parts[-1]: value for parts, value in self._values.items() if names.count(parts[-1]) == 1
+            parts[-1]: value for parts, value in self._values.items() if names[parts[-1]] == 1
         }
 
     def find(self, path: str) -> T | None:

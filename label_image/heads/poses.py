@@ -89,9 +89,8 @@ def _read_posenet(view: View, places: tuple[int, int]) -> Scene:
 
 def _point_sizes(view: View) -> tuple[int, int]:
     """Return how many points a YOLO has, and how many numbers a point."""
-    if len(view.carried.points) == 2:
-        return view.carried.points[0], view.carried.points[1]
-    return _COUNT, 3
+    count, numbers = view.carried.points if len(view.carried.points) == 2 else (_COUNT, 3)
+    return count, numbers
 
 
 def _fits_yolo(view: View, is_asked: bool) -> bool:

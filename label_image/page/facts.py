@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -233,12 +234,9 @@ def partition_rows(taken: Delegation | None) -> list[tuple[str, str]]:
 
 def _ranges(nodes: Sequence[int]) -> str:
     """Return "0-3, 5" for these numbers."""
-    runs: list[list[int]] = []
-    for node in sorted(nodes):
-        if runs and node == runs[-1][-1] + 1:
-            runs[-1].append(node)
-        else:
-            runs.append([node])
+    # What follows one on another has the same distance from its place.
+    groups = groupby(enumerate(sorted(nodes)), lambda each: each[1] - each[0])
+    runs = [[node for _, node in group] for _, group in groups]
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
 
 

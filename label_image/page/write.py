@@ -51,13 +51,12 @@ def write_page(
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=jinja2.FileSystemLoader(File(__file__).parent), undefined=jinja2.StrictUndefined,
+        autoescape=True, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters["time"] = lambda spent: "" if spent is None else _time_text(spent)
-    template = environment.from_string(
-        (File(__file__).parent / "page.html").read_text(encoding="utf-8")
-    )
-    text = template.render(page=_shown(prepared, series, paths, picture))
+    shown = _shown(prepared, series, paths, picture)
+    text = environment.get_template("page.html").render(page=shown)
     interrupts.check()
     with writing(path):
         write_file(path, f"{text}\n")
