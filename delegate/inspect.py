@@ -8,7 +8,6 @@ from delegate.devices.spread import Portion as Portion
 from delegate.errors import AbiMismatch as AbiMismatch
 from delegate.errors import CacheError as CacheError
 from delegate.errors import KernelBuildError as KernelBuildError
-from delegate.graph.dump import graph_table as graph_table
 from delegate.graph.edit import with_tensors as with_tensors
 from delegate.graph.infer import infer as infer
 from delegate.graph.ir import Graph as Graph
@@ -16,6 +15,7 @@ from delegate.graph.ir import Node as Node
 from delegate.graph.ir import Quantization as Quantization
 from delegate.graph.ir import Tensor as Tensor
 from delegate.graph.shapes import output_shapes as output_shapes
+from delegate.graph.verdict import graph_table as graph_table
 from delegate.kernel_uses import ExpectedLaunch as ExpectedLaunch
 from delegate.kernel_uses import KernelUse as KernelUse
 from delegate.kernel_uses import kernel_uses as kernel_uses

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from delegate.claim import Claim, PartitionKernel
 from delegate.errors import DelegateError, DeviceError
-from delegate.graph.dump import graph_table
 from delegate.graph.ir import Graph
-from delegate.graph.verdict import Verdict
+from delegate.graph.verdict import Verdict, graph_table
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was decided of one node: it runs on the device, or the reason why it stays on the CPU."""
+"""What was decided of each node, and as text: it runs on the device, or why it stays on the CPU."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from delegate.graph.ir import Graph, Tensor
 
 
 class Loss(str):
@@ -32,3 +36,43 @@ class Verdict(NamedTuple):
     def refused(self, reason: str) -> Verdict:
         """Return the verdict of a node that stays on the CPU; an earlier reason stays."""
         return self._replace(reason=reason) if self.is_taken else self
+
+
+def graph_table(graph: Graph, verdicts: Sequence[Verdict]) -> str:
+    """Return a row a node, then the refusals grouped by op and reason with counts."""
+    rows = [("node", "op", "inputs", "outputs", "shape", "dtype", "scale", "verdict")]
+    for node, verdict in zip(graph.nodes, verdicts, strict=True):
+        first = node.outputs[0] if node.outputs else None
+        rows.append(
+            (
+                str(verdict.node),
+                verdict.op,
+                ",".join("-" if t is None else str(t.index) for t in node.inputs),
+                ",".join(str(t.index) for t in node.outputs),
+                "x".join(map(str, first.shape)) if first else "",
+                first.dtype if first else "",
+                _scale(first),
+                verdict.reason or ("constant" if first and first.is_folded else "opencl"),
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+        for row in rows
+    ]
+    for (op, reason), count in refusals(verdicts):
+        lines.append(f"{count} x {op}: {reason}")
+    return "\n".join(lines)
+
+
+def refusals(verdicts: Sequence[Verdict]) -> list[tuple[tuple[str, str], int]]:
+    """Return ((op, reason), how many nodes), the most frequent first."""
+    reasons = [(each.op, each.reason) for each in verdicts if each.reason is not None]
+    return Counter(reasons).most_common()
+
+
+def _scale(tensor: Tensor | None) -> str:
+    if tensor is None or tensor.quantization is None:
+        return ""
+    scales = tensor.quantization.scale
+    return f"{scales[0]:g}" if len(scales) == 1 else f"{len(scales)} scales"

@@ -26,7 +26,7 @@ from delegate.ops._launches.lookup import (
     rounded_floats,
 )
 from delegate.ops._launches.tiles import over_elements
-from delegate.ops._numbers import bits, fixed_point, sigmoid16
+from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -175,18 +175,18 @@ def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> Answers:
     """
     quantized.require_fixed_output(result, 2.0**-15, 0)
     in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
-    factors = sigmoid16.scaling(in_scale, most_shift=int(is_tanh))
+    factors = fixed_point.sigmoid_scaling(in_scale, most_shift=int(is_tanh))
     if factors[0] >= 1 << 16:
         raise Unsupported(f"input scale {in_scale:g}: TFLite's products pass 32 bits from 16/3 on")
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        inputs = sigmoid16.scaled(values, *factors)
+        inputs = fixed_point.sigmoid_scaled(values, *factors)
         if is_tanh:  # 2 * logistic(2 * x) - 1
-            sizes = sigmoid16.interpolated(np.abs(inputs), 8) - (sigmoid16.ONE << 7)
+            sizes = fixed_point.interpolated_sigmoid(np.abs(inputs), 8) - (fixed_point.ONE << 7)
             return np.where(inputs >= 0, sizes + (1 << 7), -sizes + (1 << 7) - 1) >> 8
-        sizes = sigmoid16.interpolated(np.abs(inputs), 9)
+        sizes = fixed_point.interpolated_sigmoid(np.abs(inputs), 9)
         # In 10 bits more than the output has, which round.
-        below = (sigmoid16.ONE << 9) - sizes
+        below = (fixed_point.ONE << 9) - sizes
         return np.where(inputs >= 0, sizes + (1 << 9), below + (1 << 9) - 1) >> 10
 
     return answers

@@ -15,13 +15,15 @@ from delegate.ops._checks.activations import activation_of, float_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
 from delegate.ops._convolution import variants
-from delegate.ops._convolution.decode import require_quant8, require_types, with_arithmetic
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
     FloatConvolution,
     Quant8Convolution,
     Residual,
+    require_quant8,
+    require_types,
+    with_arithmetic,
 )
 from delegate.ops._numbers import bits
 from delegate.ops._numbers.float_sum import float_sum

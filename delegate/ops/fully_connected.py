@@ -20,7 +20,6 @@ from delegate.ops._checks.activations import activation_of, float_bounds, quanti
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import Window
 from delegate.ops._convolution import variants
-from delegate.ops._convolution.decode import float_bias, require_types
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -29,6 +28,8 @@ from delegate.ops._convolution.records import (
     FloatConvolution,
     Quant8Convolution,
     Quant16Convolution,
+    float_bias,
+    require_types,
 )
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
 from delegate.ops._launches.types import ELEM

@@ -12,15 +12,15 @@ from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
-from delegate.ops._convolution.channel_rows import fixed_rows
-from delegate.ops._convolution.decode import require_types, with_arithmetic
-from delegate.ops._convolution.packing import int16_pairs, packed, plain, zeros
+from delegate.ops._convolution.packing import fixed_rows, int16_pairs, packed, plain, zeros
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
     FloatConvolution,
     Quant8Convolution,
     Quant16Convolution,
+    require_types,
+    with_arithmetic,
 )
 from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_of
 from delegate.ops._launches.types import ELEM

@@ -1,18 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights and zero points as several convolution kernels read them; the plain launches."""
+"""Weights, zero points and channels' constants as several convolution kernels read them.
+
+An output channel's constants are its bias, and the numbers that scale its sums. The scaling is a
+fixed-point multiplier and shift, or where the host has proven that one float multiply-add gives the
+same, that float's factor and offset. Kernels tell which by reading the shift as an int: a shift is
+at most 30, the bits of an offset above 0 are a larger number. The layouts differ in how many
+neighbouring channels a kernel treats alike.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Params
-from delegate.ops._convolution.channel_rows import fixed_rows
 from delegate.ops._convolution.records import Convolution, Quant8Convolution
 from delegate.ops._launches.tiles import launch_over, one_each
-from delegate.ops._numbers import ceil_div
+from delegate.ops._numbers import ceil_div, fixed_point
+from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
+
+# The number of the fixed-point form, FIXED in conv_2d_x86.clh; a lower number is a float
+# form with so many exceptions.
+FIXED = 3
+
+Blocked = Callable[[NDArray[Any]], NDArray[Any]]  # (channels,) -> (blocks, vectors, lanes)
+
+
+def in_blocks_of(block: int, channels: int) -> NDArray[np.intp]:
+    """Return the channels of each block, of which the last ends with the last channel.
+
+    Shapes:
+        -> (blocks, block)
+    """
+    starts = np.minimum(np.arange(ceil_div(channels, block)) * block, channels - block)
+    return np.asarray(starts[:, None] + np.arange(block))
 
 
 def as_stored(weights: NDArray[np.generic]) -> Constant:
@@ -35,10 +59,8 @@ def int16_pairs(
     blocks, pairs = ceil_div(out_c, block), ceil_div(in_c, 2)
 
     def pack() -> NDArray[np.int16]:
-        starts = np.minimum(np.arange(blocks) * block, out_c - block)
-        rows = (starts[:, None] + np.arange(block)).ravel()
         padded = np.zeros((blocks * block, taps, 2 * pairs), np.int16)
-        padded[:, :, :in_c] = centred()[rows]
+        padded[:, :, :in_c] = centred()[in_blocks_of(block, out_c).ravel()]
         return np.ascontiguousarray(
             padded.reshape(blocks, block, taps, pairs, 2).transpose(0, 2, 3, 1, 4)
         )
@@ -92,3 +114,156 @@ def plain(
     tiling = one_each(conv.elements)
     launch = launch_over(file, kernel, tiling, conv.params() | fields, defines)
     return Alternative("plain", (launch,))
+
+
+def fixed_rows(bias: Callable[[], NDArray[np.int64]], scaling: NDArray[np.int32]) -> Constant:
+    """Each channel's bias, multiplier and shift.
+
+    Shapes:
+        three rows of int32
+    """
+    return Constant(
+        12 * scaling.shape[1],
+        lambda: np.concatenate([fixed_point.wrap_int32(bias())[None], scaling]),
+    )
+
+
+def alike_rows(
+    conv: Quant8Convolution,
+    bias: Callable[[], NDArray[np.int64]],
+    uses_floats: bool,
+    block: int,
+) -> Constant:
+    """Rows as `fixed_rows`, or bias, float factor and offset if all channels' are proven.
+
+    The kernel's half is finish.clh. Each block of channels has its rows side by side,
+    at a multiple of their size.
+
+    Shapes:
+        (blocks, 3 rows, block) of int32; the last block ends with the last channel
+    """
+
+    def pack() -> NDArray[np.int32]:
+        scaling = conv.scaling
+        if uses_floats:
+            rescale = _rescale(conv, fused=False)
+            if (rescale.exact & (rescale.offset > 0)).all():
+                scaling = np.stack([rescale.factor, rescale.offset]).view(np.int32)
+        rows = np.concatenate([fixed_point.wrap_int32(bias())[None], scaling])
+        by_block = rows[:, in_blocks_of(block, conv.out_c)]
+        return np.ascontiguousarray(by_block.transpose(1, 0, 2))
+
+    return Constant(12 * ceil_div(conv.out_c, block) * block, pack)
+
+
+def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:
+    """The same, decided for each 8 neighbouring channels; rows of `padded_c`, filled with zeros.
+
+    The kernel's half is requantize_word.clh.
+
+    Shapes:
+        three rows of padded_c int32
+    """
+
+    def pack() -> NDArray[np.int32]:
+        fixed = np.zeros((3, padded_c), np.int32)
+        fixed[0, : conv.out_c] = fixed_point.wrap_int32(conv.folded_bias())
+        fixed[1:, : conv.out_c] = conv.scaling
+        rescale = _rescale(conv)
+        floats = fixed.copy()
+        floats[1, : conv.out_c] = rescale.factor.view(np.int32)
+        floats[2, : conv.out_c] = rescale.offset.view(np.int32)
+        usable = np.ones(ceil_div(padded_c, 8) * 8, np.bool_)
+        usable[: conv.out_c] = rescale.exact & (rescale.offset > 0)
+        is_float = usable.reshape(-1, 8).all(1).repeat(8)[:padded_c]
+        return np.where(is_float, floats, fixed)
+
+    return Constant(12 * padded_c, pack)
+
+
+def vector_rows(conv: Quant8Convolution, input_zero: int, blocked: Blocked) -> NDArray[np.int32]:
+    """Each block's biases, both numbers of its scaling, and which vectors are scaled by floats.
+
+    `input_zero`: the inputs' zero point after the kernel's shift. The kernel's half is
+    depthwise_conv_2d_x86.clh.
+
+    Shapes:
+        -> (blocks, 3 * vectors + 1, lanes)
+    """
+    rescale = _rescale(conv)
+    is_float: NDArray[np.bool_] = np.all(blocked(rescale.exact), axis=2)
+    bias = fixed_point.wrap_int32(conv.bias - input_zero * conv.weight_sums())
+    blocks, vectors, lanes = blocked(bias).shape
+    rows = np.zeros((blocks, vector_rows_a_block(vectors), lanes), np.int32)
+    rows[:, :vectors] = blocked(bias)
+    floats = (rescale.factor, rescale.offset)
+    for row, (fixed, number) in enumerate(zip(conv.scaling, floats, strict=True), 1):
+        rows[:, row * vectors : (row + 1) * vectors] = np.where(
+            is_float[..., None], blocked(number.view(np.int32)), blocked(fixed)
+        )
+    rows[:, -1, :vectors] = is_float
+    return rows
+
+
+def vector_rows_a_block(vectors: int) -> int:
+    """Return how many vectors `vector_rows` has for a block."""
+    return 3 * vectors + 1
+
+
+def exception_rows(
+    conv: Quant8Convolution, least: int, centre: int | None, blocked: Blocked
+) -> NDArray[np.int32]:
+    """`vector_rows` with up to two sums a channel whose results are corrected.
+
+    `least`: the smallest input after the kernel's shift; `centre`: see `float_rescale`. The
+    kernel's half is conv_2d_x86.clh.
+
+    Shapes:
+        -> (blocks, 7 * vectors + 1, lanes)
+    """
+    total = conv.weight_sums()
+    positive = np.maximum(conv.centred(), 0).sum((1, 2), dtype=np.int64)
+    limits = np.iinfo(conv.source.dtype)
+    low, high = (int(limit) - conv.input_zero for limit in (limits.min, limits.max))
+    sums = (
+        conv.bias + positive * low + (total - positive) * high,
+        conv.bias + positive * high + (total - positive) * low,
+    )
+    rescale = _rescale(conv, centre=centre, sums=sums, exceptions=2)
+    bias = conv.bias - (conv.input_zero - least) * total
+    corrections = (rescale.correction != 0).sum(0)
+    forms = blocked(np.where(rescale.exact, corrections, FIXED)).max(2)
+    floats = [bias + rescale.added, rescale.factor, rescale.offset]
+    for exception, correction in zip(rescale.exception, rescale.correction, strict=True):
+        floats += [exception, correction]
+    blocks, vectors, lanes = blocked(bias).shape
+    rows = np.zeros((blocks, exception_rows_a_block(vectors), lanes), np.int32)
+    is_fixed = (forms == FIXED)[:, :, None]
+    for row, number in enumerate(floats):
+        fixed = (bias, *conv.scaling)[row] if row < 3 else number
+        rows[:, row * vectors : (row + 1) * vectors] = np.where(
+            is_fixed, blocked(_int32(fixed)), blocked(_int32(number))
+        )
+    rows[:, -1, :vectors] = forms
+    rows[:, -1, vectors] = forms.max(1)
+    return rows
+
+
+def exception_rows_a_block(vectors: int) -> int:
+    """Return how many vectors `exception_rows` has for a block."""
+    return 7 * vectors + 1
+
+
+def _rescale(conv: Quant8Convolution, **options: Any) -> FloatRescale:
+    return float_rescale(
+        conv.scaling,
+        conv.output_zero,
+        conv.clamp,
+        single_rounding=conv.single_rounding,
+        **options,
+    )
+
+
+def _int32(values: NDArray[Any]) -> NDArray[np.int32]:
+    bits = values.view(np.int32) if values.dtype == np.float32 else fixed_point.wrap_int32(values)
+    return bits.astype(np.int32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from delegate.launch import Alternative, Defines
-from delegate.ops._convolution import conv_2d_float, depthwise_conv_2d_float, quant8, quant16
+from delegate.ops._convolution import conv_2d_float, depthwise_conv_2d_float, integers
 from delegate.ops._convolution.arm import conv_2d as arm_conv_2d
 from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.nvidia import depthwise_conv_2d as nvidia_depthwise_conv_2d
@@ -40,20 +40,20 @@ CONV_2D_VARIANTS: tuple[Variant, ...] = (
     arm_conv_2d.alternatives,
     nvidia_conv_2d.alternatives,
     simt_conv_2d.alternatives,
-    quant8.conv_2d,
+    integers.conv_2d_quant8,
 )
 DEPTHWISE_CONV_2D_VARIANTS: tuple[Variant, ...] = (
     x86_depthwise_conv_2d.alternatives,
     nvidia_depthwise_conv_2d.alternatives,
     simt_depthwise_conv_2d.alternatives,
-    quant8.depthwise_conv_2d,
+    integers.depthwise_conv_2d_quant8,
 )
 
 
 def conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a CONV_2D or a FULLY_CONNECTED, the plain one last."""
     if isinstance(conv, Quant16Convolution):
-        return quant16.conv_2d(conv, target)
+        return integers.conv_2d_quant16(conv, target)
     if conv.groups > 1 and conv.group_in_c == 1 and isinstance(conv, Quant8Convolution):
         return depthwise_conv_2d(conv, target)
     if conv.groups > 1:
@@ -66,7 +66,7 @@ def conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
 def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a depthwise convolution, the plain one last."""
     if isinstance(conv, Quant16Convolution):
-        return quant16.depthwise_conv_2d(conv, target)
+        return integers.depthwise_conv_2d_quant16(conv, target)
     if isinstance(conv, FloatConvolution):
         if conv.groups == 1:  # a convolution of one input channel, which has more ways
             return conv_2d_float.alternatives(conv, target)

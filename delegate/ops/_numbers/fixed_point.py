@@ -7,6 +7,7 @@ Arrays are int64 and hold the numbers that the reference has in int32 or int16.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ Integers = NDArray[np.int64]
 
 # Integer bits of the scaled distance that exp() takes, of 31. Source: reference/softmax.h
 DISTANCE_BITS = 5
+ONE = 1 << 16  # a share of one in the table of sigmoids
+_ENTRIES = 256
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
@@ -184,3 +187,50 @@ def exact_multipliers(
 def wrap_int32(values: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the low 32 bits, as the reference's int32 accumulators wrap."""
     return values.astype(np.int64).astype(np.uint64).astype(np.uint32).view(np.int32)
+
+
+def sigmoid_scaling(scale: float, most_shift: int) -> tuple[int, int]:
+    """Return the multiplier and the right shift that take int16 inputs to units of 1 / (3 * 4096).
+
+    `most_shift`: up to which power of 2 times 1/4096 the scale's factor is exact.
+    Source: tflite/kernels/internal/reference/integer_ops/logistic.h, tanh.h
+    """
+    power = round(math.log2(scale))
+    shift = 12 + power
+    if abs(math.log2(scale) - power) < 1e-3 and 0 <= shift <= most_shift:
+        return 3 << shift, 0
+    multiplier, right = scale * 4096.0 * 3.0, 0
+    while multiplier <= 32767.0 / 2.0 and right <= 30:
+        right += 1
+        multiplier *= 2.0
+    return int(multiplier), right
+
+
+def sigmoid_scaled(values: Integers, multiplier: int, right: int) -> Integers:
+    """Return int16 inputs in units of 1 / (3 * 4096), by the numbers of `sigmoid_scaling`."""
+    rounding = 1 << (right - 1) if right > 0 else 0
+    return (values * multiplier + rounding) >> right
+
+
+@cache
+def _sigmoids() -> Integers:
+    # Straight lines between points of a curve that bends down lie below it, by up to step^2 / 8 of
+    # how it bends; TFLite's entries are lifted by half of that.
+    step = 1 / 24
+    share = 1 / (1 + np.exp(-step * np.arange(_ENTRIES)))
+    bend = share * (1 - share) * (2 * share - 1)
+    entries: Integers = np.floor(ONE * (share + step**2 / 16 * bend) + 0.5).astype(np.int64)
+    entries[-1] = ONE - 1  # the end, where all that follows is
+    return entries
+
+
+def interpolated_sigmoid(sizes: Integers, bits: int) -> Integers:
+    """Return logistic(sizes) in `bits` more bits than `ONE` has; `bits` are between two entries.
+
+    Source: tflite/kernels/internal/common.h sigmoid_table_uint16
+    """
+    place = np.minimum(sizes >> bits, _ENTRIES - 2)
+    below, above = _sigmoids()[place], _sigmoids()[place + 1]
+    between = (below << bits) + (sizes & ((1 << bits) - 1)) * (above - below)
+    most = (0x7FFF << 10) if bits == 9 else (0xFFFF << 8)
+    return np.where(sizes >> bits >= _ENTRIES - 1, most, between)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
-from delegate.ops._convolution.channel_rows import alike_by_eight_rows
-from delegate.ops._convolution.packing import four_zeros
+from delegate.ops._convolution.packing import alike_by_eight_rows, four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._launches.types import ELEM

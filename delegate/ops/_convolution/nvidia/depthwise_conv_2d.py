@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.channel_rows import alike_by_eight_rows
 from delegate.ops._convolution.nvidia.conv_2d import GROUP_ITEMS, rounding
-from delegate.ops._convolution.packing import four_zeros
+from delegate.ops._convolution.packing import alike_by_eight_rows, four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._launches.types import ELEM

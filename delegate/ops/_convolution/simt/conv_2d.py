@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from delegate.isa import DOTS, Feature
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
-from delegate.ops._convolution.channel_rows import alike_rows, fixed_rows
-from delegate.ops._convolution.packing import zeros_row
+from delegate.ops._convolution.packing import alike_rows, fixed_rows, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
     exact_terms,

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Defines, Params
-from delegate.ops._convolution.channel_rows import alike_rows
-from delegate.ops._convolution.packing import zeros_row
+from delegate.ops._convolution.packing import alike_rows, in_blocks_of, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
     may_use_floats,
@@ -116,12 +115,10 @@ def _blocked_weights(conv: Quant8Convolution, has_places: bool) -> Constant:
     Shapes:
         (blocks, taps, 4 channels); the last block ends with the last channel
     """
-    blocks = ceil_div(conv.out_c, 4)
     scale = np.float32(256) ** -np.arange(4, dtype=np.float32) if has_places else np.float32(1)
 
     def pack() -> NDArray[np.generic]:
-        starts = np.minimum(np.arange(blocks) * 4, conv.out_c - 4)
-        rows = conv.by_tap()[:, starts[:, None] + np.arange(4)].astype(np.float32)
+        rows = conv.by_tap()[:, in_blocks_of(4, conv.out_c)].astype(np.float32)
         return np.ascontiguousarray((rows - conv.weight_zero).transpose(1, 0, 2) * scale)
 
-    return Constant(16 * blocks * conv.taps, pack)
+    return Constant(16 * ceil_div(conv.out_c, 4) * conv.taps, pack)

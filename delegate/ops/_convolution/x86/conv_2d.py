@@ -6,12 +6,12 @@ The kernels are conv_2d_vnni.cl and conv_2d_avx2.cl, which share conv_2d_x86.clh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from delegate.launch import Alternative, Constant, Launch, Params
-from delegate.ops._convolution.channel_rows import FIXED, exception_rows, exception_rows_a_block
+from delegate.ops._convolution.packing import FIXED, exception_rows, exception_rows_a_block
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
     Kind,
@@ -26,7 +26,6 @@ from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.x86.conv_2d_weights import (
     avx2_pairs_weights,
     avx2_weights,
-    signed_vnni_weights,
     vnni_weights,
 )
 from delegate.ops._launches.tiles import launch_of
@@ -42,11 +41,6 @@ VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), (1, 4))
 AVX2_PAIRS = Kind(frozenset({"avx2"}), "avx2", 8, 4, ((6, 2),), (1, 4), " pairs")
 AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), (1, 4))
 KINDS = (VNNI, AVX2_PAIRS, AVX2)
-_WEIGHTS: dict[Kind, Callable[[Quant8Convolution, Layout], Params | None]] = {
-    VNNI: vnni_weights,
-    AVX2_PAIRS: avx2_pairs_weights,
-    AVX2: avx2_weights,
-}
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
@@ -67,7 +61,10 @@ def _launch(
         return None
     flips = is_signed and _is_short(conv, target, tile_w, layout)
     corrects = kind is VNNI and is_signed and not flips
-    packed = (signed_vnni_weights if corrects else _WEIGHTS[kind])(conv, layout)
+    if kind is VNNI:
+        packed = vnni_weights(conv, layout, takes_int8=corrects)
+    else:
+        packed = (avx2_weights if kind is AVX2 else avx2_pairs_weights)(conv, layout)
     if packed is None:
         return None
     own = {"FLIPS": int(flips)} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}

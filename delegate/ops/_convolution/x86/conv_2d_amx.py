@@ -13,7 +13,7 @@ from delegate.launch import Alternative, Constant, Params
 from delegate.ops._convolution.panels import PANEL_BYTES, Layout, panel_pitch
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.x86.conv_2d import block_launch
-from delegate.ops._convolution.x86.conv_2d_weights import amx_weights
+from delegate.ops._convolution.x86.conv_2d_weights import vnni_weights
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
@@ -32,7 +32,7 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     register_rows = _register_rows(conv, layout)
     if not register_rows or not _is_faster(conv, layout, register_rows):
         return ()
-    packed = amx_weights(conv, layout)
+    packed = vnni_weights(conv, layout, is_tiled=True)
     if packed is None:
         return ()
     tile_w = _REGISTERS * register_rows

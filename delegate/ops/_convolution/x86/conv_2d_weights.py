@@ -16,83 +16,45 @@ from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers.int8_pairs import most_extras, part
 
 
-def vnni_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
+def vnni_weights(
+    conv: Quant8Convolution, layout: Layout, *, takes_int8: bool = False, is_tiled: bool = False
+) -> Params | None:
     """Return int8 weights, and what corrects them; None where they do not fit.
 
-    Shapes:
-        weights (blocks, steps, vectors, lanes, 4): a step's 4 of each channel side by side
-    """
-    taken = _taken(conv)
-    if taken is None:
-        return None
-    correction = conv.weight_zero - taken
-    return {
-        "weights": _int8_weights(conv, taken, layout),
-        "ramp": Constant(128, lambda: np.repeat(np.array([correction, 0], np.int8), 64)),
-        "is_corrected": int(correction != 0),
-    }
-
-
-def signed_vnni_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
-    """Return the same for inputs taken as int8: weights are 128 more, so that they are uint8.
+    They are taken less than their zero point where that makes them int8; the kernel corrects the
+    difference by each window's sum. `takes_int8`: for inputs taken as int8; weights are 128 more
+    then, so that they are uint8. `is_tiled`: for AMX's tiles: 16 steps of a vector are one, its
+    rows 64 * vectors bytes apart.
 
     Shapes:
-        weights (blocks, steps, vectors, lanes, 4); 0 in padding
+        weights (blocks, steps, vectors, lanes, 4): a step's 4 of each channel side by side; 0 in
+        padding
+        ramp (2 * 64,), or of tiles (steps, lanes, 4): what corrects weights, for any 16 channels; 0
+        in padding
     """
-    taken = _taken(conv)
-    if taken is None:
+    zero = conv.weight_zero
+    fits = int(conv.weights.min()) - zero >= -128 and int(conv.weights.max()) - zero <= 127
+    if not fits and conv.source.dtype != "uint8":
         return None
+    taken = zero if fits else 128
+    kind, moved = (np.uint8, 128) if takes_int8 else (np.int8, 0)
+    correction = zero - taken + moved
 
     def pack() -> NDArray[np.int32]:
-        values = (conv.weights.astype(np.int16) - (taken - 128)).astype(np.uint8)
+        values = (conv.weights.astype(np.int16) - (taken - moved)).astype(kind)
         return by_steps(in_steps(values, layout).view(np.int32), layout)
 
-    return {
-        "weights": Constant(packed_bytes(conv, layout), pack),
-        "ramp": Constant(128, lambda: np.repeat(np.array([128, 0], np.uint8), 64)),
-        "is_corrected": 1,
-    }
-
-
-def amx_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
-    """Return the same for tiles: 16 steps of a vector are one, its rows 64 * vectors bytes apart.
-
-    Shapes:
-        ramp (steps, lanes, 4): what corrects weights, for any 16 channels; 0 in padding
-    """
-    taken = _taken(conv)
-    if taken is None:
-        return None
-    correction = conv.weight_zero - taken
-
     def ramp() -> NDArray[np.int8]:
+        if not is_tiled:
+            return np.repeat(np.array([correction, 0], np.int16).astype(np.int8), 64)
         window = np.full((1, conv.taps, conv.in_c), correction, np.int8)
         return np.repeat(in_steps(window, layout)[0, :, None], layout.lanes, 1)
 
     return {
-        "weights": _int8_weights(conv, taken, layout),
-        "ramp": Constant(4 * layout.lanes * layout.steps, ramp),
+        "weights": Constant(packed_bytes(conv, layout), pack),
+        "ramp": Constant(4 * layout.lanes * layout.steps if is_tiled else 128, ramp),
         "is_corrected": int(correction != 0),
     }
-
-
-def _taken(conv: Quant8Convolution) -> int | None:
-    """Return what weights are taken less, so that they are int8; None where they do not fit.
-
-    It is not their zero point where the kernel has to correct the difference by each window's sum.
-    """
-    low, high = int(conv.weights.min()), int(conv.weights.max())
-    if low - conv.weight_zero >= -128 and high - conv.weight_zero <= 127:
-        return conv.weight_zero
-    return 128 if conv.source.dtype == "uint8" else None
-
-
-def _int8_weights(conv: Quant8Convolution, taken: int, layout: Layout) -> Constant:
-    def pack() -> NDArray[np.int32]:
-        values = (conv.weights.astype(np.int16) - taken).astype(np.int8)
-        return by_steps(in_steps(values, layout).view(np.int32), layout)
-
-    return Constant(packed_bytes(conv, layout), pack)
 
 
 def avx2_weights(conv: Quant8Convolution, layout: Layout) -> Params:

@@ -14,8 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Params
-from delegate.ops._convolution.channel_rows import vector_rows, vector_rows_a_block
-from delegate.ops._convolution.packing import zeros_row
+from delegate.ops._convolution.packing import (
+    in_blocks_of,
+    vector_rows,
+    vector_rows_a_block,
+    zeros_row,
+)
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import by_share, launch_of
 from delegate.ops._numbers import ceil_div
@@ -23,6 +27,7 @@ from delegate.target import Target
 
 COLUMN_BYTES = 16384  # gathered rows, which half of a small first cache holds
 WIDEST_KERNEL = 9  # the kernels unroll a row of taps
+MOST_PIXELS = 7  # whose sums fit the registers
 LEAST_PIXELS = 32  # a tile, so that claiming it costs little
 
 
@@ -34,7 +39,6 @@ class Isa:
     block: int  # channels
     vectors: int  # a block
     taps: int  # that one 32-bit lane holds
-    most_pixels: int  # whose sums fit the registers
     work: float  # relative time of a channel
 
     @property
@@ -49,9 +53,9 @@ class Isa:
 
 
 ISAS = (
-    Isa("vnni", 64, 4, taps=4, most_pixels=7, work=1.0),
-    Isa("vnni", 32, 4, taps=4, most_pixels=7, work=1.15),
-    Isa("avx2", 16, 2, taps=2, most_pixels=7, work=3.0),
+    Isa("vnni", 64, 4, taps=4, work=1.0),
+    Isa("vnni", 32, 4, taps=4, work=1.15),
+    Isa("avx2", 16, 2, taps=2, work=3.0),
 )
 
 
@@ -83,7 +87,7 @@ def _plan(conv: Quant8Convolution, isa: Isa) -> Plan | None:
     most = (isa.columns // groups - extent) // area.stride_w + 1
     if most < 1:
         return None
-    widths = range(1, min(isa.most_pixels, most, area.out_w) + 1)
+    widths = range(1, min(MOST_PIXELS, most, area.out_w) + 1)
     # A tile costs its pixels, and about one more for what does not depend on their number.
     tile_w = min(reversed(widths), key=lambda width: ceil_div(area.out_w, width) * (width + 1))
     chunks = ceil_div(area.out_w, most // tile_w * tile_w)
@@ -114,50 +118,41 @@ class Plan:
         return self.blocks * self.isa.block
 
     @property
-    def width(self) -> int:
-        """Columns of a chunk."""
-        area = self.conv.area
-        return (self.chunk_w - 1) * area.stride_w + (area.kernel_w - 1) * area.dilation_w + 1
-
-    @property
     def is_unsigned(self) -> bool:
         """Whether the instructions take bytes, so that int8 inputs are moved up by 128."""
         return self.isa.taps == 4
 
     def alternative(self, target: Target) -> Alternative:
         """Return the launch, by a name of channels x pixels."""
-        conv, area, isa = self.conv, self.conv.area, self.isa
-        row_chunks = ceil_div(area.out_h, self.rows)
+        conv, isa = self.conv, self.isa
+        row_chunks = ceil_div(conv.area.out_h, self.rows)
         items = conv.batch * row_chunks * self.chunks * self.blocks
         least = min(
             ceil_div(LEAST_PIXELS, self.rows * self.chunk_w), ceil_div(items, target.compute_units)
         )
         tile_items = max(by_share(items, target).tile_items, least)
-        launch = launch_of(
-            f"depthwise_conv_2d_{isa.name}",
-            f"depthwise_conv_2d_{isa.name}_quant8",
-            ceil_div(items, tile_items),
-            1,
-            conv.params()
-            | {
-                "weights": Constant(self._packed_bytes, self._weights),
-                "channels": Constant(
-                    4 * self.blocks * vector_rows_a_block(isa.vectors) * isa.lanes, self._channels
-                ),
-                "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
-                "zero_lane": self._zero_lane(),
-                "groups": self.groups,
-                "rows": self.rows,
-                "row_chunks": row_chunks,
-                "chunks": self.chunks,
-                "chunk_w": self.chunk_w,
-                "blocks": self.blocks,
-                "items": items,
-                "tile_items": tile_items,
-            }
-            | self._extra_params(),
-            self._defines(),
-        )
+        kind = np.uint8 if self.is_unsigned else np.int16
+        own: Params = {
+            "weights": Constant(self._packed_bytes, self._weights),
+            "channels": Constant(
+                4 * self.blocks * vector_rows_a_block(isa.vectors) * isa.lanes,
+                lambda: vector_rows(conv, self._input_zero, self._in_lanes),
+            ),
+            "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
+            # A lane of zero points, as an int32.
+            "zero_lane": int(np.full(isa.taps, self._input_zero, kind).view(np.int32)[0]),
+            "groups": self.groups,
+            "rows": self.rows,
+            "row_chunks": row_chunks,
+            "chunks": self.chunks,
+            "chunk_w": self.chunk_w,
+            "blocks": self.blocks,
+            "items": items,
+            "tile_items": tile_items,
+        }
+        name = f"depthwise_conv_2d_{isa.name}"
+        params, tiles = conv.params() | own | self._extra_params(), ceil_div(items, tile_items)
+        launch = launch_of(name, f"{name}_quant8", tiles, 1, params, self._defines())
         return Alternative(f"{isa.name} {isa.block}x{self.tile_w}", (launch,))
 
     def _defines(self) -> dict[str, int | str]:
@@ -193,19 +188,17 @@ class Plan:
         moved = self.is_unsigned and self.conv.source.dtype == "int8"
         return self.conv.input_zero + 128 * moved
 
-    def _zero_lane(self) -> int:
-        # A lane of zero points, as an int32.
-        kind = np.uint8 if self.is_unsigned else np.int16
-        return int(np.full(self.isa.taps, self._input_zero, kind).view(np.int32)[0])
+    def _in_lanes(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return values of channels, the last axis, by the lane that has each.
 
-    def _channel_of_lane(self) -> NDArray[np.intp]:
-        # (blocks, vectors, lanes): unpacking takes 4 channels of every 128 bits to a vector.
+        Shapes:
+            (..., out_c) -> (..., blocks, vectors, lanes): unpacking takes 4 channels of every 128
+            bits to a vector
+        """
         isa = self.isa
-        starts = np.minimum(np.arange(self.blocks) * isa.block, self.conv.out_c - isa.block)
         lane = np.arange(isa.lanes)
         of_block = lane // 4 * 4 * isa.vectors + lane % 4 + 4 * np.arange(isa.vectors)[:, None]
-        channels: NDArray[np.intp] = starts[:, None, None] + of_block
-        return channels
+        return values[..., in_blocks_of(isa.block, self.conv.out_c)[:, of_block]]
 
     @property
     def _packed_bytes(self) -> int:
@@ -227,13 +220,11 @@ class Plan:
             moved[row, first : first + area.kernel_h] = centred
         grouped = moved.reshape(self.rows, self.groups, isa.taps, area.kernel_w, out_c)
         # (rows, groups, taps, kernel_w, blocks, vectors, lanes)
-        lanes = grouped[..., self._channel_of_lane()]
-        return np.transpose(lanes, (4, 0, 5, 1, 3, 6, 2))
+        return np.transpose(self._in_lanes(grouped), (4, 0, 5, 1, 3, 6, 2))
 
     def _weights(self) -> NDArray[np.generic]:
-        if not self.is_unsigned:
-            return self._lanes()
-        return self._lanes().clip(-128, 127).astype(np.int8)
+        lanes = self._lanes()
+        return lanes.clip(-128, 127).astype(np.int8) if self.is_unsigned else lanes
 
     @property
     def _most_extras(self) -> int:
@@ -253,7 +244,9 @@ class Plan:
         Shapes:
             -> (blocks * rows * vectors + 1,), (extras,), (extras, lanes, taps)
         """
-        isa, most = self.isa, self._most_extras
+        isa, area, most = self.isa, self.conv.area, self._most_extras
+        # Columns of a chunk.
+        width = (self.chunk_w - 1) * area.stride_w + (area.kernel_w - 1) * area.dilation_w + 1
         rest = self._lanes()
         rest = rest - rest.clip(-128, 127)
         counts = np.zeros(rest.shape[:3], np.int32)
@@ -268,11 +261,7 @@ class Plan:
         places = np.zeros(most, np.int32)
         weights = np.zeros((most, isa.lanes, isa.taps), np.int8)
         for number, (_, _, vector, group, column, lanes) in enumerate(entries):
-            at = group * self.width + column * self.conv.area.dilation_w
+            at = group * width + column * area.dilation_w
             places[number], weights[number] = at * isa.vectors + vector, lanes
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         return starts, places, weights
-
-    def _channels(self) -> NDArray[np.int32]:
-        channel = self._channel_of_lane()
-        return vector_rows(self.conv, self._input_zero, lambda values: values[channel])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from delegate.ops._checks.windows import Window
-from delegate.ops._convolution.channel_rows import alike_rows
+from delegate.ops._convolution.packing import alike_rows
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import exact_terms, may_use_floats, word_defines
 from delegate.ops._numbers import fixed_point

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, Tensor
 from delegate.launch import Constant
-from delegate.ops._convolution import channel_rows, panels
+from delegate.ops._convolution import packing, panels
 from delegate.ops._convolution.x86 import conv_2d
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.support.cases import (
@@ -315,7 +315,7 @@ def proven(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
         counts[1] += int(exact.sum())
         return replace(form, exact=exact)
 
-    monkeypatch.setattr(channel_rows, "float_rescale", fewer)
+    monkeypatch.setattr(packing, "float_rescale", fewer)
     return counts
 
 

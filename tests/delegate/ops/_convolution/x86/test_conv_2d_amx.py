@@ -11,7 +11,7 @@ from hypothesis import given
 
 from delegate import DeviceInfo, ops
 from delegate.launch import Constant
-from delegate.ops._convolution import channel_rows
+from delegate.ops._convolution import packing
 from delegate.ops._convolution.x86 import conv_2d_amx
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact, fused
@@ -168,7 +168,7 @@ def test_without_float_forms(
         form = float_rescale(*arguments, **options)  # type: ignore[arg-type]
         return replace(form, exact=form.exact & False)
 
-    monkeypatch.setattr(channel_rows, "float_rescale", none)
+    monkeypatch.setattr(packing, "float_rescale", none)
     _assert_exact(replace(WIDE, dtype=dtype, fused=activation).model(), device)
 
 

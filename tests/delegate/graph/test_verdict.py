@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from delegate import compiler
-from delegate.graph.dump import graph_table, refusals
-from delegate.graph.verdict import Verdict
+from delegate.graph.verdict import Verdict, graph_table, refusals
 from delegate.target import Target
 from delegate.tflite.reader import read_model
 from tests.support.model import const, graph_of, op, t
