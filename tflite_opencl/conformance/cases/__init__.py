@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from tflite_opencl.common.build import Case
+from delegate.inspect import Graph
+from tflite_opencl.common.build import Case, numbers, tensor
 from tflite_opencl.conformance.cases import (
-    behaviour,
     binary,
     chains,
     convolutions,
@@ -16,11 +17,58 @@ from tflite_opencl.conformance.cases import (
     movement,
     reductions,
 )
+from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
+from tflite_opencl.conformance.cases._rows import one
+from tflite_opencl.conformance.cases.chains import chain_graph
+from tflite_opencl.conformance.checks import BEHAVIOURS
+
+_REOPENED = {("conv", "int8"), ("add", "float32"), ("several_outputs", "uint8")}
+
+
+def _behaviour() -> Iterator[Case]:
+    """Yield how a delegate behaves, whatever it computes: the same models for each check."""
+    for name, (make, kinds) in _MODELS.items():
+        for kind in kinds:
+            for check in BEHAVIOURS:
+                if check == "reopen_100" and (name, kind) not in _REOPENED:
+                    continue  # each takes seconds
+                full = f"behaviour/{kind}/{check}-{name}"
+                yield Case(full, "behaviour", kind, partial(make, kind), check)
+
+
+def _add(kind: str) -> Graph:
+    scales = (0.1, 0.07, 0.13) if kind != "float32" else (None,) * 3
+    left, right, out = (tensor((1, 7, 5, 3), kind, scale) for scale in scales)
+    return one("ADD", [left, right], out, {"fused_activation_function": "NONE"})
+
+
+def _pad(kind: str) -> Graph:
+    pads = numbers([[0, 0], [1, 2], [0, 1], [0, 0]])
+    return one("PAD", [tensor((1, 7, 5, 3), kind, 0.1), pads], tensor((), kind, 0.1))
+
+
+_MODELS: dict[str, tuple[Callable[[str], Graph], tuple[str, ...]]] = {
+    "conv": (
+        Convolution(size=(7, 5, 3), out_c=5).graph,
+        ("uint8", "int8", "int8-per-channel", "float32"),
+    ),
+    "depthwise": (Convolution(op="DEPTHWISE_CONV_2D", size=(7, 5, 3)).graph, ("int8",)),
+    "add": (_add, ("uint8", "int8", "float32")),
+    "pad": (_pad, ("uint8",)),
+    "fully_connected": (partial(fully_connected, batch=(1,), in_c=21, out_c=11), ("int8",)),
+    "inverted_residual": (partial(chain_graph, "inverted_residual", shape=(1, 7, 9, 5)), ("int8",)),
+    "several_outputs": (partial(chain_graph, "several_outputs", shape=(1, 7, 9, 5)), ("uint8",)),
+    "reverse_in_the_middle": (
+        partial(chain_graph, "reverse_in_the_middle", shape=(1, 5, 5, 3)),
+        ("int8",),
+    ),
+}
+
 
 # The order is kept: which cases a sample takes depends on it.
 _FAMILIES = (
     reductions.products,
-    behaviour.cases,
+    _behaviour,
     binary.cases,
     chains.chains,
     chains.computed_shapes,
