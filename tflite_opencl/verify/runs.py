@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -84,31 +84,6 @@ class InputSets:
     of: Callable[[int], Sequence[Array]]  # the number of a set, from 0 -> an array an input
 
 
-class _Reference:
-    """The model on TFLite's own kernels, every tensor of which can be read."""
-
-    def __init__(self, model: str, graph: Graph, runtime: Runtime) -> None:
-        self._tensors = [*graph.inputs, *(t for node in graph.nodes for t in node.outputs)]
-        try:
-            self.kernels, self._made = reference(
-                runtime, graph, model, lambda made: made, keeps_all=True
-            )
-        except NoOracle as error:
-            raise failed(model, error) from error
-
-    def values(self, inputs: Sequence[Array]) -> Values:
-        """Run once; return every tensor that numpy can hold."""
-        with failures():
-            run_once(self._made, inputs)
-        found = {}
-        for tensor in self._tensors:
-            try:
-                found[tensor.index] = np.array(self._made.get_tensor(tensor.index))
-            except ValueError:  # it has no memory: a state, or a list
-                continue
-        return found
-
-
 def verified(
     model: str,
     graph: Graph,
@@ -124,115 +99,119 @@ def verified(
     Raises: CommandError: nothing runs on the device, no node has the alternative that was asked
         for, or a run fails. DelegateError: no device.
     """
-    reference = _Reference(model, graph, runtime)
-    with delegated(model, graph, options, runtime, reference.kernels) as (interpreter, delegate):
-        if not any(verdict.is_taken for verdict in delegate.verdicts):
-            reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in delegate.verdicts)
-            raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
-        known = sorted({each for node in delegate.alternatives for each in node.names})
-        if (name := options.alternative) is not None and name not in known:
-            words = f"no node has an alternative '{name}'; there are {', '.join(known)}"
-            raise CommandError(words)
-        verdicts = tuple(delegate.verdicts)
-        judge = _Judge(graph, verdicts, runtime, reference.kernels, tolerance)
-        with bars.parts() as tell:
-            for number in range(sets.count):
-                tell(number / sets.count, f"comparing nodes, input {number + 1} of {sets.count}")
-                inputs = sets.of(number)
-                values = reference.values(inputs)
+    verifier = _Verifier(model, graph, runtime, sets, tolerance)
+    device, verdicts = verifier.compare_nodes(options)
+    whole = verifier.compare_outputs(dataclasses.replace(options, profiling=False))
+    return Verification(
+        device=device,
+        reference=runtime.kernels(verifier.kernels),
+        count=sets.count,
+        checks=[*verifier.checks.values()],
+        verdicts=verdicts,
+        constants=verifier.constants,
+        # The first node that is wrong alone; else the first that is wrong after the others.
+        fault=verifier.faults.get(True) or verifier.faults.get(False),
+        whole=[each for each in whole if each is not None and each.most > tolerance],
+        whole_is_judged=not verifier.has_floats,
+    )
+
+
+class _Verifier:
+    """A model on TFLite's own kernels, and beside it the device.
+
+    Attributes:
+        kernels: TFLite's. checks: of each tensor by its index, in its worst input. faults: the
+        first by whether it is wrong alone. constants: as Verification's.
+    """
+
+    def __init__(
+        self, model: str, graph: Graph, runtime: Runtime, sets: InputSets, tolerance: int
+    ) -> None:
+        self._model, self._graph, self._runtime, self._sets = model, graph, runtime, sets
+        self._tolerance = tolerance
+        self.checks: dict[int, Check] = {}
+        self.faults: dict[bool, Fault] = {}
+        self.constants: tuple[int, ...] = ()
+        computed = [tensor for node in graph.nodes for tensor in node.outputs]
+        self._tensors = [*graph.inputs, *computed]
+        self.has_floats = any(t.dtype == "float32" and t.data is None for t in computed)
+        try:
+            self.kernels, self._made = reference(
+                runtime, graph, model, lambda made: made, keeps_all=True
+            )
+        except NoOracle as error:
+            raise failed(model, error) from error
+
+    def _values(self, inputs: Sequence[Array]) -> Values:
+        """Run once; return every tensor that numpy can hold."""
+        with failures():
+            run_once(self._made, inputs)
+        found = {}
+        for tensor in self._tensors:
+            try:
+                found[tensor.index] = np.array(self._made.get_tensor(tensor.index))
+            except ValueError:  # it has no memory: a state, or a list
+                continue
+        return found
+
+    def compare_nodes(self, options: Options) -> tuple[str, Sequence[Verdict]]:
+        """Compare node by node; return the device, and which nodes it takes."""
+        opened = delegated(self._model, self._graph, options, self._runtime, self.kernels)
+        with opened as (interpreter, delegate), bars.parts() as tell:
+            verdicts, count = tuple(delegate.verdicts), self._sets.count
+            if not any(verdict.is_taken for verdict in verdicts):
+                reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in verdicts)
+                raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
+            known = sorted({each for node in delegate.alternatives for each in node.names})
+            if (name := options.alternative) is not None and name not in known:
+                words = f"no node has an alternative '{name}'; there are {', '.join(known)}"
+                raise CommandError(words)
+            for number in range(count):
+                tell(number / count, f"comparing nodes, input {number + 1} of {count}")
+                inputs = self._sets.of(number)
+                values = self._values(inputs)
 
                 def run(inputs: Sequence[Array] = inputs) -> None:
                     with failures():
                         run_once(interpreter, inputs)
 
                 after = delegate.step_through(run)
-                judge.add(number, values, delegate.isolated(values), after)
-        device = delegate.device_name
-    options = dataclasses.replace(options, profiling=False)
-    whole = _whole(model, graph, options, runtime, reference, sets)
-    return Verification(
-        device=device,
-        reference=runtime.kernels(reference.kernels),
-        count=sets.count,
-        checks=[*judge.checks.values()],
-        verdicts=verdicts,
-        constants=judge.constants,
-        fault=judge.fault,
-        whole=[each for each in whole if each is not None and each.most > tolerance],
-        whole_is_judged=not judge.has_floats,
-    )
+                self._judge(number, verdicts, values, delegate.isolated(values), after)
+            return delegate.device_name, verdicts
 
+    def compare_outputs(self, options: Options) -> list[Difference | None]:
+        """Return how the model's outputs differ where it runs as label_image runs it."""
+        found = []
+        opened = delegated(self._model, self._graph, options, self._runtime, self.kernels)
+        with opened as (interpreter, _), bars.waiting("running the whole model"):
+            for inputs in map(self._sets.of, range(self._sets.count)):
+                values = self._values(inputs)
+                with failures():
+                    run_once(interpreter, inputs)
+                for number, detail in enumerate(interpreter.get_output_details()):
+                    index = int(detail["index"])
+                    if index in values:
+                        got = interpreter.get_tensor(index)
+                        found.append(_difference(got, values[index], None, 0, f"output {number}"))
+        return found
 
-def _whole(
-    model: str,
-    graph: Graph,
-    options: Options,
-    runtime: Runtime,
-    reference: _Reference,
-    sets: InputSets,
-) -> list[Difference | None]:
-    """Return how the model's outputs differ where it runs as label_image runs it."""
-    found = []
-    waiting = bars.waiting("running the whole model")
-    with delegated(model, graph, options, runtime, reference.kernels) as (interpreter, _), waiting:
-        for inputs in map(sets.of, range(sets.count)):
-            values = reference.values(inputs)
-            with failures():
-                run_once(interpreter, inputs)
-            for number, detail in enumerate(interpreter.get_output_details()):
-                index = int(detail["index"])
-                if index in values:
-                    got = interpreter.get_tensor(index)
-                    found.append(_difference(got, values[index], None, 0, f"output {number}"))
-    return found
-
-
-def _difference(
-    got: Array, expected: Array, bound: NDArray[np.float64] | None, tolerance: int, where: str
-) -> Difference | None:
-    """Compare as `compare` does. Raises: CommandError: it is another tensor."""
-    try:
-        return compare(got, expected, bound, tolerance, where)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-
-
-@dataclass(eq=False)
-class _Judge:
-    """Keeps of each tensor its worst input, and the first fault's values."""
-
-    graph: Graph
-    verdicts: Sequence[Verdict]
-    runtime: Runtime
-    kernels: str  # of the reference
-    tolerance: int
-    checks: dict[int, Check] = field(default_factory=dict)  # by tensor index
-    constants: tuple[int, ...] = ()
-    _faults: dict[bool, Fault] = field(default_factory=dict)  # by whether they are wrong alone
-
-    @property
-    def has_floats(self) -> bool:
-        """Whether a node computes floats."""
-        outputs = (tensor for node in self.graph.nodes for tensor in node.outputs)
-        return any(tensor.dtype == "float32" and tensor.data is None for tensor in outputs)
-
-    @property
-    def fault(self) -> Fault | None:
-        """The first node that is wrong alone; else the first that is wrong after the others."""
-        return self._faults.get(True) or self._faults.get(False)
-
-    def add(
-        self, number: int, values: Values, steps: Sequence[StepRun], after: Sequence[StepRun]
+    def _judge(
+        self,
+        number: int,
+        verdicts: Sequence[Verdict],
+        values: Values,
+        steps: Sequence[StepRun],
+        after: Sequence[StepRun],
     ) -> None:
         """Compare one input's run; `steps`: each alone; both lists are of the same program."""
         # A node that is resized has other shapes than in the file.
         shaped = {
             tensor: dataclasses.replace(tensor, shape=values[tensor.index].shape)
-            for tensor in self.graph.tensors
+            for tensor in self._graph.tensors
             if tensor.index in values
         }
-        graph = with_tensors(self.graph, shaped)
-        homes = joined_nodes(graph, self.verdicts, {step.node for step in steps})
+        graph = with_tensors(self._graph, shaped)
+        homes = joined_nodes(graph, verdicts, {step.node for step in steps})
         own = {index: array for step in after for index, array in step.values.items()}
         self.constants = tuple(step.node for step in steps if not step.values)
         where = f"input {number}"
@@ -247,8 +226,8 @@ class _Judge:
                     raise CommandError(f"TFLite does not tell the values of tensor {index}")
                 got, after_got, expected = step.values[index], own[index], values[index]
                 bound = self._bounds(nodes, values)[place]
-                one = _difference(got, expected, bound, self.tolerance, where)
-                other = _difference(after_got, expected, bound, self.tolerance, where)
+                one = _difference(got, expected, bound, self._tolerance, where)
+                other = _difference(after_got, expected, bound, self._tolerance, where)
                 check = Check(step, tensor, joined, one, other)
                 if (known := self.checks.get(index)) is not None:
                     alone = worst(filter(None, (known.alone, one)))
@@ -263,18 +242,28 @@ class _Judge:
 
     def _keep(self, fault: Fault) -> None:
         """Keep it if it is the first of its kind: the others' values are not needed."""
-        known, order = self._faults.get(fault.is_alone), [*self.checks]
+        known, order = self.faults.get(fault.is_alone), [*self.checks]
         if known is None or order.index(fault.check.tensor.index) < order.index(
             known.check.tensor.index
         ):
-            self._faults[fault.is_alone] = fault
+            self.faults[fault.is_alone] = fault
 
     def _bounds(self, nodes: Sequence[Node], values: Values) -> Bounds:
         """Return how far floats may be off: rounding in another order, of these nodes alone."""
         own = {tensor for node in nodes for tensor in node.outputs}
         read = dict.fromkeys(t for node in nodes for t in node.inputs if t and t.data is None)
         given, results = [t for t in read if t not in own], nodes[-1].outputs
-        run = partial(run_graph, self.runtime, self.kernels)
+        run = partial(run_graph, self._runtime, self.kernels)
         part = graph_of(nodes, given, results)
         inputs, outputs = ([values[t.index] for t in of] for of in (given, results))
         return float_bounds(run, part, inputs, outputs)
+
+
+def _difference(
+    got: Array, expected: Array, bound: NDArray[np.float64] | None, tolerance: int, where: str
+) -> Difference | None:
+    """Compare as `compare` does. Raises: CommandError: it is another tensor."""
+    try:
+        return compare(got, expected, bound, tolerance, where)
+    except ValueError as error:
+        raise CommandError(str(error)) from error

@@ -176,18 +176,15 @@ def _left_text(found: Verification) -> str:
 
 def document(found: Verification) -> dict[str, Any]:
     """Return the verification for JSON."""
-    fault = found.fault
     return {
         "device": found.device,
         "reference": found.reference,
         "inputs": found.count,
         "wrong": found.is_wrong,
-        "first_wrong": None if fault is None else _fault_document(fault),
+        "first_wrong": None if found.fault is None else _fault_document(found.fault),
         "nodes": [
             {
-                "node": check.step.node,
-                "op": check.step.op,
-                "tensor": check.tensor.index,
+                **_step_document(check),
                 "alternative": check.step.alternative,
                 "launches": [asdict(launch) for launch in check.step.launches],
                 "alone": _difference(check.alone),
@@ -205,13 +202,15 @@ def document(found: Verification) -> dict[str, Any]:
     }
 
 
+def _step_document(check: Check) -> dict[str, Any]:
+    return {"node": check.step.node, "op": check.step.op, "tensor": check.tensor.index}
+
+
 def _fault_document(fault: Fault) -> dict[str, Any]:
     found = errors(fault.got, fault.expected)
     return {
-        "node": fault.check.step.node,
-        "op": fault.check.step.op,
+        **_step_document(fault.check),
         "with_nodes": list(fault.check.with_nodes),
-        "tensor": fault.check.tensor.index,
         "kernels": [launch.kernel for launch in fault.check.step.launches],
         "wrong_alone": fault.is_alone,
         "input": fault.number,
@@ -223,9 +222,5 @@ def _fault_document(fault: Fault) -> dict[str, Any]:
 def _difference(found: Difference | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    return {
-        "wrong": found.count,
-        "of": found.size,
-        "most": found.most if np.isfinite(found.most) else None,
-        "beyond": found.is_beyond,
-    }
+    most = found.most if np.isfinite(found.most) else None
+    return {"wrong": found.count, "of": found.size, "most": most, "beyond": found.is_beyond}
