@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Node, Tensor, sum_bound
+from delegate.inspect import Graph, Node, Tensor, sum_bound, with_tensors
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.values import Arrays
 
@@ -185,9 +186,7 @@ def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def terms_of(node: Node) -> int:
     """Return how many terms the sum behind an element of the result has; 0: it is exact."""
-    if node.outputs[0].dtype != "float32":
-        return 0
-    if node.op in _MOVES:
+    if node.outputs[0].dtype != "float32" or node.op in _MOVES:
         return 0
     if node.op in ("ADD", "SUB", "MUL"):
         return 2
@@ -195,15 +194,14 @@ def terms_of(node: Node) -> int:
         weights = node.inputs[1]
         assert weights is not None
         axis = 3 if node.op == "DEPTHWISE_CONV_2D" else 0
-        return int(np.prod(weights.shape) // max(1, weights.shape[axis])) + 1
+        return math.prod(weights.shape) // max(1, weights.shape[axis]) + 1
     if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
         return int(node.options["filter_height"] * node.options["filter_width"]) + 1
     if node.op in ("MEAN", "SUM", "CUMSUM", "BATCH_MATMUL", "REDUCE_PROD"):
         source = node.inputs[0]
         assert source is not None
-        return int(np.prod(source.shape)) // max(1, int(np.prod(node.outputs[0].shape))) + int(
-            max(source.shape, default=1)
-        )
+        summed = math.prod(source.shape) // max(1, math.prod(node.outputs[0].shape))
+        return summed + max(source.shape, default=1)
     if node.op == "RESIZE_BILINEAR":
         return 16  # four products of two weights, which are differences
     if node.op == "DEQUANTIZE":
@@ -229,33 +227,23 @@ def _abs(values: Array) -> Array:
 
 def _absolute(graph: Graph) -> Graph:
     """Return the same model of absolute constants, without activations and differences."""
-    replaced = {
+    absolute = {
         tensor: dataclasses.replace(tensor, data=_abs(tensor.data))
-        if tensor.data is not None
-        else tensor
         for tensor in graph.tensors
+        if tensor.data is not None
     }
 
     def changed(node: Node) -> Node:
         options: dict[str, Any] = dict(node.options)
         if "fused_activation_function" in options:
             options["fused_activation_function"] = "NONE"
-        inputs = tuple(None if tensor is None else replaced[tensor] for tensor in node.inputs)
-        outputs = tuple(replaced[tensor] for tensor in node.outputs)
         op, version = node.op, node.version
         if op == "SUB":
             op, version = "ADD", 1
             options.pop("pot_scale_int16", None)
         if op in ("NEG", "RELU6", "MINIMUM", "REDUCE_MIN"):
             op = {"NEG": "ABS", "RELU6": "RELU", "MINIMUM": "MAXIMUM"}.get(op, "REDUCE_MAX")
-        return dataclasses.replace(
-            node, op=op, version=version, inputs=inputs, outputs=outputs, options=options
-        )
+        return dataclasses.replace(node, op=op, version=version, options=options)
 
-    return dataclasses.replace(
-        graph,
-        tensors=tuple(replaced.values()),
-        nodes=tuple(map(changed, graph.nodes)),
-        inputs=tuple(replaced[tensor] for tensor in graph.inputs),
-        outputs=tuple(replaced[tensor] for tensor in graph.outputs),
-    )
+    made = with_tensors(graph, absolute)
+    return dataclasses.replace(made, nodes=tuple(map(changed, made.nodes)))

@@ -112,11 +112,6 @@ def usual(shape: Sequence[int], dtype: str, is_output: bool = False, **keywords:
     return tensor(shape, dtype, *numbers, **keywords)
 
 
-def same(shape: Sequence[int], dtype: str, **keywords: Any) -> Tensor:
-    """Return a tensor of the one quantisation that ops have which move values unchanged."""
-    return usual(shape, dtype, **keywords)
-
-
 def constant(
     data: ArrayLike,
     scale: float | Sequence[float] | Array | None = None,
@@ -155,15 +150,9 @@ def node(
     return Node(-1, op, version, tuple(inputs), tuple(outputs), dict(options or {}), is_custom)
 
 
-def one(
-    op: str,
-    inputs: Sequence[Tensor | None],
-    outputs: Sequence[Tensor],
-    options: Mapping[str, Any] | None = None,
-    version: int = 1,
-) -> Graph:
-    """Return the graph of one node."""
-    return graph([node(op, inputs, outputs, options, version)], outputs=outputs)
+def one(op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], *rest: Any) -> Graph:
+    """Return the graph of one `node`; `rest`: options and version."""
+    return graph([node(op, inputs, outputs, *rest)], outputs=outputs)
 
 
 def graph(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor, with_tensors
 from tflite_opencl.common.build import constant, node, tensor
 from tflite_opencl.common.build import graph as graph_of
 
@@ -157,13 +157,7 @@ def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
             pair = _quantized(weights, bias, _CHANNEL_AXIS[step.op], given.scale[0])
             made[weights], made[bias] = pair
     nodes = [
-        replace(
-            step,
-            version=_INT8_VERSIONS[step.op],
-            inputs=tuple(made.get(each, each) for each in step.inputs if each is not None),
-            outputs=tuple(made[each] for each in step.outputs),
-        )
-        for step in graph.nodes
+        replace(step, version=_INT8_VERSIONS[step.op]) for step in with_tensors(graph, made).nodes
     ]
     return replace(graph_of(nodes), description=f"{graph.description} int8")
 

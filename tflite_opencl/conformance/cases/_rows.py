@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor, output_shapes
-from tflite_opencl.common.build import Case, Shape, case, dtype_of, graph, node, same
+from tflite_opencl.common.build import Case, Shape, case, dtype_of, graph, node, usual
 
 # An op's version by its tensors' type, as most have it; else 1.
 VERSIONS = {"int8": 2, "int16": 3}
@@ -38,15 +38,9 @@ def step(
     return replace(rough, outputs=tuple(replace(each, shape=shape) for each, shape in pairs))
 
 
-def one(
-    op: str,
-    inputs: Sequence[Tensor | None],
-    output: Tensor,
-    options: Mapping[str, Any] | None = None,
-    version: int = 1,
-) -> Graph:
-    """Return the graph of a `step` with one output."""
-    return graph([step(op, inputs, [output], options, version)])
+def one(op: str, inputs: Sequence[Tensor | None], output: Tensor, *rest: Any) -> Graph:
+    """Return the graph of a `step` with one output; `rest`: options and version."""
+    return graph([step(op, inputs, [output], *rest)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +62,11 @@ class Row:
             if isinstance(given, Tensor):
                 return given
             if isinstance(given, int):
-                return same((), dtype, data=np.array(given).astype(dtype))
-            return same(given, dtype)
+                return usual((), dtype, data=np.array(given).astype(dtype))
+            return usual(given, dtype)
 
         # Not scalars: what TFLite makes of a result recorded as one differs by runtime.
-        outputs = [same((1,), dtype) for _ in range(self.outputs)]
+        outputs = [usual((1,), dtype) for _ in range(self.outputs)]
         inputs, version = [*map(made, self.inputs)], self.versions.get(dtype, 1)
         return graph([step(self.op, inputs, outputs, self.options, version)])
 

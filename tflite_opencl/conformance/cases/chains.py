@@ -18,9 +18,9 @@ from tflite_opencl.common.build import (
     graph,
     node,
     numbers,
-    same,
     sizes,
     tensor,
+    usual,
 )
 from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, weighted_input
 from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, step
@@ -225,7 +225,7 @@ def _computed_reshape(shape: Shape, dtype: str, index: str) -> Graph:
     So converters write a layer that flattens. int64 shapes are cast to int32 on the way.
     """
     batch, rest = shape[0], int(np.prod(shape[1:]))
-    source, computed = same(shape, dtype), tensor((len(shape),), index)
+    source, computed = usual(shape, dtype), tensor((len(shape),), index)
     steps = [node("SHAPE", [source], [computed], {"out_type": index})]
     if index != "int32":
         steps.append(node("CAST", [computed], [tensor(computed.shape, "int32")]))
@@ -234,6 +234,6 @@ def _computed_reshape(shape: Shape, dtype: str, index: str) -> Graph:
     steps += [
         node("STRIDED_SLICE", ends, [first], {"shrink_axis_mask": 1}),
         node("PACK", [first, numbers(rest)], [both], {"axis": 0, "values_count": 2}),
-        node("RESHAPE", [source, both], [same((batch, rest), dtype)]),
+        node("RESHAPE", [source, both], [usual((batch, rest), dtype)]),
     ]
     return graph(steps)
