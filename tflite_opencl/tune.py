@@ -91,24 +91,16 @@ def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime) -> Tuned:
 
 
 def _text(found: Sequence[Tuned], width: int) -> str:
-    rows = [
-        (
-            os.path.basename(each.model),
-            f"{each.delegated} of {each.nodes}",
-            f"{each.seconds:.1f}",
-            _outcome(each),
-        )
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        outcome = f"tuned, {each.measured_seconds:.1f} s of it for measuring"
+        if not each.delegated:
+            outcome = "nothing to tune: no node runs on OpenCL"
+        elif each.tuning_left:
+            outcome = f"not finished: {each.tuning_left} choices are left"
+        elif not each.measured_seconds:
+            outcome = "all was known"
+        nodes, name = f"{each.delegated} of {each.nodes}", os.path.basename(each.model)
+        rows.append((name, nodes, f"{each.seconds:.1f}", outcome))
     shown = columns(("model", "nodes on OpenCL", "seconds", ""), rows, left=1)
     return f"{render(width, shown)}\ndevice: {found[0].device}"
-
-
-def _outcome(each: Tuned) -> str:
-    if not each.delegated:
-        return "nothing to tune: no node runs on OpenCL"
-    if each.tuning_left:
-        return f"not finished: {each.tuning_left} choices are left"
-    if not each.measured_seconds:
-        return "all was known"
-    return f"tuned, {each.measured_seconds:.1f} s of it for measuring"

@@ -150,11 +150,6 @@ def node(
     return Node(-1, op, version, tuple(inputs), tuple(outputs), dict(options or {}), is_custom)
 
 
-def one(op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], *rest: Any) -> Graph:
-    """Return the graph of one `node`; `rest`: options and version."""
-    return graph([node(op, inputs, outputs, *rest)], outputs=outputs)
-
-
 def graph(
     nodes: Sequence[Node],
     inputs: Sequence[Tensor] | None = None,

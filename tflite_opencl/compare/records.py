@@ -65,12 +65,10 @@ def _path(word: str) -> RunPath:
     if kind == OPENCL and (rest or not colon):
         return RunPath(word, kind, device=rest or None)
     if kind == EXTERNAL:
-        match = _EXTERNAL.fullmatch(rest)
-        if match is None:
+        if (match := _EXTERNAL.fullmatch(rest)) is None:
             raise argparse.ArgumentTypeError(f"'{word}' is not external:PATH.so or PATH.so:K:V;K:V")
-        return RunPath(
-            word, kind, library=match["library"], options=delegate_options(match["options"] or "")
-        )
+        options = delegate_options(match["options"] or "")
+        return RunPath(word, kind, library=match["library"], options=options)
     if word not in KERNELS:
         raise argparse.ArgumentTypeError(
             f"'{word}' is no path: there are {CPU}, {BUILTIN}, {REFERENCE}, {OPENCL}, "
@@ -108,19 +106,11 @@ def timing_of(runs_ms: Sequence[float], cpu_load: float, gpu_load: float | None 
     percents = (25, 50, 75, 90, 95, 99)
     low, median, high, p90, p95, p99 = map(float, np.percentile(np.asarray(runs_ms), percents))
     return Timing(
-        runs=len(runs_ms),
-        average_ms=float(np.mean(runs_ms)),
-        min_ms=min(runs_ms),
-        median_ms=median,
-        p90_ms=p90,
-        p95_ms=p95,
-        p99_ms=p99,
-        max_ms=max(runs_ms),
-        quartiles_ms=(low, high),
-        deviation_ms=float(np.std(runs_ms)),
-        cpu_load=cpu_load,
+        runs=len(runs_ms), average_ms=float(np.mean(runs_ms)), min_ms=min(runs_ms),
+        median_ms=median, p90_ms=p90, p95_ms=p95, p99_ms=p99, max_ms=max(runs_ms),
+        quartiles_ms=(low, high), deviation_ms=float(np.std(runs_ms)), cpu_load=cpu_load,
         gpu_load=gpu_load,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

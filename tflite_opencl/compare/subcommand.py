@@ -73,9 +73,8 @@ def run(options: argparse.Namespace) -> str:
         threads=options.threads or len(os.sched_getaffinity(0)),
         opencl=Options(tune=options.tune),
         seconds=options.timeout,
+        labels=labels_in(options.labels) if options.labels else (),
     )
-    if options.labels:
-        settings = replace(settings, labels=labels_in(options.labels))
 
     def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
         return compared(given, paths, settings, tell)

@@ -11,7 +11,7 @@ from typing import Any
 
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
-from tflite_opencl.common.build import one, tensor
+from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.errors import OneLineError, one_line
 from tflite_opencl.common.interpreter import allocated, taken_nodes
 from tflite_opencl.common.runtime import Runtime
@@ -79,7 +79,7 @@ class Subject:
         """Return what keeps opencl's device open: the context goes with the last that uses it."""
         if self.spec != OPENCL:
             return None
-        model = write_model(one("RELU", [tensor((1,))], [tensor((1,))]))
+        model = write_model(graph([node("RELU", [tensor((1,))], [tensor((1,))])]))
         try:
             return self._delegate(model)
         except (DelegateError, ValueError, OSError):

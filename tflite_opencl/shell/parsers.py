@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import pkgutil
+import importlib
 from collections.abc import Iterator, Mapping
 
 from tflite_opencl.common.command_line import subparsers
@@ -16,19 +16,17 @@ COMMANDS: Mapping[str, str] = {
     OPENCL: "show what OpenCL drivers can do and how TFLite models run on them",
     DELEGATE_TEST: "test a TFLite delegate against the reference kernels",
 }
-
-
 # What makes each one's parser, imported when it is asked for: no command imports another.
-_PARSERS = {
-    LABEL_IMAGE: "label_image.flags:parser",
-    OPENCL: "tflite_opencl.command:parser",
-    DELEGATE_TEST: "tflite_opencl.conformance.flags:parser",
+_MODULES = {
+    LABEL_IMAGE: "label_image.flags",
+    OPENCL: "tflite_opencl.command",
+    DELEGATE_TEST: "tflite_opencl.conformance.flags",
 }
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
     """Return a new parser of one of COMMANDS."""
-    made: argparse.ArgumentParser = pkgutil.resolve_name(_PARSERS[command])()
+    made: argparse.ArgumentParser = importlib.import_module(_MODULES[command]).parser()
     return made
 
 
