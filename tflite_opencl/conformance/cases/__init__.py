@@ -73,9 +73,9 @@ _FAMILIES = (
     chains.chains,
     chains.computed_shapes,
     convolutions.stored_weights,
-    convolutions.conv_2d,
+    partial(convolutions.cases, convolutions.conv_2d),
     elementwise.conversions,
-    convolutions.depthwise_conv_2d,
+    partial(convolutions.cases, convolutions.depthwise_conv_2d),
     convolutions.fully_connected_layers,
     movement.cases,
     reductions.pools,
@@ -84,7 +84,7 @@ _FAMILIES = (
     elementwise.choices,
     reductions.softmaxes,
     convolutions.teflon,
-    convolutions.transpose_conv,
+    partial(convolutions.cases, convolutions.transpose_conv),
     elementwise.functions,
 )
 

@@ -37,29 +37,16 @@ _SHAPES = (
 _KERNELS = ((1, 1), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2))
 
 
-def conv_2d() -> Iterator[Case]:
-    """Yield the cases of CONV_2D: also dilation and groups."""
-    return _cases(_conv_2d)
-
-
-def depthwise_conv_2d() -> Iterator[Case]:
-    """Yield the cases of DEPTHWISE_CONV_2D: also depth multipliers, and vectors' edges."""
-    return _cases(_depthwise_conv_2d)
-
-
-def transpose_conv() -> Iterator[Case]:
-    """Yield the cases of TRANSPOSE_CONV: kernels smaller and larger than the stride."""
-    return _cases(_transpose_conv)
-
-
-def _cases(convolutions: Callable[[str], Iterator[Convolution]]) -> Iterator[Case]:
+def cases(convolutions: Callable[[str], Iterator[Convolution]]) -> Iterator[Case]:
+    """Yield the cases of one of the functions below, which give the convolutions of a type."""
     for kind in KINDS:
         for each in convolutions(kind):
             if each.fits:
                 yield case(each.op.lower(), kind, str(each), each.graph, kind)
 
 
-def _conv_2d(kind: str) -> Iterator[Convolution]:
+def conv_2d(kind: str) -> Iterator[Convolution]:
+    """Yield CONV_2Ds: also dilation and groups."""
     for (size, out_c), kernel, stride, padding in itertools.product(
         _SHAPES, _KERNELS, ((1, 1), (2, 2)), _BOTH
     ):
@@ -81,7 +68,8 @@ def _conv_2d(kind: str) -> Iterator[Convolution]:
             yield Convolution(size=(5, 6, 8), out_c=12, groups=groups)
 
 
-def _depthwise_conv_2d(kind: str) -> Iterator[Convolution]:
+def depthwise_conv_2d(kind: str) -> Iterator[Convolution]:
+    """Yield DEPTHWISE_CONV_2Ds: also depth multipliers, and vectors' edges."""
     for size, kernel, stride, padding in itertools.product(
         ((7, 5, 3), (8, 8, 8), (5, 9, 17), (6, 7, 32), (4, 13, 1), (9, 4, 15)),
         ((3, 3), (5, 5), (1, 1), (3, 1)),
@@ -101,7 +89,8 @@ def _depthwise_conv_2d(kind: str) -> Iterator[Convolution]:
     yield _depthwise(size=(7, 7, 33), kernel=(7, 7), padding="VALID")
 
 
-def _transpose_conv(kind: str) -> Iterator[Convolution]:
+def transpose_conv(kind: str) -> Iterator[Convolution]:
+    """Yield TRANSPOSE_CONVs: kernels smaller and larger than the stride."""
     for (size, out_c), kernel, stride, padding in itertools.product(
         (((4, 5, 3), 8), ((3, 3, 16), 5), ((1, 1, 7), 1)),
         ((3, 3), (2, 2), (4, 4)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from delegate.inspect import Graph
@@ -167,44 +168,38 @@ def conversions() -> Iterator[Case]:
     for source, result in itertools.product(_INTEGERS, repeat=2):
         if (source, result) == ("int16", "uint8"):
             continue  # which TFLite does not have
+        version = 3 if "int16" in (source, result) else 2
         for scales in _CHANGES:
+            inside, outside = (
+                tensor((2, 65), dtype, scale / (100 if dtype == "int16" else 1),
+                       {"uint8": 120, "int8": -8}.get(dtype, 0))
+                for dtype, scale in zip((source, result), scales, strict=True)
+            )  # fmt: skip
             detail = "to_{}-in2x65-scales{:.3g}_{:.3g}".format(result, *scales)
-            kind = _INTEGERS[source]
-            yield case("quantize", kind, detail, _requantize, source, result, scales)
+            make = partial(one, "QUANTIZE", [inside], outside, {}, version)
+            yield case("quantize", _INTEGERS[source], detail, make)
     for dtype, shape in itertools.product(_INTEGERS, ((1,), (65,), (2, 5, 7, 3))):
-        detail = f"in{sizes(shape)}"
-        yield case("quantize", "float32", f"to_{dtype}-{detail}", _quantize, True, shape, dtype)
-        yield case("dequantize", _INTEGERS[dtype], detail, _quantize, False, shape, dtype)
+        detail, version = f"in{sizes(shape)}", VERSIONS.get(dtype, 1)
+        integers, floats = tensor(shape, dtype, *USUAL[dtype][0]), tensor(shape)
+        make = partial(one, "QUANTIZE", [floats], integers, {}, version)
+        yield case("quantize", "float32", f"to_{dtype}-{detail}", make)
+        make = partial(one, "DEQUANTIZE", [integers], floats, {}, version)
+        yield case("dequantize", _INTEGERS[dtype], detail, make)
     for source, result in itertools.permutations(_CASTS, 2):
-        yield case("cast", source, f"to_{result}-in2x37", _cast, source, result)
-    large = (-(2.0**60), 2.0**60)
-    yield case("cast", "float32", "to_int64-in2x37-large", _cast, "float32", "int64", large)
+        yield _cast(source, result)
+    yield _cast("float32", "int64", "-large", (-(2.0**60), 2.0**60))
 
 
-def _requantize(source: str, result: str, scales: tuple[float, float]) -> Graph:
-    inside, outside = (
-        tensor((2, 65), dtype, scale / (100 if dtype == "int16" else 1),
-               {"uint8": 120, "int8": -8}.get(dtype, 0))
-        for dtype, scale in zip((source, result), scales, strict=True)
-    )  # fmt: skip
-    return one("QUANTIZE", [inside], outside, {}, 3 if "int16" in (source, result) else 2)
-
-
-def _quantize(is_forward: bool, shape: Shape, dtype: str) -> Graph:
-    integers, floats = tensor(shape, dtype, *USUAL[dtype][0]), tensor(shape)
-    version = VERSIONS.get(dtype, 1)
-    if is_forward:
-        return one("QUANTIZE", [floats], integers, {}, version)
-    return one("DEQUANTIZE", [integers], floats, {}, version)
-
-
-def _cast(source: str, result: str, limits: tuple[float, float] = (0.0, 100.0)) -> Graph:
+def _cast(
+    source: str, result: str, words: str = "", limits: tuple[float, float] = (0.0, 100.0)
+) -> Case:
     # Beyond a type's range C says nothing of what a float becomes. A bool has none: any number is.
     allowed = limits if source == "float32" and result != "bool" else None
     options = {"in_data_type": source, "out_data_type": result}
     version = 1 if {source, result} <= {"float32", "int32", "int64", "uint8", "bool"} else 4
-    inputs = [tensor((2, 37), source, limits=allowed)]
-    return one("CAST", inputs, tensor((), result), options, version)
+    inputs, out = [tensor((2, 37), source, limits=allowed)], tensor((), result)
+    make = partial(one, "CAST", inputs, out, options, version)
+    return case("cast", source, f"to_{result}-in2x37{words}", make)
 
 
 _CHOICES: tuple[tuple[Shape, Shape, Shape], ...] = (
@@ -219,11 +214,9 @@ _CHOICES: tuple[tuple[Shape, Shape, Shape], ...] = (
 
 def choices() -> Iterator[Case]:
     """Yield the cases of SELECT_V2 and SELECT: a condition that is broadcast, or not."""
-    return cases_of(_choices(), ("uint8", "int8", "float32", "int32", "bool", "int64"))
-
-
-def _choices() -> Iterator[Row]:
-    for op, rows in (("SELECT_V2", _CHOICES), ("SELECT", _CHOICES[:1])):
-        for condition, *values in rows:
+    rows = []
+    for op, choices in (("SELECT_V2", _CHOICES), ("SELECT", _CHOICES[:1])):
+        for condition, *values in choices:
             detail = "_".join(map(sizes, dict.fromkeys((condition, *values))))
-            yield Row(op, detail, [tensor(condition, "bool"), *values])
+            rows.append(Row(op, detail, [tensor(condition, "bool"), *values]))
+    return cases_of(rows, ("uint8", "int8", "float32", "int32", "bool", "int64"))
