@@ -153,10 +153,15 @@ _HEADINGS = ("model", "path", "before, ms", "now, ms", "change", "spread")
 
 def changes_text(old: Report, new: Report, width: int) -> str:
     """Return a table of medians, and a line for whatever else is different."""
+    known = {
+        (model.model, path.path): (model, path) for model in old.models for path in model.paths
+    }
     rows: list[tuple[str, ...]] = []
     lines: list[str] = []
-    for before, now, was, is_ in _pairs(old, new):
-        where = f"{now.model}, {is_.path}"
+    for now, is_ in ((model, path) for model in new.models for path in model.paths):
+        if (now.model, is_.path) not in known:
+            continue
+        (before, was), where = known[now.model, is_.path], f"{now.model}, {is_.path}"
         lines += [*_other_changes(where, before, now, was, is_)]
         if was.timing is None or is_.timing is None or not was.timing.median_ms:
             continue
@@ -175,17 +180,6 @@ def changes_text(old: Report, new: Report, width: int) -> str:
     if not rows:
         return "\n".join(["WARNING: no path was timed both before and now", *lines])
     return "\n".join([render(width, columns(_HEADINGS, rows, left=2)), *lines])
-
-
-def _pairs(
-    old: Report, new: Report
-) -> Iterator[tuple[ModelResult, ModelResult, PathResult, PathResult]]:
-    for now in new.models:
-        for before in (each for each in old.models if each.model == now.model):
-            known = {result.path: result for result in before.paths}
-            for result in now.paths:
-                if result.path in known:
-                    yield before, now, known[result.path], result
 
 
 def _other_changes(

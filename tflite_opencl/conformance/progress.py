@@ -38,18 +38,18 @@ class Tally:
 
     def rest(self, now_s: float) -> str:
         """Return how long the others will take, and what those were that are done."""
-        done, here = self._counts.total(), self._counts.total() - self._known
-        if not here:
+        done = self._counts.total()
+        if done == self._known:
             return "the first one is not done yet"
-        left = _duration((now_s - self._begun_s) / here * (self._total - done))
+        left_s = (now_s - self._begun_s) / (done - self._known) * (self._total - done)
         counts = ", ".join(f"{status} {count}" for status, count in self._counts.items())
-        return f"about {left} left: {counts}; last {self._last}"
+        return f"about {_duration(left_s)} left: {counts}; last {self._last}"
 
     def line(self, now_s: float) -> str:
         """Return how many are done, and the rest, for a line of its own."""
-        done, mark = self._counts.total(), ":" if self._counts.total() == self._known else ","
-        seconds = _duration(now_s - self._begun_s)
-        return f"{done} of {self._total} cases in {seconds}{mark} {self.rest(now_s)}"
+        done, rest = self._counts.total(), self.rest(now_s)
+        mark = ":" if done == self._known else ","
+        return f"{done} of {self._total} cases in {_duration(now_s - self._begun_s)}{mark} {rest}"
 
 
 @contextlib.contextmanager
