@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -41,16 +42,14 @@ def ssd_anchors(size: Size) -> Floats:
     """Return SSD's: six layers, of which the first has three anchors a cell and the others six."""
     low, high = _SSD_SCALES
     scales = [*np.linspace(low, high, _SSD_LAYERS), 1.0]
-    layers = []
+    layers: list[Floats] = []
     cells = -(-size[0] // 16), -(-size[1] // 16)
-    for number in range(_SSD_LAYERS):
-        scale = scales[number]
-        if number == 0:
+    for scale, following in pairwise(scales):
+        sizes = [(scale, ratio) for ratio in _SSD_RATIOS]
+        sizes.append((float(np.sqrt(scale * following)), 1.0))
+        if not layers:
             sizes = [(0.1, 1.0), (scale, 2.0), (scale, 0.5)]
-        else:
-            sizes = [(scale, ratio) for ratio in _SSD_RATIOS]
-            sizes.append((float(np.sqrt(scale * scales[number + 1])), 1.0))
-        shapes = [(s / np.sqrt(ratio), s * np.sqrt(ratio)) for s, ratio in sizes]
+        shapes = [_shape(length, ratio, (1, 1)) for length, ratio in sizes]
         layers.append(_each((_grid(cells) + 0.5) / cells, shapes))
         cells = -(-cells[0] // 2), -(-cells[1] // 2)
     return np.concatenate(layers)

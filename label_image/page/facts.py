@@ -23,13 +23,13 @@ from tflite_opencl.common.boards.board import read_board
 from tflite_opencl.common.boards.facts import Rows, facts_here, sections
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line, reason_of
+from tflite_opencl.common.interpreter import allocated, run
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.open_job import allocate, open_interpreter
 from tflite_opencl.common.profile import RUNS, Profile
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, CPU = "OpenCL", "CPU"
-_WARMUP_RUNS = 2
 MOST_SECONDS = 30.0  # for all nodes on the CPU
 _OVER = f"there was no time left for it within {MOST_SECONDS:g} seconds"
 _PACKAGES = ("numpy", "pillow", "pyopencl", "flatbuffers", "tflite")
@@ -192,16 +192,14 @@ def _microseconds(node: Node, values: Values, job: Job, runtime: Runtime) -> flo
     Raises: ValueError, RuntimeError, ModelError: such a model cannot be made or run.
     """
     part, given = _model_of(node, values)
-    interpreter = runtime.interpreter(write_model(part), job.threads, job.cpu_kernels)
-    interpreter.allocate_tensors()
-    for details, array in zip(interpreter.get_input_details(), given, strict=True):
-        interpreter.set_tensor(details["index"], array)
+    made = allocated(runtime, write_model(part), job.cpu_kernels, threads=job.threads)
+    run(made, given)
     spent = []
-    for _ in range(_WARMUP_RUNS + RUNS):
+    for _ in range(1 + RUNS):
         begun = time.perf_counter()
-        interpreter.invoke()
+        made.invoke()
         spent.append((time.perf_counter() - begun) * 1e6)
-    return min(spent[_WARMUP_RUNS:])
+    return min(spent[1:])  # two runs before them do not count
 
 
 def _model_of(node: Node, values: Values) -> tuple[Graph, list[NDArray[Any]]]:
