@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Contender, PathTimes, timed
 from benchmarks.network import one_pool
-from benchmarks.peers import Workload, peers
+from benchmarks.peers import Peers, Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
 from benchmarks.setup import POCL, Row, Setup
 from delegate import DeviceInfo, OpenCLDelegate
@@ -27,37 +27,35 @@ FEWEST_RUNS = 100  # that a figure is made of
 def against_peers(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Measure the delegate and every peer."""
     workload = setup.workload(model)
-    delegate = setup.delegate(model, info, exclude_isa=row.exclude_isa)
-    ours = workload.interpreter("auto", [delegate])
     others = peers(workload, with_tinygrad=row.has_tinygrad)
-    paths = timed([Contender(OPENCL, ours.invoke), *others.contenders], row.runs(setup))
-    delegation = _delegation(row, setup, workload, delegate)
-    reason = not_judged(setup, info)
-    if not reason and delegation.delegated < delegation.nodes:
-        reason = f"only {delegation.delegated} of {delegation.nodes} nodes are on OpenCL"
-    return RowResult(
-        paths=paths,
-        figures=ratios(row.goals, paths, reason or too_few(row.runs(setup)), others.missing),
-        delegation=delegation,
-        exact=_exactness(workload, delegate, ours),
-        missing=others.missing,
-    )
+    return _against(others, not_judged(setup, info), row, setup, info, workload)
 
 
 def against_pocl(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Measure a device against PoCL with the kernels that any device can run."""
     workload, pocl = setup.workload(model), replace(setup, device=None).find(POCL)
-    delegate = setup.delegate(model, info)
-    ours = workload.interpreter("auto", [delegate])
     portable = workload.interpreter("auto", [setup.delegate(model, pocl, exclude_isa=["all"])])
+    others = Peers([Contender(PORTABLE, portable.invoke)])
     reason = "" if "llvmpipe" in info.name else "the figure is for llvmpipe"
-    runs = row.runs(setup)
-    paths = timed([Contender(OPENCL, ours.invoke), Contender(PORTABLE, portable.invoke)], runs)
+    return _against(others, reason, row, setup, info, workload)
+
+
+def _against(
+    others: Peers, reason: str, row: Row, setup: Setup, info: DeviceInfo, workload: Workload
+) -> RowResult:
+    """Measure the delegate in turns with others; `reason`: why no goal holds here, or ""."""
+    delegate = setup.delegate(workload.model, info, exclude_isa=row.exclude_isa)
+    ours, runs = workload.interpreter("auto", [delegate]), row.runs(setup)
+    paths = timed([Contender(OPENCL, ours.invoke), *others.contenders], runs)
+    delegation = _delegation(row, setup, workload, delegate)
+    if not reason and delegation.delegated < delegation.nodes:
+        reason = f"only {delegation.delegated} of {delegation.nodes} nodes are on OpenCL"
     return RowResult(
         paths=paths,
-        figures=ratios(row.goals, paths, reason or too_few(runs), {}),
-        delegation=_delegation(row, setup, workload, delegate),
+        figures=ratios(row.goals, paths, reason or too_few(runs), others.missing),
+        delegation=delegation,
         exact=_exactness(workload, delegate, ours),
+        missing=others.missing,
     )
 
 
