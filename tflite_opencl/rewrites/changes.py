@@ -133,12 +133,14 @@ def new_tensor(
     dtype: str,
     quantization: Quantization | None = None,
     data: NDArray[Any] | None = None,
+    shape_signature: tuple[int, ...] = (),
 ) -> Tensor:
     """Return a tensor for a node that a pass makes; `rebuilt` numbers it and makes its name unique.
 
     `name` tells where it comes from: "conv/pad" for what stands before the tensor "conv".
     """
-    return Tensor(-1, name, tuple(shape), dtype, quantization, data, origin=_MADE)
+    made = Tensor(-1, name, tuple(shape), dtype, quantization, data, origin=_MADE)
+    return replace(made, shape_signature=shape_signature)
 
 
 def is_op(node: Node, op: str, inputs: int) -> bool:

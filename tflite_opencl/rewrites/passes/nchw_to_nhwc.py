@@ -162,19 +162,16 @@ def _steps(
     steps: list[Node] = []
     begun: set[Tensor] = set()
     for node in graph.nodes:
-        if node in gone:
-            continue
-        if node not in region:
+        if node in region:
+            for tensor in _computed_inputs(node):
+                # One made in the region has its TRANSPOSE behind its node already.
+                if tensor in coming and coming[tensor].inputs[0] is tensor and tensor not in begun:
+                    begun.add(tensor)
+                    steps.append(coming[tensor])
+            behind = coming.get(node.outputs[0])
+            steps += [_reordered(node, order, new), *([behind] if behind else [])]
+        elif node not in gone:
             steps.append(node)
-            continue
-        for tensor in _computed_inputs(node):
-            # One made in the region has its TRANSPOSE behind its node already.
-            if tensor in coming and coming[tensor].inputs[0] is tensor and tensor not in begun:
-                begun.add(tensor)
-                steps.append(coming[tensor])
-        steps.append(_reordered(node, order, new))
-        if node.outputs[0] in coming:
-            steps.append(coming[node.outputs[0]])
     return steps
 
 
@@ -210,15 +207,10 @@ def _transpose(source: Tensor, result: Tensor, order: Order) -> Node:
 
 def _before_order(tensor: Tensor, order: Order) -> Tensor:
     """Return a new computed tensor of which a TRANSPOSE of this order makes `tensor`."""
-    back = inverse_of(order)
-    made = new_tensor(
-        f"{tensor.name}/before_transpose",
-        [tensor.shape[i] for i in back],
-        tensor.dtype,
-        tensor.quantization,
-    )
-    signature = tensor.shape_signature
-    return replace(made, shape_signature=tuple(signature[i] for i in back) if signature else ())
+    name, back = f"{tensor.name}/before_transpose", inverse_of(order)
+    shape = [tensor.shape[i] for i in back]
+    signature = tuple(tensor.shape_signature[i] for i in back if tensor.shape_signature)
+    return new_tensor(name, shape, tensor.dtype, tensor.quantization, None, signature)
 
 
 def _computed_inputs(node: Node) -> list[Tensor]:

@@ -228,8 +228,8 @@ def _moved(old: Tensor, target: str, is_same: bool = False) -> Tensor:
     data = None
     if old.data is not None:
         data = (old.data.astype(np.int16) + _BY[target]).astype(target)
-    made = new_tensor(f"{old.name}/{target}", old.shape, target, quantization, data)
-    return replace(made, shape_signature=old.shape_signature)
+    name, signature = f"{old.name}/{target}", old.shape_signature
+    return new_tensor(name, old.shape, target, quantization, data, signature)
 
 
 def _quantize(source: Tensor, result: Tensor) -> Node:

@@ -20,7 +20,7 @@ It is for targets without strides: etnaviv's NPU takes them so (Mesa, etnaviv_ml
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -128,10 +128,8 @@ def _to_depth(
 
 def _like(source: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     """Return a computed tensor of the same quantisation and the same kind of batch."""
-    made = new_tensor(name, shape, source.dtype, source.quantization)
-    if source.shape_signature[:1] != (-1,):
-        return made
-    return replace(made, shape_signature=(-1, *shape[1:]))
+    signature = (-1, *shape[1:]) if source.shape_signature[:1] == (-1,) else ()
+    return new_tensor(name, shape, source.dtype, source.quantization, None, signature)
 
 
 def _same(axis: Axis) -> _Blocks | None:
