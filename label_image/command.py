@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from delegate import NoDeviceError, list_devices
+from delegate import list_devices
 from delegate.inspect import start_early
 from delegate.sandbox.channel import stdout_kept_apart
 from label_image import flags, lines, report
@@ -21,7 +21,7 @@ from label_image.one_picture import OnePicture
 from label_image.prepare import LABELS_NAME, prepare
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.exit_codes import NO_DEVICE, SUCCESS, USAGE
+from tflite_opencl.common.exit_codes import SUCCESS, USAGE
 from tflite_opencl.common.fetch import OFFICIAL, fetch
 from tflite_opencl.common.flags import prepare_environment
 from tflite_opencl.common.start import OutputError
@@ -60,15 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(settings: Settings, out: TextIO) -> int:
     if settings.version:
-        for line in version_lines("label_image"):
-            lines.write(out, line)
+        lines.write(out, "\n".join(version_lines("label_image")))
         return SUCCESS
     if settings.list_devices:
-        try:
-            lines.write(out, report.devices_text(list_devices(), _width(out)))
-        except NoDeviceError as error:
-            log.error("%s", error)
-            return NO_DEVICE
+        lines.write(out, report.devices_text(list_devices(), _width(out)))
         return SUCCESS
     for warning in settings.warnings:
         log.warning("%s", warning)
@@ -82,10 +77,7 @@ def _command(settings: Settings, out: TextIO) -> int:
 
 
 def _fetch(name: str) -> None:
-    names = [name]
-    if name in OFFICIAL and name != LABELS_NAME:
-        names.append(LABELS_NAME)
-    for each in names:
+    for each in dict.fromkeys((name, LABELS_NAME) if name in OFFICIAL else (name,)):
         with bars.progress(f"fetching {each}") as progress:
             path = fetch(each, progress)
         log.info("%s is in %s", each, path)

@@ -181,8 +181,7 @@ class OnePicture:
 
 
 def _write_trace(path: str, gpu: Path | None) -> None:
-    trace = None if gpu is None else gpu.trace
-    if trace is None:
+    if gpu is None or (trace := gpu.trace) is None:
         log.warning("%s is not written: no node ran on OpenCL", path)
         return
     content = chrome_json(trace) if path.endswith(".json") else perfetto_trace(trace)

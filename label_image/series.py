@@ -85,9 +85,8 @@ class Series(Paths):
         begin_s = time.perf_counter()
         decoders = Decoders(paths, format)
         like = self.job.input
-        empty = self.gpu.empty_batch if self.gpu is not None else None
-        if empty is None:
-            empty = partial(np.empty, (self.job.batch or 1, *like.shape[1:]), like.dtype)
+        usual = partial(np.empty, (self.job.batch or 1, *like.shape[1:]), like.dtype)
+        empty = (self.gpu and self.gpu.empty_batch) or usual
         # One is filled while others run.
         buffers = [empty() for _ in range(1 + (self.gpu.ahead if self.gpu else 1))]
         with contextlib.closing(Batches(decoders, buffers)) as batches:
