@@ -18,8 +18,9 @@ from label_image.heads import anchors, cells, chosen, poses
 from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION, has_its_norm
 from label_image.heads.view import Array, Head, View
 from label_image.scene import ENTRIES, Scene
+from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.feeds import scale_of, shape_text
+from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.labels import gives_scores
 
 log = logging.getLogger("label_image")
@@ -156,7 +157,7 @@ class Meaning:
             log.info("the model carries %s", text)
         view, head = self.view, self.head
         if head is None and self.task is not None:
-            shapes = ", ".join(f"{shape_text(t.shape)} {t.dtype}" for t in view.outputs)
+            shapes = ", ".join(f"{sizes(t.shape)} {t.dtype}" for t in view.outputs)
             could = ", ".join(possible(view)) or "none of " + ", ".join(TASKS)
             raise RunError(f"no {self.task} is in the outputs, {shapes}: they may be {could}")
         if head is None:

@@ -18,7 +18,8 @@ from label_image.drawing import write_found
 from label_image.heads.view import Array
 from label_image.lines import writing
 from label_image.meaning import Meaning
-from tflite_opencl.common.feeds import scale_of, shape_text
+from tflite_opencl.common.build import sizes
+from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.words import printable
 
@@ -102,7 +103,7 @@ class Described:
     @property
     def text(self) -> str:
         """Give shape, type and range: "1x640 int8, -128 to 93 (-81.6 to -1.1 ...)"."""
-        text = f"{shape_text(self._output.shape)} {self._tensor.dtype}"
+        text = f"{sizes(self._output.shape)} {self._tensor.dtype}"
         if self._range:
             text += f", {' to '.join(map(_value_text, self._range))}"
             if self._scale:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
+from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import CommandError, RunError, UsageError
 from tflite_opencl.common.pictures.found import find_picture, read_picture
 from tflite_opencl.common.pictures.image import is_picture, to_input
@@ -103,11 +104,6 @@ def scale_of(tensor: Tensor) -> tuple[float, int]:
     return quantization.scale[0], quantization.zero_point[0]
 
 
-def shape_text(shape: Sequence[int]) -> str:
-    """Return "1x224x224x3"; "scalar" where there are no dimensions."""
-    return "x".join(map(str, shape)) or "scalar"
-
-
 def _is_numeric(tensor: Tensor) -> bool:
     try:
         return np.dtype(tensor.dtype).kind in "biufc"
@@ -122,7 +118,7 @@ def _takes_picture(tensor: Tensor, is_asked: bool) -> bool:
 
 
 def _kind(tensor: Tensor) -> str:
-    return f"{shape_text(tensor.shape)} {tensor.dtype}"
+    return f"{sizes(tensor.shape)} {tensor.dtype}"
 
 
 def _check_size(tensor: Tensor) -> None:
@@ -158,7 +154,7 @@ def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:
                 raise _Refused("is a damaged .npy file") from error
             if shape != tensor.shape or dtype.newbyteorder("=") != np.dtype(tensor.dtype):
                 raise RunError(
-                    f"{where}: {path} holds {shape_text(shape)} {dtype}, "
+                    f"{where}: {path} holds {sizes(shape)} {dtype}, "
                     f"and this input takes {_kind(tensor)}"
                 )
             if os.fstat(file.fileno()).st_size - file.tell() < math.prod(shape) * dtype.itemsize:

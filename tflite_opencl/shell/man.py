@@ -28,19 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Return the page. Raises: CommandError: what it needs is not installed."""
-    return _page(options.command).rstrip("\n")
-
-
-def _page(command: str) -> str:
-    """Return the page of a command. Raises: CommandError: argparse-manpage is not installed."""
+    """Return the page. Raises: CommandError: argparse-manpage is not installed."""
     try:
         from argparse_manpage.manpage import Manpage
     except ImportError:
         raise CommandError(
             "man needs argparse-manpage (pip install tflite-opencl[shell])"
         ) from None
-    parser = parser_of(command)
+    command, parser = options.command, parser_of(options.command)
     for each in all_parsers(parser):
         each.formatter_class = partial(HelpFormatter, width=_ONE_LINE)
     parts = [parts_of(each) for each in all_parsers(parser)]
@@ -60,7 +55,7 @@ def _page(command: str) -> str:
     others = ",\n".join(f"\\fB{_escaped(name)}\\fR(1)" for name in COMMANDS if name != command)
     page.add_section("see also", "=", others)
     # Flags and paths are long words: lines are neither filled with spaces nor hyphenated.
-    return str(page).replace("\n.SH NAME", "\n.ad l\n.nh\n.SH NAME", 1)
+    return str(page).replace("\n.SH NAME", "\n.ad l\n.nh\n.SH NAME", 1).rstrip("\n")
 
 
 def _escaped(text: str) -> str:

@@ -33,7 +33,7 @@ def step(
     """Return a node; its outputs are those given, in the shapes that follow from its inputs."""
     rough = node(op, inputs, outputs, options, version)
     shapes = output_shapes(rough)
-    assert shapes is not None, f"{op}: {rough}"
+    assert shapes is not None, op
     pairs = zip(outputs, shapes, strict=True)
     return replace(rough, outputs=tuple(replace(each, shape=shape) for each, shape in pairs))
 

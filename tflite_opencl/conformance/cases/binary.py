@@ -136,7 +136,6 @@ def _graph(
 
 
 def _values(op: str, kind: str, shape: Shape, limits: tuple[float, float] | None) -> Any:
-    """Return a constant's values."""
     rng, dtype = seeded(op, kind, shape), dtype_of(kind)
     low, high = limits or (-3, 3)
     if dtype == "float32":

@@ -184,7 +184,6 @@ def reopen_100(job: Job, known: Oracle) -> Result:
 
 
 def _held() -> dict[str, int]:
-    """Return what this process holds."""
     handles = list(Path("/proc/self/fd").iterdir())
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {"file handles": len(handles), "memory": pages * 4096, "GPU memory": drm.usage().memory}
