@@ -123,9 +123,9 @@ def _kind(tensor: Tensor) -> str:
 
 def _check_size(tensor: Tensor) -> None:
     # An unknown batch is 1, as the file's own shape says; an unknown height or width fits nothing.
-    sizes = (*tensor.shape[:1], *(tensor.shape_signature or tensor.shape)[1:])
-    if any(size < 1 for size in sizes):
-        shown = " x ".join(str(size) if size > 0 else "?" for size in sizes)
+    shape = (*tensor.shape[:1], *(tensor.shape_signature or tensor.shape)[1:])
+    if any(size < 1 for size in shape):
+        shown = " x ".join(str(size) if size > 0 else "?" for size in shape)
         raise RunError(
             f"the model's input {shown} has no fixed size: convert it with a fixed height and width"
         )
