@@ -28,7 +28,7 @@ from delegate.ops._launches.tiles import (
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import bits, ceil_div
 from delegate.ops._numbers.fixed_point import quantize_multiplier
-from delegate.ops._numbers.float_sum import LEFT_SHIFT, LEFT_SHIFT_16, Rescaling, Sum, float_sum
+from delegate.ops._numbers.float_sum import LEFT_SHIFT, LEFT_SHIFT_16, Sum, float_sum
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -63,10 +63,10 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     (by_left, by_right, by_sum), (left_zero, right_zero, zero) = case.rescaling, case.zeros
     lift = 1 << case.left_shift
     numbers |= {
-        **rescaling("left", by_left.multiplier, by_left.shift, left_zero, lift),
-        **rescaling("right", by_right.multiplier, by_right.shift, right_zero, sign * lift),
-        "output_multiplier": by_sum.multiplier,
-        "output_shift": by_sum.shift,
+        **rescaling("left", *by_left, left_zero, lift),
+        **rescaling("right", *by_right, right_zero, sign * lift),
+        "output_multiplier": by_sum[0],
+        "output_shift": by_sum[1],
         "output_zero": zero,
     }
     return binary(operands, "ADD", numbers, target)
@@ -89,8 +89,8 @@ def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Altern
     fixed = {
         "left_zero": case.zeros[0],
         "right_zero": case.zeros[1],
-        **{f"{name}_multiplier": each.multiplier for name, each in by.items()},
-        **{f"{name}_shift": each.shift for name, each in by.items()},
+        **{f"{name}_multiplier": multiplier for name, (multiplier, _) in by.items()},
+        **{f"{name}_shift": shift for name, (_, shift) in by.items()},
     }
     tiling = of_size(elements, _PLAIN_ELEMENTS, target)
     plain = launch_over("add", "add_quant8", tiling, common | fixed, {"ELEM": elem})
@@ -135,13 +135,13 @@ def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> S
         right_scale / twice_widest,
         twice_widest / ((1 << lift) * scale),
     )
-    by_left, by_right, by_sum = (Rescaling(*quantize_multiplier(real)) for real in reals)
-    if by_sum.shift > 0:
+    pairs = tuple(quantize_multiplier(real) for real in reals)
+    if pairs[2][1] > 0:
         raise Unsupported(f"output scale {scale}: too small beside {twice_widest / 2}")
     return Sum(
         zeros=(left_zero, right_zero, zero),
         scales=(left_scale, right_scale, scale),
-        rescaling=(by_left, by_right, by_sum),
+        rescaling=pairs,
         left_shift=lift,
         clamp=quantized_bounds(result, activation, quantized.QUANT),
         dtype=result.dtype,

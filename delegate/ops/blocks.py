@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
@@ -171,31 +170,27 @@ def _in_batch(
         sizes, inwards, outwards = [n], [in_steps[0]], [out_steps[0]]
         in_start = out_start = 0
         for axis, block, remainder, span in zip(spatial, blocks, remainders, spans, strict=True):
-            sizes += [span.whole, span.inside]
+            start, number, place, whole, inside = span
+            sizes += [whole, inside]
             inwards += [in_steps[axis], remainder]
             outwards += [block * out_steps[axis], out_steps[axis]]
-            in_start += span.block * in_steps[axis] + span.remainder * remainder
-            out_start += span.start * out_steps[axis]
+            in_start += number * in_steps[axis] + place * remainder
+            out_start += start * out_steps[axis]
         box = Box((*sizes, channels), (*inwards, 1), (*outwards, 1), in_start, out_start)
         moves.append(Move(blocked, image, box))
     return moves
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    start: int  # the first pixel of the image
-    block: int  # the block that it lies in
-    remainder: int  # its place in it
-    whole: int  # blocks
-    inside: int  # pixels of each
+def _spans(size: int, before: int, block: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Cut pixels into a first part of a block, whole blocks, and a last part, where there are.
 
-
-def _spans(size: int, before: int, block: int) -> Iterator[_Span]:
-    """Cut pixels into a first part of a block, whole blocks, and a last part, where there are."""
+    Of each: the first pixel of the image, the block that it lies in, its place in that, how many
+    blocks there are, and the pixels of each.
+    """
     at = 0
     while at < size:
         number, remainder = divmod(at + before, block)
         whole = 1 if remainder else (size - at) // block
         inside = block if whole and not remainder else min(block - remainder, size - at)
-        yield _Span(at, number, remainder, max(whole, 1), inside)
+        yield at, number, remainder, max(whole, 1), inside
         at += max(whole, 1) * inside

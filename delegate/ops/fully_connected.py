@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Params
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
@@ -60,15 +60,14 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     integer_ops/fully_connected.h; tflite-runtime rounds as convolutions do, ai-edge-litert a double
     product once
     """
-    return alternatives(decode(node, target.rules), target)
+    conv = _decoded(node, target.rules)
+    if isinstance(conv, DoublesConvolution):
+        return _of_doubles(conv, target)
+    return variants.conv_2d(conv, target)
 
 
-def decode(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a node as a convolution of a single tap, whose pixels are the input's rows.
-
-    Raises:
-        Unsupported: as `lower_fully_connected`.
-    """
+def _decoded(node: Node, rules: Rules) -> AnyConvolution:
+    """Return a node as a convolution of a single tap, whose pixels are the input's rows."""
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
@@ -98,7 +97,7 @@ def decode(node: Node, rules: Rules) -> AnyConvolution:
 def _quant8(
     matrix: Convolution, weights: Tensor, bias: Tensor | None, clamp: tuple[int, int], rules: Rules
 ) -> Quant8Convolution:
-    biases = quantized.int32_bias(bias, matrix.out_c)
+    biases = quantized.bias_of(bias, matrix.out_c, ("int32",)).astype(np.int64)
     scaling = _scaling(matrix.source, weights, matrix.result, biases, rules)
     conv = Quant8Convolution(
         **matrix.fields(),
@@ -113,17 +112,6 @@ def _quant8(
     if isinstance(scaling, WideSums):
         return DoublesConvolution(**conv.fields(), sums=scaling)
     return conv
-
-
-def alternatives(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the convolutions' launches, or of doubles this op's own: over vectors, then plain."""
-    if not isinstance(conv, DoublesConvolution):
-        return variants.conv_2d(conv, target)
-    plain = Alternative("plain", (_plain(conv),))
-    lanes = lanes_of(conv.out_c, target)
-    if not lanes:
-        return (plain,)
-    return Alternative(f"vector {lanes}", (_vector(conv, lanes, target),)), plain
 
 
 def _rows(node: Node, source: Tensor, weights: Tensor, result: Tensor) -> int:
@@ -200,47 +188,34 @@ def _largest(
     return np.asarray(np.abs(centred).sum(1, dtype=np.int64) * farthest + np.abs(bias))
 
 
-def _plain(conv: DoublesConvolution) -> Launch:
-    return launch_over(
-        "fully_connected",
-        "fully_connected_quant8",
-        one_each(conv.elements),
-        _params(conv)
-        | {
-            "weights": as_stored(conv.weights),
-            "channels": conv.sums.rows(),
-            "input_zero": conv.input_zero,
-            "weight_zero": conv.weight_zero,
-            "elements": conv.elements,
-        },
-        {"ELEM": ELEM[conv.source.dtype], **conv.sums.defines},
-    )
-
-
-def _vector(conv: DoublesConvolution, lanes: int, target: Target) -> Launch:
-    items = conv.batch * ceil_div(conv.out_c, lanes)
-
-    def channels() -> NDArray[np.int32]:
-        folded = replace(conv.sums, bias=conv.folded_bias())
-        return folded.rows().pack()
-
-    return launch_over(
-        "fully_connected",
-        "fully_connected_vector_quant8",
-        by_share(items, target),
-        _params(conv)
-        | {
-            "weights": int16_pairs(conv, conv.centred, lanes),
-            "channels": Constant(20 * conv.out_c, channels),
-            "rows": conv.batch,
-            "pairs": ceil_div(conv.in_c, 2),
-            "items": items,
-        },
-        {"ELEM": ELEM[conv.source.dtype], **conv.sums.defines, "LANES": lanes},
-    )
-
-
-def _params(conv: DoublesConvolution) -> Params:
+def _of_doubles(conv: DoublesConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return this op's own launches: over vectors of channels where they fit, then plain."""
+    file, kernel = "fully_connected", "fully_connected_quant8"
     own = ("input", "output", "in_c", "out_c", "output_zero", "output_min", "output_max")
-    params = conv.params()
-    return {name: params[name] for name in own}
+    params: Params = {name: value for name, value in conv.params().items() if name in own}
+    defines: Defines = {"ELEM": ELEM[conv.source.dtype], **conv.sums.defines}
+    by_element: Params = {
+        "weights": as_stored(conv.weights),
+        "channels": conv.sums.rows(),
+        "input_zero": conv.input_zero,
+        "weight_zero": conv.weight_zero,
+        "elements": conv.elements,
+    }
+    launch = launch_over(file, kernel, one_each(conv.elements), params | by_element, defines)
+    plain = Alternative("plain", (launch,))
+    lanes = lanes_of(conv.out_c, target)
+    if not lanes:
+        return (plain,)
+    items = conv.batch * ceil_div(conv.out_c, lanes)
+    by_vector: Params = {
+        "weights": int16_pairs(conv, conv.centred, lanes),
+        "channels": Constant(
+            20 * conv.out_c, lambda: replace(conv.sums, bias=conv.folded_bias()).rows().pack()
+        ),
+        "rows": conv.batch,
+        "pairs": ceil_div(conv.in_c, 2),
+        "items": items,
+    }
+    tiling, kernel = by_share(items, target), "fully_connected_vector_quant8"
+    vector = launch_over(file, kernel, tiling, params | by_vector, defines | {"LANES": lanes})
+    return Alternative(f"vector {lanes}", (vector,)), plain

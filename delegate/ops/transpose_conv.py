@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch, Params
+from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
@@ -44,15 +43,20 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/transpose_conv.cc, internal/reference/transpose_conv.h,
     integer_ops/transpose_conv.h
     """
-    return alternatives(decode(node, target.rules), target)
+    conv = _decoded(node, target.rules)
+    kernel = f"transpose_conv_{conv.family}"
+    last = plain(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
+    if isinstance(conv, FloatConvolution) and target.group_items == 1:
+        return (*_tiled(conv, target), last)
+    lanes = lanes_of(conv.out_c, target)
+    if lanes == 0 or isinstance(conv, Quant16Convolution):
+        return (last,)
+    tile_w = TILE_W if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
+    return _vector(conv, lanes, tile_w, target), last
 
 
-def decode(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a node as its kernels see it; its window is the one from the output to the input.
-
-    Raises:
-        Unsupported: as `lower_transpose_conv`.
-    """
+def _decoded(node: Node, rules: Rules) -> AnyConvolution:
+    """Return a node as its kernels see it; its window is the one from the output to the input."""
     (shape, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
@@ -85,22 +89,9 @@ def decode(node: Node, rules: Rules) -> AnyConvolution:
     return with_arithmetic(geometry, weights, bias, activation_of(node), rules)
 
 
-def alternatives(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches: in blocks or over vectors of channels where they fit, then plain."""
-    kernel = f"transpose_conv_{_family(conv)}"
-    last = plain(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
-    if isinstance(conv, FloatConvolution) and target.group_items == 1:
-        return (*_tiled(conv, target), last)
-    lanes = lanes_of(conv.out_c, target)
-    if lanes == 0 or isinstance(conv, Quant16Convolution):
-        return (last,)
-    tile_w = TILE_W if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
-    return Alternative(f"vector {lanes}x{tile_w}", (_vector(conv, lanes, tile_w, target),)), last
-
-
 def _vector(
     conv: Quant8Convolution | FloatConvolution, lanes: int, tile_w: int, target: Target
-) -> Launch:
+) -> Alternative:
     """Return the launch of LANES channels x TILE_W pixels a work-item."""
     area = conv.area
     phases = min(area.stride_w, area.out_w)
@@ -110,14 +101,15 @@ def _vector(
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     own: Params = {"phases": phases, "row_blocks": row_blocks, **fields}
-    return launch_of(
+    launch = launch_of(
         "transpose_conv",
-        f"transpose_conv_vector_{_family(conv)}",
+        f"transpose_conv_vector_{conv.family}",
         tiles,
         target.group_items,
         conv.params() | _weights_of_vectors(conv, lanes) | own,
         _defines(conv) | {"LANES": lanes, "TILE_W": tile_w},
     )
+    return Alternative(f"vector {lanes}x{tile_w}", (launch,))
 
 
 def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
@@ -140,6 +132,8 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     size = blocks * vectors * lanes * conv.taps * conv.in_c
+    # Weights of at least `lanes` channels, those that do not exist 0.
+    missing = ((0, max(0, lanes - conv.out_c)), (0, 0), (0, 0))
     launch = launch_of(
         "transpose_conv_tiled",
         "transpose_conv_tiled_float",
@@ -147,7 +141,9 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
         target.group_items,
         conv.params()
         | {
-            "weights": Constant(4 * size, lambda: packed(_filled(conv, lanes), lanes, vectors)),
+            "weights": Constant(
+                4 * size, lambda: packed(np.pad(conv.weights, missing), lanes, vectors)
+            ),
             "zeros": zeros(conv.in_c),
             "batch": conv.batch,
             "phases_w": phases[1],
@@ -162,12 +158,6 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
         },
     )
     return (Alternative(f"tiled {tile_w}x{lanes * vectors}", (launch,)),)
-
-
-def _filled(conv: FloatConvolution, lanes: int) -> NDArray[np.float32]:
-    """Return weights of at least `lanes` channels, those that do not exist 0."""
-    missing = max(0, lanes - conv.out_c)
-    return np.pad(conv.weights, ((0, missing), (0, 0), (0, 0)))
 
 
 def _weights_of_vectors(conv: Quant8Convolution | FloatConvolution, lanes: int) -> Params:
@@ -186,12 +176,6 @@ def _weights_of_vectors(conv: Quant8Convolution | FloatConvolution, lanes: int) 
         "zeros": Constant(2 * pairs, lambda: np.full(2 * pairs, zero, dtype)),
         "pairs": pairs,
     }
-
-
-def _family(conv: AnyConvolution) -> str:
-    if isinstance(conv, FloatConvolution):
-        return "float"
-    return "quant16" if isinstance(conv, Quant16Convolution) else "quant8"
 
 
 def _defines(conv: AnyConvolution) -> dict[str, int | str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,16 +132,20 @@ def convolution_multipliers(
     return scaling
 
 
-def int32_bias(bias: Tensor | None, channels: int) -> NDArray[np.int64]:
-    """Return the bias as (channels,) int64; zeros where there is none.
+def bias_of(bias: Tensor | None, channels: int, types: Sequence[str]) -> NDArray[Any]:
+    """Return the bias of each channel; zeros of the first type where there is none.
 
+    Shapes:
+        -> (channels,)
     Raises:
         Unsupported: a bias that is computed, of another type or length.
     """
     if bias is None:
-        return np.zeros(channels, np.int64)
+        return np.zeros(channels, types[0])
     if bias.data is None:
         raise Unsupported("the bias is not a constant")
-    if bias.dtype != "int32" or bias.shape != (channels,):
-        raise Unsupported(f"bias {bias.dtype} of {bias.shape}: int32 of ({channels},) is needed")
-    return bias.data.astype(np.int64)
+    if bias.dtype not in types or bias.shape != (channels,):
+        raise Unsupported(
+            f"bias {bias.dtype} of {bias.shape}: {types[0]} of ({channels},) is needed"
+        )
+    return bias.data

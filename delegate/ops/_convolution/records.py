@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +119,7 @@ class Convolution:
 class Quant8Convolution(Convolution):
     """A convolution of uint8 or of int8."""
 
+    family: ClassVar[str] = "quant8"  # the types, as kernels' names have them
     input_zero: int
     weight_zero: int
     output_zero: int
@@ -166,6 +167,7 @@ class DoublesConvolution(Quant8Convolution):
 class Quant16Convolution(Convolution):
     """A convolution of int16 with int8 weights; every zero point is 0."""
 
+    family: ClassVar[str] = "quant16"
     sums: WideSums
     clamp: tuple[int, int]
 
@@ -183,6 +185,7 @@ class Quant16Convolution(Convolution):
 class FloatConvolution(Convolution):
     """A convolution of float32."""
 
+    family: ClassVar[str] = "float"
     weights: NDArray[np.float32]
     bias: Constant
     clamp: dict[str, int]  # fields: the bits of floats
@@ -229,18 +232,8 @@ def require_quant8(source: Tensor, weights: Tensor, result: Tensor) -> None:
 
 
 def float_bias(bias: Tensor | None, channels: int) -> Constant:
-    """Return the bias as `channels` floats; zeros where there is none.
-
-    Raises:
-        Unsupported: a bias that is computed, of another type or length.
-    """
-    if bias is None:
-        return Constant(4 * channels, lambda: np.zeros(channels, np.float32))
-    values = bias.data
-    if values is None:
-        raise Unsupported("the bias is not a constant")
-    if bias.dtype != "float32" or bias.shape != (channels,):
-        raise Unsupported(f"bias {bias.dtype} of {bias.shape}: float32 of ({channels},) is needed")
+    """Return the bias as `channels` floats; see `bias_of`."""
+    values = quantized.bias_of(bias, channels, ("float32",))
     return Constant(4 * channels, lambda: values)
 
 
@@ -275,7 +268,7 @@ def with_arithmetic(
     return Quant8Convolution(
         **geometry.fields(),
         weight_zero=quantized.weight_scales(weights, channel_axis)[1],
-        bias=quantized.int32_bias(bias, out_c),
+        bias=quantized.bias_of(bias, out_c, ("int32",)).astype(np.int64),
         scaling=quantized.convolution_multipliers(
             source, weights, result, channel_axis, per_channel=source.dtype == "int8"
         ),

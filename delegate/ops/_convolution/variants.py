@@ -75,11 +75,12 @@ def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative
 
 
 def _of_groups(conv: Quant8Convolution | FloatConvolution) -> Alternative:
-    family, defines = "float", Defines()
-    if isinstance(conv, Quant8Convolution):
-        family, defines = "quant8", {"ELEM": ELEM[conv.source.dtype]}
+    is_float = isinstance(conv, FloatConvolution)
+    defines: Defines = {} if is_float else {"ELEM": ELEM[conv.source.dtype]}
     own = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
-    return plain(conv, "conv_2d_groups", f"conv_2d_groups_{family}", conv.weights, own, defines)
+    return plain(
+        conv, "conv_2d_groups", f"conv_2d_groups_{conv.family}", conv.weights, own, defines
+    )
 
 
 def _every(

@@ -166,13 +166,9 @@ def wide_bias(bias: Tensor | None, channels: int, rules: Rules) -> tuple[NDArray
     """
     if bias is None:
         return np.zeros(channels, np.int64), rules.int16_sums_of_int32
-    if bias.data is None:
-        raise Unsupported("the bias is not a constant")
-    if bias.dtype == "int32" and not rules.int16_sums_of_int32:
+    if bias.dtype == "int32" and bias.data is not None and not rules.int16_sums_of_int32:
         raise Unsupported("an int32 bias with int16 activations: this TFLite reads it as int64")
-    if bias.dtype not in ("int32", "int64") or bias.shape != (channels,):
-        raise Unsupported(f"bias {bias.dtype} of {bias.shape}: int64 of ({channels},) is needed")
-    values = bias.data.astype(np.int64)
+    values = quantized.bias_of(bias, channels, ("int64", "int32")).astype(np.int64)
     if values.size and not -_LARGEST_BIAS < int(values.min()) <= int(values.max()) < _LARGEST_BIAS:
         raise Unsupported("the bias is beyond 46 bits")
     return values, bias.dtype == "int32"

@@ -22,27 +22,12 @@ _GRID = 2.0**24  # offsets are multiples of its inverse, so that float64 holds e
 
 
 @dataclass(frozen=True, slots=True)
-class Rescaling:
-    """One multiplication of TFLite's fixed point, by multiplier * 2**(shift - 31)."""
-
-    multiplier: int
-    shift: int
-
-    def of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return int32 values rescaled with both roundings.
-
-        Source: tflite/kernels/internal/common.h MultiplyByQuantizedMultiplier
-        """
-        return fixed_point.multiply_by_quantized_multiplier(values, self.multiplier, self.shift)
-
-
-@dataclass(frozen=True, slots=True)
 class Sum:
     """A quantised ADD by its numbers."""
 
     zeros: tuple[int, int, int]  # of left, right, result
     scales: tuple[float, float, float]
-    rescaling: tuple[Rescaling, Rescaling, Rescaling]
+    rescaling: tuple[tuple[int, int], ...]  # (multiplier, shift) of left, right, sum
     left_shift: int  # of both inputs, before they are rescaled
     clamp: tuple[int, int]
     dtype: str
@@ -58,11 +43,12 @@ class Sum:
         Shapes:
             -> (256, 256): left, right
         """
+        rescaled = fixed_point.multiply_by_quantized_multiplier
         left, right = (
-            rescaling.of((self.inputs() - zero) << self.left_shift)
+            rescaled((self.inputs() - zero) << self.left_shift, *rescaling)
             for rescaling, zero in zip(self.rescaling[:2], self.zeros[:2], strict=True)
         )
-        total = self.rescaling[2].of(left[:, None] + right) + self.zeros[2]
+        total = rescaled(left[:, None] + right, *self.rescaling[2]) + self.zeros[2]
         return total.clip(*self.clamp)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.float_sum import FloatSum, Rescaling, Sum, float_sum
+from delegate.ops._numbers.float_sum import FloatSum, Sum, float_sum
 from tests.support.cases import DTYPES, scales, zero_points
 
 
@@ -28,9 +28,9 @@ def case_of(
         zeros,
         scales,
         (
-            Rescaling(*fixed_point.quantize_multiplier(left / widest)),
-            Rescaling(*fixed_point.quantize_multiplier(right / widest)),
-            Rescaling(*fixed_point.quantize_multiplier(widest / (2**20 * result))),
+            fixed_point.quantize_multiplier(left / widest),
+            fixed_point.quantize_multiplier(right / widest),
+            fixed_point.quantize_multiplier(widest / (2**20 * result)),
         ),
         20,
         clamp or (int(limits.min), int(limits.max)),
@@ -41,15 +41,12 @@ def case_of(
 def one_result(case: Sum, left: int, right: int) -> int:
     """Return TFLite's result, computed with integers of any size."""
     parts = [
-        fixed_point.multiply_by_quantized_multiplier(
-            (value - zero) << case.left_shift, rescaling.multiplier, rescaling.shift
-        )
+        fixed_point.multiply_by_quantized_multiplier((value - zero) << case.left_shift, *rescaling)
         for value, zero, rescaling in zip(
             (left, right), case.zeros[:2], case.rescaling[:2], strict=True
         )
     ]
-    last = case.rescaling[2]
-    scaled = fixed_point.multiply_by_quantized_multiplier(sum(parts), last.multiplier, last.shift)
+    scaled = fixed_point.multiply_by_quantized_multiplier(sum(parts), *case.rescaling[2])
     low, high = case.clamp
     return max(low, min(high, scaled + case.zeros[2]))
 
