@@ -7,7 +7,6 @@ The output's own scale and zero point are ignored, as label_image ignores them.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,19 +31,11 @@ class Row:
     score: float  # a float32 value; 0..1 for quantised models
 
 
-def read_labels(path: str | os.PathLike[str]) -> list[str]:
-    """Return the file's lines without their ends; bytes that are not UTF-8 become U+FFFD.
-
-    Raises: OSError: the file is missing or cannot be read. ValueError: it is no text.
-    """
-    with open(path, "rb") as file:
-        return labels_of(file.read(_MOST_BYTES + 1))
-
-
-def labels_in(path: str) -> Sequence[str]:
+def labels_in(path: str) -> list[str]:
     """Return the labels of a file; raises RunError: there is no such file, or it is no text."""
     try:
-        return read_labels(path)
+        with open(path, "rb") as file:
+            return labels_of(file.read(_MOST_BYTES + 1))
     except FileNotFoundError as error:
         raise RunError(f"Labels file {path} not found") from error
     except OSError as error:
@@ -54,7 +45,10 @@ def labels_in(path: str) -> Sequence[str]:
 
 
 def labels_of(content: bytes) -> list[str]:
-    """Return the lines of a label file's content; raises ValueError: it is no text."""
+    """Return the lines of a label file's content; bytes that are not UTF-8 become U+FFFD.
+
+    Raises: ValueError: it is no text.
+    """
     if b"\0" in content or len(content) > _MOST_BYTES:
         raise ValueError("is no text with a label a line")
     # Not splitlines: a label may hold other characters that Python takes for line ends.

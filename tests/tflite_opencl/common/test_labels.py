@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tflite_opencl.common.labels import Row, format_row, format_score, read_labels, top_results
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.labels import Row, format_row, format_score, labels_in, top_results
 
 
 def scores_of(output: NDArray[np.generic], input_dtype: type) -> list[np.float32]:
@@ -188,9 +189,9 @@ def test_a_class_beyond_the_labels_prints_its_index_alone() -> None:
 def test_label_files(tmp_path: Path, data: bytes, labels: list[str]) -> None:
     path = tmp_path / "labels.txt"
     path.write_bytes(data)
-    assert read_labels(path) == labels
+    assert labels_in(str(path)) == labels
 
 
 def test_a_missing_label_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_labels(tmp_path / "none.txt")
+    with pytest.raises(RunError, match="none.txt not found"):
+        labels_in(str(tmp_path / "none.txt"))
