@@ -62,16 +62,12 @@ def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 
 def folder_obstacle(path: str) -> str | None:
     """Return why files cannot be written into this folder, which may be new; else None."""
-    there = Path(os.path.realpath(path))
+    there = wanted = Path(os.path.realpath(path))
     try:
         while not there.exists():
             there = there.parent
     except OSError:
         return _DENIED
     if not there.is_dir():
-        return (
-            "it is not a folder"
-            if there == Path(os.path.realpath(path))
-            else (f"{there} is not a folder")
-        )
+        return "it is not a folder" if there == wanted else f"{there} is not a folder"
     return None if os.access(there, os.W_OK | os.X_OK) else _DENIED

@@ -193,5 +193,5 @@ def test_label_files(tmp_path: Path, data: bytes, labels: list[str]) -> None:
 
 
 def test_a_missing_label_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="none.txt not found"):
+    with pytest.raises(RunError, match=r"none\.txt not found"):
         labels_in(str(tmp_path / "none.txt"))
