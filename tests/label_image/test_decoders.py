@@ -124,12 +124,14 @@ def test_warnings_of_a_picture_are_handed_over(tmp_path: Path) -> None:
         assert warning.startswith("the picture's EXIF data is damaged")
 
 
-def test_only_as_many_processes_start_as_there_are_pictures(pictures: list[str]) -> None:
-    with closing(Decoders(pictures[:2], FORMAT, 8)) as decoders:
-        tensor = np.zeros(FORMAT.shape, np.uint8)
-        while decoders.next_into(tensor):
-            pass
-        assert decoders.processes == 2
+def test_only_as_many_processes_start_as_pictures_or_cores_are_there(pictures: list[str]) -> None:
+    cores = len(os.sched_getaffinity(0))
+    for paths, most, started in ((pictures[:2], 8, 2), (pictures * cores, None, cores)):
+        with closing(Decoders(paths, FORMAT, most)) as decoders:
+            tensor = np.zeros(FORMAT.shape, np.uint8)
+            while decoders.next_into(tensor):
+                pass
+            assert decoders.processes == started
 
 
 def test_names_are_asked_for_as_they_are_needed() -> None:
@@ -228,11 +230,3 @@ def test_closing_ends_the_processes_and_whoever_waits_for_them(
     decoders.close()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
-
-
-def test_the_number_of_processes_is_that_of_the_cores_this_one_may_use() -> None:
-    cores = len(os.sched_getaffinity(0))
-    with closing(Decoders(["nosuch.png"] * (cores + 1), FORMAT)) as decoders:
-        while decoders.next_into(np.zeros(FORMAT.shape, np.uint8)):
-            pass
-        assert decoders.processes == cores

@@ -12,8 +12,7 @@ from PIL import Image
 from label_image import drawing
 from label_image.drawing import color_of, drawn, format_obstacle, write_drawn
 from label_image.scene import Scene, mask_of
-from tests.support.model import t
-from tests.support.views import thing, view_of
+from tests.support.views import thing
 
 GRAY = np.full((100, 200, 3), 128, np.uint8)
 
@@ -55,8 +54,7 @@ def test_classes_are_coloured_but_for_the_background() -> None:
     assert (pixels[:, :100] == 128).all()
     expected = 128 + (np.array(color_of(5)) - 128) * drawing._OPACITY
     assert np.abs(pixels[:, 100:] - expected).max() <= 1
-    road = view_of([t((1,))], labels=["road"])
-    scene = Scene(mask=mask_of(mask, road.label), names=1)
+    scene = Scene(mask=mask_of(mask, {0: "road", 5: "5"}.__getitem__), names=1)
     named = np.asarray(drawn(GRAY, scene, 5))
     assert (named[50:, :100] != 128).any()  # class 0 is a thing here
     assert tuple(named[0, 0]) == color_of(0)  # the legend

@@ -154,8 +154,7 @@ def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
 def test_without_a_device_the_cpu_runs_them_all(
     paths: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    graph = read_model(pooling_model())
-    options = Options("no such device")
+    graph, options = read_model(pooling_model()), Options("no such device")
     job = Job(pooling_model(), np.zeros(SIZE, np.uint8), batch=2, opencl=options)
     with opened(Series(job, RUNTIME, graph)) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)

@@ -57,10 +57,9 @@ def series(
     **options: Any,
 ) -> AbstractContextManager[Series]:
     opencl = Options(selector, tune="off", **options)
-    nothing = np.zeros(SIZE, np.uint8)
-    job = Job(pooling_model(), nothing, batch=batch, opencl=opencl, reference=compares)
-    graph = read_model(pooling_model())
-    return opened(Series(job, RUNTIME, graph, compares_all=compares_all))
+    model, nothing = pooling_model(), np.zeros(SIZE, np.uint8)
+    job = Job(model, nothing, batch=batch, opencl=opencl, reference=compares)
+    return opened(Series(job, RUNTIME, read_model(model), compares_all=compares_all))
 
 
 @pytest.mark.parametrize("batch", [None, 2, 8])

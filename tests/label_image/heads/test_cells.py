@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLOs' outputs, made of boxes that are known, are read as these boxes."""
+"""YOLOs' outputs and CenterNets' heat maps, made of boxes that are known, are read as these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Quantization
 from label_image.carried import Carried
-from label_image.heads.cells import cells
+from label_image.heads.cells import cells, peaks
 from label_image.scene import Found, Scene
 from tests.support.model import t
 from tests.support.views import name_of, scene_of, scene_of_arrays, thing, view_of
@@ -27,9 +27,7 @@ def rows(count: int, boxes: list[Found], before: int = 4, classes: int = 3) -> F
     made = np.zeros((count, before + classes), np.float32)
     made[:, :4] = (0.99, 0.99, 0.01, 0.01)
     for number, box in enumerate(boxes):
-        left, top, right, bottom = (
-            side / of for side, of in zip(box.box, (200, 100) * 2, strict=True)
-        )
+        left, top, right, bottom = np.array(box.box) / (200, 100, 200, 100)
         centre = ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top)
         for copy in range(3):
             row = made[10 * number + copy]
@@ -155,3 +153,29 @@ def test_values_without_a_number_are_left_out(value: float) -> None:
 def test_of_boxes_of_two_classes_both_stay() -> None:
     twins = [DOG, thing(1, 0.625, *DOG.box)]
     assert found(scene_of_arrays(rows(CELLS, twins)[np.newaxis], size=SIZE)) == twins
+
+
+@pytest.mark.parametrize("names", [("hm", "wh", "reg"), ("a", "b", "c"), ("hm", "offset", "size")])
+def test_centernet_s_peaks(names: tuple[str, str, str]) -> None:
+    scores, sizes, offsets = (np.zeros((1, 16, 16, n), np.float32) for n in (3, 2, 2))
+    scores[0, 8, 4, 1] = 0.75
+    scores[0, 8, 5, 1] = 0.5  # beside the peak
+    scores[0, 2, 2, 0] = 0.5
+    sizes[0, 8, 4], offsets[0, 8, 4] = (8, 4), (0.5, 0)
+    sizes[0, 2, 2] = (4, 4)
+    outputs = [scores, sizes, offsets] if names[1] != "offset" else [scores, offsets, sizes]
+    view = view_of([t(o.shape, name=n) for o, n in zip(outputs, names, strict=True)], size=SIZE)
+    assert name_of(view) == "detection:centernet"
+    found = scene_of_arrays(*outputs, size=SIZE) if names[1] != "offset" else None
+    if found is not None:
+        assert found.boxes == [
+            thing(1, 0.75, 6.25, 37.5, 106.25, 62.5),
+            thing(0, 0.5, 0, 0, 50, 25),
+        ]
+
+
+def test_peaks_are_of_each_class() -> None:
+    scores = np.zeros((4, 4, 2), np.float32)
+    scores[0, 0], scores[0, 1], scores[3, 3] = (3, 1), (2, 2), (1, 1)
+    found = peaks(scores)
+    assert sorted(found[found > 0].tolist()) == [1, 1, 2, 3]
