@@ -12,7 +12,7 @@ import weakref
 
 import pyopencl as cl
 
-from delegate.errors import DeviceError, GivenUp, KernelBuildError, TooLarge
+from delegate.errors import DelegateError, DeviceError, GivenUp, KernelBuildError, TooLarge
 from delegate.sandbox import process
 
 _status = cl.status_code
@@ -29,7 +29,7 @@ _LOST = {
 }
 
 
-def is_lost(error: DeviceError) -> bool:
+def is_lost(error: DelegateError) -> bool:
     """Whether an error says that the device is gone, whatever was asked of it."""
     cause = error.__cause__
     is_gone = isinstance(cause, cl.Error) and cause.code in _LOST

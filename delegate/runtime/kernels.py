@@ -271,7 +271,7 @@ class Kernels:
                 self.kernel(launch)
                 self.trials.note(checked, DONE)
             except (DeviceError, KernelBuildError) as error:
-                if isinstance(error, DeviceError) and is_lost(error):
+                if is_lost(error):
                     raise
                 if isinstance(error, KilledChild):
                     return Loss(error)

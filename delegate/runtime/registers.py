@@ -84,7 +84,7 @@ def _found(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> int 
                     cl.kernel_work_group_info.PRIVATE_MEM_SIZE, device.cl_device
                 )
         except (DeviceError, KernelBuildError) as error:
-            if isinstance(error, DeviceError) and is_lost(error):
+            if is_lost(error):
                 raise
             return None
         asked.append((4 * vectors, private, items))

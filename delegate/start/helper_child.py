@@ -168,8 +168,10 @@ class _Performer:
         if self._engine is None or same != self._same or not self._told.knows(done, left_out):
             if self._engine is not None:
                 self._engine.close()
-            self._told = Told(done, left_out, self._tell)
-            self._engine, self._same = self._opened(*same), same
+            identity, options = same
+            self._found(options.device, identity)
+            self._told = told = Told(done, left_out, self._tell)
+            self._engine, self._same = Engine(options, lambda *_: told), same
         engine, (call, *arguments) = self._engine, request
         engine.chooser.go_on(*state)
         try:
@@ -180,10 +182,6 @@ class _Performer:
         except DelegateError as error:
             _log.debug("in a child process: %s", error)  # the parent meets it itself
         return engine.chooser.state()
-
-    def _opened(self, identity: str, options: Options) -> Engine:
-        self._found(options.device, identity)
-        return Engine(options, lambda *_: self._told)
 
     def _found(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device that the parent means."""

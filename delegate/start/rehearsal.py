@@ -154,18 +154,11 @@ def open_engine(options: Options, graph: Graph | None = None) -> Engine:
     options = replace(options, device_profile=options.profile)  # it is read once
     if not (options.in_child_first and is_on):
         return Engine(options)
-    if graph is not None:
-        _go_ahead(options, graph)
-    return Engine(options, partial(Repeated, options))
-
-
-def _go_ahead(options: Options, graph: Graph) -> None:
-    """Let a second child compile the graph's kernels while the first one runs the self-tests.
-
-    It begins with the last nodes. The driver keeps what it compiled, and the first child finds it.
-    """
-    if _has_a_core_to_spare() and not has_stores():
+    if graph is not None and _has_a_core_to_spare() and not has_stores():
+        # A second child compiles the graph's kernels, the last nodes' first, while the first child
+        # runs the self-tests: the driver keeps what it compiled, and the first child finds it.
         helper.go_ahead("ahead", options, graph, **_AHEAD)
+    return Engine(options, partial(Repeated, options))
 
 
 def start_early() -> None:

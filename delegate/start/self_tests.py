@@ -254,14 +254,15 @@ def tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | Non
     """Return the answer of the first test; `proven`: it, and what its kernels may use beside it."""
     name = proven[0]
     try:
-        if name in (DEVICE, FRESH):
-            _kept.append(Device(info, profile=profile))
-            return self_test(_kept[-1], name == FRESH) or PASSED
         if name == LANES16:
             # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
             signal.setitimer(signal.ITIMER_PROF, _LANES16_SECONDS)
-        _kept.append(Device(info, proven=proven, profile=profile))
-        return feature_test(_kept[-1], BY_NAME[name])
+        is_plain = name in (DEVICE, FRESH)
+        device = Device(info, proven=() if is_plain else proven, profile=profile)
+        _kept.append(device)
+        if is_plain:
+            return self_test(device, name == FRESH) or PASSED
+        return feature_test(device, BY_NAME[name])
     except DelegateError as error:
         return f"{' '.join(str(error).split())}{advice(info, str(error))}"
     finally:
