@@ -1,27 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
 """The delegate as a shared library gives it: options are texts, and programs are of any language.
 
-delegate/plugin.c calls `create`.
+delegate/plugin.c calls `create`. For a CompiledModel of LiteRT, which can name no options, they are
+those of the environment variable TFLITE_OPENCL_OPTIONS, and delegate/accelerator.c passes them on.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from delegate.errors import DelegateError
+from delegate.graph.dump import refusals
+from delegate.graph.ir import Graph
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
-from delegate.tflite.plugin import ThreadKeeper, answer
+from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
+from delegate.tflite.plugin import ThreadKeeper, answer, made
 
 _log = logging.getLogger("delegate")
-_MODEL, _VERBOSE = "model", "verbose"
+_MODEL, _VERBOSE, _COMPILED_MODEL = "model", "verbose", "compiled_model"
 
 
 class _Delegate(OpenCLDelegate):
     def partition(self, context: int, nodes: tuple[int, ...]) -> Any:
         return ThreadKeeper(super().partition(context, nodes))
+
+
+class _Accelerator(_Delegate):
+    """A CompiledModel's: it runs on the CPU where an interpreter would not be made."""
+
+    def claim(
+        self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+    ) -> Sequence[int]:
+        try:
+            return super().claim(context, plan, shapes, constants)
+        except (DelegateError, OSError) as error:
+            self.failed(error)
+            _log.error("OpenCL delegate: %s; the model is left to the CPU", error)
+            return ()
+
+    def _judged(
+        self, context: int, graph: Graph, shapes: Shapes, present: Collection[int]
+    ) -> Sequence[int]:
+        claimed = super()._judged(context, graph, shapes, present)
+        for (op, reason), count in refusals(self.subgraph_verdicts[graph.subgraph]):
+            _log.warning("OpenCL delegate: %d x %s on the CPU: %s", count, op, reason)
+        return claimed
+
+
+def accelerators() -> list[OpenCLDelegate]:
+    """Return the delegates of this process's CompiledModels, the newest last."""
+    return [each for each in made() if isinstance(each, _Accelerator)]
 
 
 def create(address: int) -> None:
@@ -36,11 +68,24 @@ def _make(texts: Mapping[str, str]) -> OpenCLDelegate:
         ValueError: an option is unknown, or its value is none of it.
         As OpenCLDelegate.
     """
-    own = dict(texts)
+    compiled_model = texts.get(_COMPILED_MODEL)
+    own = dict(texts) if compiled_model is None else _pairs(compiled_model)
+    kind = _Delegate if compiled_model is None else _Accelerator
     model = own.pop(_MODEL, None)
     if _truth(own.pop(_VERBOSE, "0")):
         _show_all()
-    return _Delegate(model, options=options_of(own))
+    return kind(model, options=options_of(own))
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the options of a text like "tune:off;device:pocl"."""
+    found = {}
+    for item in filter(None, text.split(";")):
+        key, colon, value = item.partition(":")
+        if not colon:
+            raise ValueError(f"TFLITE_OPENCL_OPTIONS: '{item}' is not key:value")
+        found[key] = value
+    return found
 
 
 def options_of(texts: Mapping[str, str]) -> Options:

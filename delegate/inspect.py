@@ -8,6 +8,7 @@ from delegate.devices.spread import Portion as Portion
 from delegate.errors import AbiMismatch as AbiMismatch
 from delegate.errors import CacheError as CacheError
 from delegate.errors import KernelBuildError as KernelBuildError
+from delegate.external import accelerators as accelerators
 from delegate.graph.edit import with_tensors as with_tensors
 from delegate.graph.infer import infer as infer
 from delegate.graph.ir import Graph as Graph

@@ -50,12 +50,12 @@ LAYERS = {
     "target tflite tuning",
     "claim": "errors graph launch options progress runtime start target tflite",
     "opencl_delegate": "claim errors graph launch options runtime start tflite",
-    "external": "opencl_delegate options tflite",
+    "external": "errors graph opencl_delegate options tflite",
     "devices": "errors graph options progress runtime sandbox start target tflite",
     "model": "devices errors graph options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors graph kernel_uses launch profiles progress runtime sandbox "
-    "start tflite",
+    "inspect": "cache devices errors external graph kernel_uses launch profiles progress runtime "
+    "sandbox start tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {
@@ -68,7 +68,11 @@ CONFINED = {
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time
     "tflite_runtime": (),
     # Children are `Child`; a C compiler is none, and benchmarks time other programs.
-    "subprocess": ("delegate/sandbox/child.py", "tflite_opencl/library.py", "benchmarks"),
+    "subprocess": (
+        "delegate/sandbox/child.py",
+        "tflite_opencl/common/plugin_library.py",
+        "benchmarks",
+    ),
     "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice
 }
 # <op>[_<case>][_<arithmetic>][_<family>], see kernels/README.md

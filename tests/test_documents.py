@@ -18,6 +18,7 @@ from label_image.flags import usage
 from tests.support.deal import slow
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import detector
+from tflite_opencl.common import plugin_library
 from tflite_opencl.common.exit_codes import EXIT_CODES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -157,8 +158,18 @@ def test_the_python_works(folder: Path) -> None:
 
 
 @pytest.mark.device
-def test_the_python_without_tflite_works(folder: Path) -> None:
+def test_the_python_with_a_compiled_model_works(folder: Path) -> None:
     _, _, code, *_ = blocks("python", *MANUALS)
+    pytest.importorskip("ai_edge_litert.environment", reason="this Python is for CompiledModel")
+    plugin_library.compile_library(folder / plugin_library.ACCELERATOR, "")
+    done = run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[85 85 85] True"
+
+
+@pytest.mark.device
+def test_the_python_without_tflite_works(folder: Path) -> None:
+    _, _, _, code, *_ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(32, 3) True\n"
@@ -166,7 +177,7 @@ def test_the_python_without_tflite_works(folder: Path) -> None:
 
 @pytest.mark.device
 def test_the_python_of_several_devices_works(folder: Path) -> None:
-    _, _, _, code, _ = blocks("python", *MANUALS)
+    *_, code, _ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     done_by = re.findall(r"^.+ (\d+) works$", done.stdout, re.MULTILINE)

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import subprocess
 import sys
-import sysconfig
-from importlib.resources import as_file, files
 from pathlib import Path
 
-from tflite_opencl.common.errors import CommandError, require_writable
+from tflite_opencl.common.errors import require_writable, write
+from tflite_opencl.common.plugin_library import (
+    ACCELERATOR,
+    NAME,
+    compile_library,
+    libpython_file,
+    require_loadable,
+)
 
 HELP = "make libtflite_opencl_delegate.so, which C, C++ and Node.js programs load as a delegate"
 EXAMPLES = (
@@ -20,10 +22,6 @@ EXAMPLES = (
     ("benchmark_model --graph=model.tflite --external_delegate_path=./libtflite_opencl_delegate.so",
      "let TFLite's own tool load it"),
 )  # fmt: skip
-NAME = "libtflite_opencl_delegate.so"
-_COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,nodelete")
-_LIBRARIES = ("-ldl", "-lpthread")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,64 +40,16 @@ def run(options: argparse.Namespace) -> str:
     path = Path(options.file)
     if path.is_dir():
         path /= NAME
-    require_writable(str(path))
+    accelerator = path.with_name(ACCELERATOR)
+    for each in (path, accelerator):
+        require_writable(str(each))
     libpython = libpython_file()
     require_loadable(libpython)
     compile_library(path, libpython)
+    if accelerator != path:
+        write(str(accelerator), path.read_bytes())
     return (
         f"{path} is made for {sys.executable}\n"
-        f"benchmark_model --graph=model.tflite --external_delegate_path={path.resolve()}"
+        f"benchmark_model --graph=model.tflite --external_delegate_path={path.resolve()}\n"
+        f'Environment.create(runtime_path="{path.resolve().parent}")  # for a CompiledModel'
     )
-
-
-def compile_library(path: Path, libpython: str) -> None:
-    """Compile the library for a Python; raises CommandError where no compiler can."""
-    wanted = os.environ.get("CC")
-    compiler = next(filter(None, map(shutil.which, [wanted] if wanted else _COMPILERS)), None)
-    if compiler is None:
-        raise CommandError("there is no C compiler: install gcc and libc6-dev, or set CC")
-    with as_file(files("delegate") / "plugin.c") as source:
-        command = [
-            *(compiler, *_FLAGS),
-            f"-DPYTHON={_c_text(sys.executable)}",
-            f"-DLIBPYTHON={_c_text(libpython)}",
-            *("-o", str(path), str(source), *_LIBRARIES),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        first = next((line for line in lines if "error" in line), lines[0])
-        raise CommandError(f"{compiler} fails: {first}")
-
-
-def libpython_file() -> str:
-    """Return the shared library of this Python: its path, or its name for the loader."""
-    name = sysconfig.get_config_var("INSTSONAME") or ""
-    if ".so" not in name:
-        raise CommandError(
-            f"{sys.executable} has no shared library libpython: take the python3 of a "
-            "distribution, or one built with --enable-shared"
-        )
-    path = Path(sysconfig.get_config_var("LIBDIR") or "", name)
-    return str(path) if path.exists() else str(name)
-
-
-def require_loadable(libpython: str) -> None:
-    """Raise CommandError unless the library of Python can be loaded."""
-    # In a child, whose Python may be in the program itself, as Debian's is.
-    check = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", check, libpython], capture_output=True)
-    if done.returncode != 0:
-        version = ".".join(map(str, sys.version_info[:2]))
-        raise CommandError(f"{libpython} cannot be loaded: install libpython{version}")
-
-
-def _c_text(text: str) -> str:
-    """Return a string literal of C, which a compiler reads alike in any encoding."""
-    parts = (
-        char
-        if char.isascii() and (char.isalnum() or char in "/._-+ ")
-        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
-        for char in text
-    )
-    return f'"{"".join(parts)}"'

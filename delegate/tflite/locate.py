@@ -6,7 +6,9 @@ file, the heap, a bytes object). So the format's identifier is searched for belo
 them. A find is believed only if every name and every constant lies where the flatbuffer says. That
 also tells the subgraph. TFLite takes a file's first root; a second one inside may share all names
 and constants with it, and have other operators. So the search goes on to the start of the memory.
-Source: tflite/core/interpreter_builder.cc ParseTensors
+LiteRT's CompiledModel gives the inputs and outputs of signatures the signatures' names, in memory
+of its own: those are compared as texts, and may lie below the flatbuffer in the same memory.
+Source: tflite/core/interpreter_builder.cc ParseTensors, UseSignatureTensorNames
 """
 
 from __future__ import annotations
@@ -44,6 +46,16 @@ class _Addresses:
     anchors: list[int]  # those that lie in the flatbuffer, in rising order
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of memory: where it starts and ends, and its lowest and highest anchor."""
+
+    start: int
+    lowest: int
+    highest: int
+    end: int
+
+
 def locate(context: int) -> Located | None:
     """Return the flatbuffer behind a TfLiteContext; None: no tensor has a name or a constant.
 
@@ -54,8 +66,9 @@ def locate(context: int) -> Located | None:
     if not addresses.anchors:
         return None
     try:
-        for start, anchor, end in _lowest(addresses.anchors):
-            found = [*_located(start, anchor, end, addresses)]
+        for piece in _pieces(addresses.anchors):
+            found = [*_located(piece.start, piece.lowest, piece.end, addresses)]
+            found = found or [*_located(piece.lowest, piece.highest, piece.end, addresses)]
             if len(found) > 1:
                 raise ModelError(
                     "the model has two roots, of which TFLite takes the first: give OpenCLDelegate "
@@ -91,15 +104,15 @@ def _addresses(context: int) -> _Addresses:
     return _Addresses(names, constants, sorted((*real_names, *constants.values())))
 
 
-def _lowest(anchors: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield each piece of memory that holds anchors: its start, its lowest anchor, its end.
+def _pieces(anchors: list[int]) -> Iterator[_Piece]:
+    """Yield each piece of memory that holds anchors.
 
     `anchors`: in rising order. They may lie apart: another delegate's tensors have its own names.
     """
     for start, end in _readable():
-        first = bisect.bisect_left(anchors, start)
-        if first < len(anchors) and anchors[first] < end:
-            yield start, anchors[first], end
+        held = anchors[bisect.bisect_left(anchors, start) : bisect.bisect_left(anchors, end)]
+        if held:
+            yield _Piece(start, held[0], held[-1], end)
 
 
 def _readable() -> list[tuple[int, int]]:
@@ -155,24 +168,43 @@ def _subgraph_at(content: memoryview, base: int, addresses: _Addresses) -> int |
         model = File(content).root()
         buffers = [table.span("data") for table in model.tables("buffers", "buffer")]
         for number, subgraph in enumerate(model.tables("subgraphs", "subgraph")):
-            if _lie_in(subgraph, base, buffers, addresses):
+            if _lie_in(subgraph, base, buffers, _signature_names(model, number), addresses):
                 return number
     except ModelError:
         pass  # the identifier stood there by chance
     return None
 
 
+def _signature_names(model: Table, subgraph: int) -> dict[int, set[bytes]]:
+    """Return the names that signatures have for tensors of a subgraph, by tensor index."""
+    found: dict[int, set[bytes]] = {}
+    for signature in model.tables("signature_defs", "signature"):
+        if signature.scalar("subgraph_index") == subgraph:
+            for field in ("inputs", "outputs"):
+                for each in signature.tables(field, "tensor of a signature"):
+                    found.setdefault(each.scalar("tensor_index"), set()).add(each.copy("name"))
+    return found
+
+
 def _lie_in(
-    subgraph: Table, base: int, buffers: list[tuple[int, int]], addresses: _Addresses
+    subgraph: Table,
+    base: int,
+    buffers: list[tuple[int, int]],
+    renamed: dict[int, set[bytes]],
+    addresses: _Addresses,
 ) -> bool:
-    """Whether every name and every constant of a subgraph lies where TFLite has it."""
+    """Whether every name and every constant of a subgraph lies where TFLite has it.
+
+    `renamed`: other texts that the name of a tensor may be, wherever it lies.
+    """
     found = 0
     for index, tensor in enumerate(subgraph.tables("tensors", "tensor")):
         at, length = tensor.span("name")
-        if length:
-            if addresses.names.get(index) != base + at:
-                return False
+        name = addresses.names.get(index)
+        if length and name == base + at:
             found += 1
+        elif length and not (name and C.string_at(name) in renamed.get(index, ())):
+            return False
         buffer = tensor.scalar("buffer")
         at, length = buffers[buffer] if 0 < buffer < len(buffers) else (0, 0)
         if length and index in addresses.constants:

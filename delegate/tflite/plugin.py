@@ -31,6 +31,11 @@ class _Request(C.Structure):
 _made: dict[int, Any] = {}  # delegates by their addresses; C holds no reference
 
 
+def made() -> list[Made]:
+    """Return the delegates that C holds, the newest last."""
+    return list(_made.values())
+
+
 def _destroy(address: int) -> None:
     made = _made.pop(address, None)
     if made is not None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tflite_opencl import library
 from tflite_opencl.command import main
+from tflite_opencl.common import plugin_library as library
 from tflite_opencl.common.errors import CommandError
 
 

@@ -21,8 +21,8 @@ from delegate.inspect import write_model
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs, conv_pool, net
-from tflite_opencl import library
 from tflite_opencl.command import main
+from tflite_opencl.common import plugin_library as library
 
 pytestmark = any_driver
 
@@ -180,9 +180,12 @@ def test_the_command_says_what_it_made(
     assert capsys.readouterr().out.splitlines() == [
         f"{library.NAME} is made for {sys.executable}",
         f"benchmark_model --graph=model.tflite --external_delegate_path={tmp_path / library.NAME}",
+        f'Environment.create(runtime_path="{tmp_path}")  # for a CompiledModel',
     ]
     (tmp_path / "folder").mkdir()
     assert main(["library", "folder"]) == 0
+    made = [tmp_path / "folder" / name for name in (library.NAME, library.ACCELERATOR)]
+    assert made[0].read_bytes() == made[1].read_bytes()
     exported = subprocess.run(
         ["nm", "-D", "--defined-only", tmp_path / "folder" / library.NAME],
         capture_output=True,
@@ -190,6 +193,8 @@ def test_the_command_says_what_it_made(
         check=True,
     ).stdout
     assert [line.split()[-1] for line in exported.splitlines()] == [
+        "LiteRtAcceleratorImpl",
+        "LiteRtRegisterGpuAccelerator",
         "tflite_plugin_create_delegate",
         "tflite_plugin_destroy_delegate",
     ]
