@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import Runtime
 
 OPTIONS_VARIABLE = "TFLITE_OPENCL_OPTIONS"
+# LiteRT compiles under a lock, and its Python keeps Python's own lock while it waits for that one.
+# The thread that compiles then waits for Python's in the delegate: two must not compile at once.
+_compiling = threading.Lock()
 _KERNEL_MODES = {"auto": "XNNPACK", "reference": "REFERENCE", "builtin": "BUILTIN"}
 
 
@@ -49,19 +53,20 @@ class CompiledInterpreter:
         compiled_model, settings = _litert("compiled_model"), _litert("options")
         hardware = settings.HardwareAccelerator
         mode = getattr(settings.CpuKernelMode, _KERNEL_MODES[cpu_kernels])
-        os.environ[OPTIONS_VARIABLE] = options_text(options)
-        known = accelerators()
         model_class = compiled_model.CompiledModel
         make = model_class.from_buffer if isinstance(model, bytes) else model_class.from_file
-        self._model = make(
-            model,
-            environment=_environment(folder),
-            options=settings.Options(
-                hardware_accelerators=hardware.GPU | hardware.CPU,
-                cpu_options=settings.CpuOptions(num_threads=threads or 0, kernel_mode=mode),
-            ),
-        )
-        self.delegate = next((each for each in accelerators() if each not in known), None)
+        with _compiling:
+            os.environ[OPTIONS_VARIABLE] = options_text(options)
+            known = accelerators()
+            self._model = make(
+                model,
+                environment=_environment(folder),
+                options=settings.Options(
+                    hardware_accelerators=hardware.GPU | hardware.CPU,
+                    cpu_options=settings.CpuOptions(num_threads=threads or 0, kernel_mode=mode),
+                ),
+            )
+            self.delegate = next((each for each in accelerators() if each not in known), None)
         self._changed: dict[int, NDArray[Any]] = {}  # since the last run, by tensor index
         self.allocate_tensors()
 
