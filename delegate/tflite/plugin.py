@@ -31,7 +31,7 @@ class _Request(C.Structure):
 _made: dict[int, Any] = {}  # delegates by their addresses; C holds no reference
 
 
-def made() -> list[Made]:
+def made() -> list[Any]:
     """Return the delegates that C holds, the newest last."""
     return list(_made.values())
 
