@@ -13,8 +13,8 @@ from dataclasses import fields
 from typing import Any
 
 from delegate.errors import DelegateError
-from delegate.graph.dump import refusals
 from delegate.graph.ir import Graph
+from delegate.graph.verdict import refusals
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
 from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
