@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deals the cases out to devices, keeps a device open between tests, counts the cases."""
+"""Deals the cases out to devices, spares drivers work, counts the cases."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _one_device(one_device: None) -> None:
     """Make each test use it; that devices are opened and closed is tested in tests/delegate/."""
+
+
+@pytest.fixture(autouse=True)
+def _unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let PoCL compile without optimisation, which takes it a third of the time and less.
+
+    What is tried is what a kernel computes. TEST_OPTIMISED=1: as users have it. `.ci/run` does so
+    on Debian 13, on aarch64 and with the oldest packages.
+    """
+    if not os.environ.get("TEST_OPTIMISED"):
+        monkeypatch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
