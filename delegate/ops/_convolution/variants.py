@@ -24,7 +24,6 @@ from delegate.ops._convolution.records import (
 from delegate.ops._convolution.simt import conv_2d as simt_conv_2d
 from delegate.ops._convolution.simt import depthwise_conv_2d as simt_depthwise_conv_2d
 from delegate.ops._convolution.x86 import conv_2d as x86_conv_2d
-from delegate.ops._convolution.x86 import conv_2d_amx
 from delegate.ops._convolution.x86 import depthwise_conv_2d as x86_depthwise_conv_2d
 from delegate.ops._launches.types import ELEM
 from delegate.target import Target
@@ -35,7 +34,6 @@ Variant = Callable[[Quant8Convolution, Target], tuple[Alternative, ...]]
 # For each kind of device, the fastest expected first; the last one's are portable, and end with
 # the plain launch.
 CONV_2D_VARIANTS: tuple[Variant, ...] = (
-    conv_2d_amx.alternatives,
     x86_conv_2d.alternatives,
     arm_conv_2d.alternatives,
     nvidia_conv_2d.alternatives,
