@@ -162,20 +162,10 @@ def test_one_item_computes_the_preamble_for_all() -> None:
 @pytest.mark.parametrize(
     ("text", "listing"),
     [
-        (
-            IR3,
-            Listing(
-                {"float": 2, "integer": 3},
-                {"integer": 5, "wait": 3, "float": 3},
-                products=3,
-                lines=8,
-            ),
-        ),
+        (IR3, Listing({"float": 2, "integer": 3}, {"integer": 5, "wait": 3, "float": 3}, 3, 8)),
         (
             BIFROST_CODE + BIFROST,
-            Listing(
-                {"memory": 1, "arithmetic": 1}, {"arithmetic": 2, "memory": 1}, products=2, lines=3
-            ),
+            Listing({"memory": 1, "arithmetic": 1}, {"arithmetic": 2, "memory": 1}, 2, 3),
         ),
         (
             VALHALL_CODE + VALHALL,

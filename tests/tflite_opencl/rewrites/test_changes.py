@@ -9,15 +9,7 @@ from delegate.graph.links import Links
 from delegate.inspect import Graph, Node
 from tests.support.model import graph_of, op, t
 from tests.support.rewrites import whole
-from tflite_opencl.rewrites.changes import (
-    Change,
-    Left,
-    Note,
-    Notes,
-    changed,
-    changed_one_by_one,
-    note,
-)
+from tflite_opencl.rewrites.changes import Change, Left, Note, changed, changed_one_by_one, note
 
 
 def chain(*ops: str) -> Graph:
@@ -33,7 +25,7 @@ def names(graph: Graph) -> list[str]:
 
 def test_a_note_names_the_node_and_its_first_output() -> None:
     (node,) = chain("RELU").nodes
-    notes = Notes()
+    notes: list[Note] = []
     note(notes, node, True, "became MUL", 41.5)
     note(notes, replace(node, outputs=()), False, "it calls a subgraph")
     assert notes == [
@@ -49,7 +41,7 @@ def abs_for_neg(node: Node) -> Change | None:
 
 
 def test_changes_and_what_is_left_are_noted_in_order() -> None:
-    notes = Notes()
+    notes: list[Note] = []
     after = changed(chain("NEG", "COS", "RELU", "NEG"), notes, abs_for_neg)
     assert names(after) == ["ABS", "COS", "RELU", "ABS"]
     found = [(n.node_index, n.treated) for n in notes]
@@ -68,7 +60,7 @@ def without_repeats(graph: Graph, links: Links, node: Node) -> Change | None:
 
 
 def test_one_change_makes_room_for_the_next_and_notes_name_the_given_nodes() -> None:
-    notes = Notes()
+    notes: list[Note] = []
     after = changed_one_by_one(chain("ABS", "ABS", "ABS", "NEG"), notes, without_repeats)
     assert names(after) == ["ABS", "NEG"]
     found = [(n.node_index, n.text) for n in notes]
