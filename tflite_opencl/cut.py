@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from delegate.inspect import Graph, Tensor
+from delegate.inspect import Graph, infer
 from tflite_opencl.common import bars
-from tflite_opencl.common.build import Array
-from tflite_opencl.common.cut import Uncut, cut, write_part
+from tflite_opencl.common.cut import Uncut, Values, cut, part_name, values_of, write_part
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import inputs_for
 from tflite_opencl.common.flags import add_flag, add_models, model_of
-from tflite_opencl.common.interpreter import failed, failures, read_graph
-from tflite_opencl.common.interpreter import run as run_once
-from tflite_opencl.common.oracle import NoOracle, reference
+from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.runtime import find_runtime
 
 HELP = "write nodes of a model as models of their own, as a driver's author wants to have them"
@@ -29,7 +24,6 @@ EXAMPLES = (
     ("tflite-opencl cut model.tflite --nodes 12,20-23 --output parts --inputs -i picture.jpg",
      "one node, and four together, with what a picture makes of their inputs and outputs"),
 )  # fmt: skip
-_Values = Callable[[Tensor], Array]
 _PART = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -60,15 +54,15 @@ def run(options: argparse.Namespace) -> str:
             nodes can be cut, or a file cannot be written.
     """
     model, folder = model_of(options), Path(options.output)
-    graph = read_graph(model)
+    graph = infer(read_graph(model))
     parts = _parts(options.nodes, len(graph.nodes))
     if options.image is not None and not options.inputs:
         raise CommandError("--image is for --inputs", USAGE)
-    values = _values(model, graph, options.image) if options.inputs else None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"cannot write {folder}: {error.strerror}") from error
+    values = None
+    if options.inputs:
+        inputs = inputs_for(graph, options.image)
+        with bars.waiting("running the whole model"):
+            values = values_of(find_runtime(), model, graph, inputs)
     lines, written = [], 0
     with bars.parts() as tell:
         for number, (first, last) in enumerate(parts):
@@ -76,7 +70,7 @@ def run(options: argparse.Namespace) -> str:
             try:
                 files = _write(folder, graph, first, last, values)
             except Uncut as error:
-                lines.append(f"{_name(first, last)}: not written: {error}")
+                lines.append(f"{part_name(first, last)}: not written: {error}")
             else:
                 written += 1
                 lines.append(f"{files[0]}: {', '.join(_ops(graph, first, last))}")
@@ -102,38 +96,13 @@ def _parts(asked: str, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def _name(first: int, last: int) -> str:
-    """Return a file's name: its number, in the form of Mesa's tests."""
-    return f"{first:03}" if first == last else f"{first:03}-{last:03}"
-
-
 def _ops(graph: Graph, first: int, last: int) -> Iterator[str]:
     return (node.op for node in graph.nodes[first : last + 1])
 
 
-def _write(folder: Path, graph: Graph, first: int, last: int, values: _Values | None) -> list[str]:
+def _write(folder: Path, graph: Graph, first: int, last: int, values: Values | None) -> list[str]:
     part = cut(graph, first, last)
-    arrays = [] if values is None else [[*map(values, ts)] for ts in (part.inputs, part.outputs)]
-    return write_part(folder, _name(first, last), part, *arrays)
-
-
-def _values(model: str, graph: Graph, image: str | None) -> _Values:
-    """Run the model on the reference kernels; return what gives a tensor of a part its values.
-
-    Raises: CommandError: TFLite does not run the model, or the picture fits no input.
-    """
-    inputs = inputs_for(graph, image)
-    with bars.waiting("running the whole model"), failures(model):
-        try:
-            _, made = reference(find_runtime(), graph, model, lambda made: made, keeps_all=True)
-        except NoOracle as error:
-            raise failed(model, error) from error
-        run_once(made, inputs)
-
-    def of(tensor: Tensor) -> Array:
-        try:
-            return np.array(made.get_tensor(tensor.origin))
-        except ValueError as error:  # it has no memory: a state, or a list
-            raise Uncut(f"TFLite does not tell what {tensor.name} is: {error}") from error
-
-    return of
+    inputs, outputs = (
+        [] if values is None else [*map(values, tensors)] for tensors in (part.inputs, part.outputs)
+    )
+    return write_part(folder, part_name(first, last), part, inputs, outputs)

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from delegate.inspect import Graph, infer, write_model
+from delegate.inspect import Graph, Tensor, write_model
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.build import graph as graph_of
-from tflite_opencl.common.errors import write
+from tflite_opencl.common.errors import CommandError, write
+from tflite_opencl.common.interpreter import failed, failures, run
+from tflite_opencl.common.oracle import NoOracle, reference
+from tflite_opencl.common.runtime import Runtime
 
 Arrays = Sequence[Array]
+Values = Callable[[Tensor], Array]
 _STATES = ("resource", "variant")  # types whose values no caller of TFLite can give
 
 
@@ -23,16 +27,15 @@ class Uncut(Exception):
     """These nodes make no model of their own; the text is the reason."""
 
 
-def cut(graph: Graph, first: int, last: int) -> Graph:
+def cut(known: Graph, first: int, last: int) -> Graph:
     """Return the nodes from `first` to `last` as a graph: what they read from others is its input.
 
     Its outputs are what other nodes, or nobody, read. Names, weights, quantisation and the nodes'
     order stay. What follows from constants alone is a constant there. `Tensor.origin` is the index
-    that a tensor has in `graph`.
+    that a tensor has in `known`, which is a graph as `infer` returns it.
 
     Raises: Uncut: the nodes run other subgraphs, or what they read or write is no value.
     """
-    known = infer(graph)
     nodes = known.nodes[first : last + 1]
     for node in nodes:
         if any("subgraph" in option for option in node.options):
@@ -65,7 +68,7 @@ def cut(graph: Graph, first: int, last: int) -> Graph:
     )
     _require_values(found)
     words = f"node {first}" if first == last else f"nodes {first} to {last}"
-    return dataclasses.replace(found, description=f"{words} of a model of {len(graph.nodes)}")
+    return dataclasses.replace(found, description=f"{words} of a model of {len(known.nodes)}")
 
 
 def _require_values(graph: Graph) -> None:
@@ -77,19 +80,78 @@ def _require_values(graph: Graph) -> None:
                 raise Uncut(f"it {what} {tensor.name}, which is a {tensor.dtype} and no value")
 
 
+def values_of(runtime: Runtime, model: str, graph: Graph, inputs: Arrays) -> Values:
+    """Run the model on the reference kernels; return what gives a tensor of a part its values.
+
+    That raises Uncut where TFLite does not tell them.
+    Raises: CommandError: TFLite does not run the model.
+    """
+    with failures(model):
+        try:
+            _, made = reference(runtime, graph, model, lambda made: made, keeps_all=True)
+        except NoOracle as error:
+            raise failed(model, error) from error
+        run(made, inputs)
+
+    def of(tensor: Tensor) -> Array:
+        try:
+            return np.array(made.get_tensor(tensor.origin))
+        except ValueError as error:  # it has no memory: a state, or a list
+            raise Uncut(f"TFLite does not tell what {tensor.name} is: {error}") from error
+
+    return of
+
+
+def part_name(first: int, last: int) -> str:
+    """Return a file's name: its number, in the form of Mesa's tests."""
+    return f"{first:03}" if first == last else f"{first:03}-{last:03}"
+
+
 def write_part(
-    folder: Path, name: str, graph: Graph, inputs: Arrays = (), outputs: Arrays = ()
+    folder: Path,
+    name: str,
+    graph: Graph,
+    inputs: Arrays = (),
+    outputs: Arrays = (),
+    script: str = "",
 ) -> list[str]:
-    """Write NAME.tflite, NAME_input_0.npy ... and NAME_output_0.npy ...; return their names.
+    """Write NAME.tflite, NAME_input_0.npy, NAME_output_0.npy and so on, and NAME.py; name them.
 
     Raises: CommandError: a file cannot be written.
     """
-    files = {f"{name}.tflite": write_model(graph)}
+    files: dict[str, bytes | str] = {f"{name}.tflite": write_model(graph)}
     for kind, arrays in (("input", inputs), ("output", outputs)):
         for number, values in enumerate(arrays):
             content = io.BytesIO()
             np.save(content, values)
             files[f"{name}_{kind}_{number}.npy"] = content.getvalue()
+    if script:
+        files[f"{name}.py"] = script
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot write {folder}: {error.strerror}") from error
     for file, written in files.items():
         write(str(folder / file), written)
     return [*files]
+
+
+def script_of(name: str, inputs: int, runtime: Runtime, made: str, why: str) -> str:
+    """Return a program that prints what the reference kernels and a delegate compute of a part.
+
+    `name`, `inputs`: of `write_part`, and how many. `made`: the expression of the delegate, "" for
+    TFLite's default one. `why`: one line that says what is wrong.
+    """
+    module = {"ai-edge-litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}[runtime.name]
+    resolver = "experimental_op_resolver_type=tflite.OpResolverType.BUILTIN_REF"
+    other = made and f"experimental_delegates=[{made}], {resolver}"
+    return (
+        f"# {' '.join(why.split())}\n"
+        f"import numpy, os, {module}.interpreter as tflite\n"
+        "os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
+        f"for words in (dict({resolver}), dict({other})):\n"
+        f"    made = tflite.Interpreter({f'{name}.tflite'!r}, **words); made.allocate_tensors()\n"
+        f"    [made.set_tensor(d['index'], numpy.load(f'{name}_input_{{i}}.npy')) "
+        f"for i, d in enumerate(made.get_input_details()[:{inputs}])]; made.invoke()\n"
+        "    print([made.get_tensor(d['index']).tolist() for d in made.get_output_details()])\n"
+    )

@@ -19,6 +19,7 @@ import numpy as np
 from delegate import DelegateError
 from delegate.inspect import Graph, Node, write_model
 from tflite_opencl.common.build import graph, sizes
+from tflite_opencl.common.cut import script_of, write_part
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.interpreter import invoke, read_graph
 from tflite_opencl.common.oracle import NoOracle, reference
@@ -149,47 +150,19 @@ def _write(
 ) -> list[str]:
     """Write the model, its inputs and a script that prints both answers; return the files' names.
 
-    Raises: OneLineError: the folder cannot be written.
+    Raises: CommandError: the folder cannot be written.
     """
-    model, script = "reduced.tflite", "reduced.py"
-    inputs = {f"reduced_{number}.npy": values for number, values in enumerate(found.inputs)}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / model).write_bytes(write_model(found.graph))
-        for name, values in inputs.items():
-            np.save(folder / name, values)
-        (folder / script).write_text(_script(result, workers, runtime, len(inputs)))
-    except OSError as error:
-        raise OneLineError(f"cannot write {folder}: {error.strerror}") from None
-    return [model, script, *inputs]
-
-
-def _script(result: Result, workers: Workers, runtime: Runtime, inputs: int) -> str:
-    module = {"ai-edge-litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}[runtime.name]
-    spec, options = workers.delegate, workers.options
-    model = "'reduced.tflite'"
+    name, spec, options = "reduced", workers.delegate, workers.options
+    model = f"{name}.tflite"
     if spec == "opencl":
         named = f", alternative={options['alternative']!r}" if "alternative" in options else ""
-        made = f"__import__('delegate').OpenCLDelegate({model}, device={workers.device!r}{named})"
+        made = f"__import__('delegate').OpenCLDelegate({model!r}, device={workers.device!r}{named})"
     elif spec.startswith("python:"):
-        where, _, name = spec.removeprefix("python:").partition(":")
-        made = (
-            f"__import__({where!r}, fromlist=['_']).{name}(open({model}, 'rb').read(), {options})"
-        )
+        where, _, kind = spec.removeprefix("python:").partition(":")
+        opened = f"open({model!r}, 'rb').read(), {options}"
+        made = f"__import__({where!r}, fromlist=['_']).{kind}({opened})"
     else:
-        made = f"tflite.load_delegate({spec!r}, {options})"
-    ways = "dict(experimental_op_resolver_type=tflite.OpResolverType.BUILTIN_REF)"
-    other = "{}" if spec == "xnnpack" else (
-        f"dict(experimental_delegates=[{made}], "
-        "experimental_op_resolver_type=tflite.OpResolverType.BUILTIN_REF)"
-    )  # fmt: skip
-    return (
-        f"# {result.result}: {' '.join(result.detail.split())}\n"
-        f"import numpy, os, {module}.interpreter as tflite\n"
-        "os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
-        f"for words in ({ways}, {other}):\n"
-        f"    made = tflite.Interpreter({model}, **words); made.allocate_tensors()\n"
-        f"    [made.set_tensor(d['index'], numpy.load(f'reduced_{{i}}.npy')) "
-        f"for i, d in enumerate(made.get_input_details()[:{inputs}])]; made.invoke()\n"
-        "    print([made.get_tensor(d['index']).tolist() for d in made.get_output_details()])\n"
-    )
+        made = "" if spec == "xnnpack" else f"tflite.load_delegate({spec!r}, {options})"
+    why = f"{result.result}: {result.detail}"
+    script = script_of(name, len(found.inputs), runtime, made, why)
+    return write_part(folder, name, found.graph, found.inputs, script=script)

@@ -5,7 +5,20 @@ from __future__ import annotations
 
 import argparse
 import io
+from functools import partial
+from pathlib import Path
 
+from delegate.inspect import Graph, infer, write_model
+from tflite_opencl.common.build import Array
+from tflite_opencl.common.cut import (
+    Uncut,
+    Values,
+    cut,
+    part_name,
+    script_of,
+    values_of,
+    write_part,
+)
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO
 from tflite_opencl.common.feeds import picture_inputs
@@ -19,12 +32,13 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
-from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.interpreter import invoke, read_graph
+from tflite_opencl.common.oracle import reference
+from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.verify.errors import errors, map_image
-from tflite_opencl.verify.runs import InputSets, Verification, verified
+from tflite_opencl.verify.runs import Fault, InputSets, Verification, verified
 from tflite_opencl.verify.text import document, text_of
 
 HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
@@ -51,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--heatmap", metavar="FILE.png", help="draw where the first wrong node is wrong"
     )
+    parser.add_argument(
+        "--cut",
+        metavar="DIR",
+        help="write the first wrong node as a model of its own, with its inputs, what the "
+        "reference kernels make of them, and a script that shows the fault",
+    )
     add_flag(parser, "json")
 
 
@@ -72,12 +92,43 @@ def run(options: argparse.Namespace) -> str:
         sets = InputSets(1, lambda number: picture)
     found = verified(model, graph, told, runtime, sets, options.tolerance)
     lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
+    if options.cut is not None and found.fault is None:
+        lines.append(f"{options.cut} is not written: no node is wrong")
+    elif options.cut is not None and (fault := found.fault) is not None:
+        values = values_of(runtime, model, graph, sets.of(fault.number))
+        lines.append(_cut(fault, graph, values, told.device, runtime, Path(options.cut)))
     width = terminal_width()
     people = "\n\n".join([text_of(found, width), *lines])
     text = shown(options, people, json=lambda: as_json(document(found)))
     if found.is_wrong:
         raise CommandError(text, NOT_SO)
     return text
+
+
+def _cut(
+    fault: Fault,
+    graph: Graph,
+    values: Values,
+    device: str | int | None,
+    runtime: Runtime,
+    folder: Path,
+) -> str:
+    """Write the wrong node and what shows its fault; return a line that says so."""
+    step, nodes = fault.check.step, [fault.check.step.node, *fault.check.with_nodes]
+    name, why = part_name(min(nodes), max(nodes)), f"{step.op}, alternative {step.alternative}"
+    try:
+        part = cut(infer(graph), min(nodes), max(nodes))
+        # One that is wrong after others alone gets what these computed.
+        own: dict[int | None, Array] = dict(fault.inputs.items())
+        inputs = [own[t.origin] if t.origin in own else values(t) for t in part.inputs]
+    except Uncut as error:
+        return f"{folder} is not written: {error}"
+    _, outputs = reference(runtime, part, write_model(part), partial(invoke, inputs=inputs))
+    how = f"device={device!r}, alternative={step.alternative!r}"
+    made = f"__import__('delegate').OpenCLDelegate({f'{name}.tflite'!r}, {how})"
+    script = script_of(name, len(inputs), runtime, made, why)
+    files = write_part(folder, name, part, inputs, outputs, script)
+    return f"{folder}: {', '.join(files)}"
 
 
 def _drawn(found: Verification, path: str) -> str:

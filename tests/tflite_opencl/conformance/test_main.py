@@ -247,7 +247,7 @@ def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     assert "the first node whose output is wrong: 3, ADD" in said
     assert (tmp_path / "small" / "reduced.tflite").stat().st_size < 1500
-    assert np.load(tmp_path / "small" / "reduced_0.npy").size == 1
+    assert np.load(tmp_path / "small" / "reduced_input_0.npy").size == 1
     script = tmp_path / "small" / "reduced.py"
     assert len([line for line in script.read_text().splitlines() if line[0] != "#"]) == 6
     shown = subprocess.run(

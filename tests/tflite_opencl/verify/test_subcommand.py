@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from PIL import Image
 
 from delegate import DeviceInfo
-from delegate.inspect import Tensor, write_model
+from delegate.inspect import Tensor, read_model, write_model
 from delegate.launch import Program
 from delegate.runtime import executor, layout
 from delegate.runtime.layout import Layout
@@ -127,6 +129,36 @@ def test_what_is_said_of_a_fault(
     with Image.open(picture) as drawn:
         assert drawn.getpixel((0, 0)) in ((255, 0, 0), (0, 0, 255))
         assert drawn.getpixel((drawn.width - 1, drawn.height - 1)) == (255, 255, 255)
+
+
+def test_the_wrong_node_is_written_as_a_model(
+    verify: Verify,
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "fault"
+    assert f"{folder} is not written: no node is wrong" in verify(model, "--cut", str(folder))[1]
+    kernel, first = verify.firsts[4][0]
+    with monkeypatch.context() as patch:
+        planted.plant(kernel, first, patch)
+        code, out, _ = verify(model, "--cut", str(folder))
+    names = ["004.tflite", "004_input_0.npy", "004_output_0.npy", "004.py"]
+    assert code == 1
+    assert out.rstrip().endswith(f"{folder}: {', '.join(names)}")
+    assert sorted(names) == sorted(path.name for path in folder.iterdir())
+    (node,) = read_model(folder / "004.tflite").nodes
+    assert node.op == "DEPTHWISE_CONV_2D"
+    monkeypatch.chdir(tmp_path)  # the script leaves for its own folder
+    for is_planted in (True, False):
+        with monkeypatch.context() as patch:
+            if is_planted:
+                planted.plant(kernel, 0, patch)
+            runpy.run_path(str(folder / "004.py"))
+        right, ours = map(ast.literal_eval, capsys.readouterr().out.splitlines())
+        assert right == [np.load(folder / "004_output_0.npy").tolist()]
+        assert (right != ours) == is_planted
 
 
 def test_a_tolerance_allows_quanta(
