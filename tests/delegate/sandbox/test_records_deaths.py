@@ -88,12 +88,7 @@ def test_where_a_plain_kernel_fails_too_the_environment_is_broken() -> None:
 
 @pytest.mark.parametrize(
     ("death", "count"),
-    [
-        (dead(None), 3),
-        (dead(code=None), 5),
-        (dead(code=-signal.SIGKILL), 6),
-        (dead(), 30),
-    ],
+    [(dead(None), 3), (dead(code=None), 5), (dead(code=-signal.SIGKILL), 6), (dead(), 30)],
 )
 def test_a_device_that_ends_each_child_is_given_up(
     records: Records, death: Heard, count: int

@@ -103,10 +103,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
     monkeypatch.setattr(helper, "_SLACK_SECONDS", 0)
     monkeypatch.setattr(engine, "matching", lambda selector: (info(), info(1, "Other")))
     assert examine(info()).failure == failure
-    with (
-        caplog.at_level(logging.WARNING, "delegate"),
-        pytest.raises(NoDeviceError) as raised,
-    ):
+    with caplog.at_level(logging.WARNING, "delegate"), pytest.raises(NoDeviceError) as raised:
         open_device(Options())
     assert caplog.messages == [
         f"device 0 is skipped: Dev (Plat 1): {failure}",
@@ -281,10 +278,7 @@ def test_what_a_stronger_proof_covers_is_not_tested(
     assert asked == ["order_ptx", "nearest"]
 
 
-@pytest.mark.parametrize(
-    "isa",
-    [*sorted(that_need(ASSEMBLY)), "order", "nearest", "dot"],
-)
+@pytest.mark.parametrize("isa", [*sorted(that_need(ASSEMBLY)), "order", "nearest", "dot"])
 def test_what_a_device_computes_wrongly_is_not_proven(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, isa: str
 ) -> None:
@@ -340,8 +334,7 @@ def test_the_child_finds_the_very_device_or_says_so(device: DeviceInfo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "what"),
-    list(enumerate(("two roundings", "one rounding", "vectors", "division"))),
+    ("column", "what"), list(enumerate(("two roundings", "one rounding", "vectors", "division")))
 )
 def test_a_device_that_computes_wrongly_fails(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, column: int, what: str

@@ -261,11 +261,7 @@ def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
     engine = open_engine(options)
     assert engine.target(Rules()).registers
     assert requests == ["target"]
-    assert (
-        open_engine(Options(device.index, tune="off", device_profile=profile))
-        .target(Rules())
-        .registers
-    )
+    assert open_engine(options).target(Rules()).registers
     assert requests == ["target"]
 
 
@@ -347,10 +343,6 @@ def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
 
 def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Options().in_child_first
-    for is_on, wanted, kind in (
-        (True, True, Repeated),
-        (True, False, Free),
-        (False, True, Free),
-    ):
+    for is_on, wanted, kind in ((True, True, Repeated), (True, False, Free), (False, True, Free)):
         monkeypatch.setattr(rehearsal, "is_on", is_on)
         assert type(open_engine(Options(device.index, in_child_first=wanted)).trials) is kind

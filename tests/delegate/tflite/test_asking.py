@@ -12,13 +12,7 @@ import pytest
 
 from delegate.target import Rules
 from delegate.tflite import library
-from delegate.tflite.asking import (
-    CannotAsk,
-    Kernels,
-    asked,
-    library_kernels,
-    package_kernels,
-)
+from delegate.tflite.asking import CannotAsk, Kernels, asked, library_kernels, package_kernels
 from delegate.tflite.questions import REFERENCE, Question, questions
 from tests.support.compare import RUNTIME
 
