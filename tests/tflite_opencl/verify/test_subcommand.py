@@ -321,8 +321,7 @@ def test_errors_of_a_tensor() -> None:
     assert found.histogram == [("0", 45), ("+1", 1), ("+9", 2)]
     assert found.extent == [(0, 0, 1), (0, 3, 3), (0, 2, 2), (0, 1, 2)]
     plane, name = found.plane
-    assert name == "channel 1"
-    assert verify_errors.map_text(plane) == "......\n..@...\n......\n..@..."
+    assert (name, verify_errors.map_text(plane)) == ("channel 1", "......\n..@...\n......\n..@...")
     small = verify_errors.map_text(plane, columns=3, rows=2)
     assert small == ".@.\n.@."
 

@@ -77,7 +77,7 @@ def test_hardware_without_a_driver(tmp_path: Path) -> None:
         files=(),
     )
     board = read_board(bare.write(tmp_path))
-    assert Situation(board, (), ()).obstacle(family("vivante")) == (
+    assert Situation(board).obstacle(family("vivante")) == (
         "no kernel driver is bound to /soc@0/gpu@38000000 (etnaviv or galcore)"
     )
     assert Situation(board).next_steps()[0] == (
@@ -99,7 +99,7 @@ def test_a_disabled_node(tmp_path: Path) -> None:
     node = RecordedNode("/soc/npu@ff100000", ("vivante,gc",), status="disabled")
     board = read_board(replace(BOARDS["vim3"], nodes=(node,), drm=(), files=()).write(tmp_path))
     missing = "/soc/npu@ff100000 is disabled in the device tree"
-    assert Situation(board, (), ()).obstacle(family("vivante")) == missing
+    assert Situation(board).obstacle(family("vivante")) == missing
     assert Situation(board).next_steps()[0].startswith("enable /soc/npu@ff100000 (Vivante NPU)")
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_is_not_permitted(name: str, of: str, path: str, tmp_path: P
         files=tuple(replace(each, may_open=False, mode="crw-------") for each in board.files),
     )
     expected = f"{path} is not permitted to this user (crw-------)"
-    assert Situation(closed, (), ()).obstacle(family(of)) == expected
+    assert Situation(closed).obstacle(family(of)) == expected
     assert any(f"let this user open {path}" in step for step in Situation(closed).next_steps())
 
 
@@ -152,9 +152,8 @@ def test_what_to_do_next(name: str, steps: list[str], tmp_path: Path) -> None:
 
 def test_a_working_device_leads_to_the_command_and_a_failing_one_is_named(tmp_path: Path) -> None:
     board = board_of("vim3", tmp_path, "libx.so")
-    said = Situation(board, (RUSTICL,), (MALI,), "panfrost").next_steps(
-        ["Odd device: its self-test died"]
-    )
+    known = Situation(board, (RUSTICL,), (MALI,), "panfrost")
+    said = known.next_steps(["Odd device: its self-test died"])
     assert (
         "leave out the device that fails, or mend its driver: Odd device: its self-test died"
         in (said)
