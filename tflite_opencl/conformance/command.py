@@ -34,7 +34,7 @@ from tflite_opencl.conformance.results import (
 )
 from tflite_opencl.conformance.runner import CannotRun, Workers
 from tflite_opencl.conformance.selection import item_of, select
-from tflite_opencl.conformance.subject import OPENCL, OPENCL_OPTIONS
+from tflite_opencl.conformance.subject import COMPILED_MODEL, OPENCL, OPENCL_OPTIONS
 
 _SHOWN = 20  # unexpected results on the terminal
 _OUTPUTS: dict[str, Callable[[Report], str]] = {
@@ -172,7 +172,9 @@ def _workers(
     ready: Callable[[str, str], None] = lambda device, runtime: None,
 ) -> Workers:
     spec = options.delegate
-    if spec not in ("opencl", "xnnpack") and not spec.startswith("python:"):
+    if spec.startswith(COMPILED_MODEL):
+        spec = COMPILED_MODEL + str(Path(spec.removeprefix(COMPILED_MODEL)).resolve())
+    elif spec not in ("opencl", "xnnpack") and not spec.startswith("python:"):
         # A worker has another folder; a bare name is for the loader to find.
         spec = str(Path(spec).resolve()) if "/" in spec or Path(spec).exists() else spec
     return Workers(

@@ -68,7 +68,8 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("version", "", {}),
     ("quiet", "", {}),
     # the delegate under test
-    ("delegate", "the delegate under test; also python:MODULE:CALLABLE (default: %(default)s)",
+    ("delegate", "the delegate under test; also python:MODULE:CALLABLE, compiledmodel:DIR "
+     "(default: %(default)s)",
      {"default": "opencl", "metavar": "opencl|xnnpack|PATH.so"}),
     ("delegate_options", "options for the delegate",
      {"type": _options, "default": {}, "metavar": "K:V;K:V"}),
@@ -128,6 +129,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         profile = given.device_profile
         path = str(Path(profile).resolve()) if profile.endswith(".toml") else profile
         given.delegate_options = {**given.delegate_options, "device_profile": path}
+    if given.reduce is not None and given.delegate.startswith("compiledmodel:"):
+        raise UsageError("--reduce is not for --delegate compiledmodel: reduce it with opencl")
     if given.alternatives and not re.match("opencl$|python:", given.delegate):
         raise UsageError("--alternatives is for --delegate opencl: others do not tell theirs")
     given.device = device_asked(given.device)

@@ -12,11 +12,14 @@ from typing import Any
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
 from tflite_opencl.common.build import graph, node, tensor
+from tflite_opencl.common.compiled_model import CompiledInterpreter
 from tflite_opencl.common.errors import OneLineError, one_line
 from tflite_opencl.common.interpreter import allocated, taken_nodes
+from tflite_opencl.common.plugin_library import ACCELERATOR
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
+COMPILED_MODEL = "compiledmodel:"
 # The options that are texts, as the command line gives them; the device has a flag of its own.
 OPENCL_OPTIONS = sorted(
     each.name
@@ -34,6 +37,8 @@ class Opened:
 
     def taken(self, graph: Graph) -> set[int]:
         """Return the nodes of the file that the delegate runs."""
+        if isinstance(self.interpreter, CompiledInterpreter):
+            return self.interpreter.taken(graph)
         return taken_nodes(self.interpreter, graph)
 
     def reasons(self) -> list[str]:
@@ -55,7 +60,9 @@ def failure_of(delegate: Any) -> str:
 class Subject:
     """How to make the delegate under test."""
 
-    spec: str  # "opencl", "xnnpack", a library's path, or "python:MODULE:CALLABLE"
+    spec: (
+        str  # "opencl", "xnnpack", a library's path, "python:MODULE:CALLABLE", "compiledmodel:DIR"
+    )
     options: dict[str, Any]  # texts, as the command line gives them; opencl takes any
     device: str | None
     runtime: Runtime
@@ -66,6 +73,10 @@ class Subject:
 
         Raises: RuntimeError, ValueError: TFLite or the delegate refuses.
         """
+        if self._folder:
+            options = self._opencl_options()
+            made = CompiledInterpreter(self.runtime, model, self._folder, options, cpu_kernels)
+            return Opened(made, made.delegate)
         delegate = self._delegate(model)
         if self.spec == XNNPACK:
             return Opened(allocated(self.runtime, model, "auto"), None)
@@ -77,11 +88,10 @@ class Subject:
 
     def hold(self) -> Any:
         """Return what keeps opencl's device open: the context goes with the last that uses it."""
-        if self.spec != OPENCL:
+        if self.spec != OPENCL and not self._folder:
             return None
-        model = write_model(graph([node("RELU", [tensor((1,))], [tensor((1,))])]))
         try:
-            return self._delegate(model)
+            return OpenCLDelegate(_small(), options=Options(**self._opencl_options()))
         except (DelegateError, ValueError, OSError):
             return None  # each case will tell
 
@@ -97,29 +107,46 @@ class Subject:
                 if self.device is None or info.matches(self.device):
                     return f"{info.name} ({info.platform}, {info.driver})"
             raise OneLineError(f"no OpenCL device matches '{self.device}'")
+        if self._folder:
+            if not Path(self._folder, ACCELERATOR).exists():
+                raise OneLineError(f"there is no {ACCELERATOR} in {self._folder}")
+            CompiledInterpreter(self.runtime, _small(), self._folder, self._opencl_options())
+            return f"{ACCELERATOR} of {self._folder}"
         try:
             self._delegate(b"")
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:
             raise OneLineError(f"cannot load {self.spec}: {one_line(error)}") from None
         return self.spec if self.spec.startswith(PYTHON) else str(Path(self.spec).resolve())
 
+    @property
+    def _folder(self) -> str:
+        is_compiled = self.spec.startswith(COMPILED_MODEL)
+        return self.spec.removeprefix(COMPILED_MODEL) if is_compiled else ""
+
+    def _opencl_options(self) -> dict[str, Any]:
+        # Without measuring a run is the same each time; partitions are taken however small.
+        usual: dict[str, Any] = {
+            "device": self.device,
+            "tune": "off",
+            "min_nodes_per_partition": 1,
+            "own_context": self.own_context,
+            "in_child_first": False,  # a worker may die
+        }
+        return usual | self.options
+
     def _delegate(self, model: bytes | str) -> Any:
         if self.spec == XNNPACK:
             return None
         if self.spec == OPENCL:
-            # Without measuring a run is the same each time; partitions are taken however small.
-            usual: dict[str, Any] = {
-                "device": self.device,
-                "tune": "off",
-                "min_nodes_per_partition": 1,
-                "own_context": self.own_context,
-                "in_child_first": False,  # a worker may die
-            }
-            return OpenCLDelegate(model, options=Options(**usual | self.options))
+            return OpenCLDelegate(model, options=Options(**self._opencl_options()))
         if self.spec.startswith(PYTHON):
             module, _, name = self.spec.removeprefix(PYTHON).partition(":")
             return getattr(importlib.import_module(module), name)(model, dict(self.options))
         return self.runtime.load_delegate(self.spec, self.options)
+
+
+def _small() -> bytes:
+    return write_model(graph([node("RELU", [tensor((1,))], [tensor((1,))])]))
 
 
 def unsupported_ops(graph: Graph, taken: Sequence[int] | set[int]) -> list[str]:

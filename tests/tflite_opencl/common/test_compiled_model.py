@@ -27,6 +27,7 @@ from tests.support.subgraphs import write_subgraphs
 from tflite_opencl.common import compiled_model
 from tflite_opencl.common.compiled_model import OPTIONS_VARIABLE, CompiledInterpreter
 from tflite_opencl.common.plugin_library import ACCELERATOR
+from tflite_opencl.conformance.command import main as conformance
 
 litert = pytest.importorskip("ai_edge_litert.compiled_model")
 pytest.importorskip("ai_edge_litert.environment")
@@ -326,3 +327,28 @@ def test_a_thousand_openings_leave_nothing(make: Make) -> None:
     assert [each[:2] for each in seen] == [(handles, threads)] * 3
     # What the C library keeps of an opening, on average: more in both halves is a leak.
     assert min(middle - first, last - middle) < 300 * 4096
+
+
+# tflite-delegate-test --delegate compiledmodel:DIR
+
+
+def suite(folder: Path, *flags: str) -> int:
+    return conformance(["--delegate", f"compiledmodel:{folder}", *flags])
+
+
+def test_the_suite_runs_by_a_compiled_model(
+    built: Path, device: DeviceInfo, tmp_path: Path
+) -> None:
+    flags = ["--filter", "^relu/int8/|^behaviour/guard_bytes", "--sample", "2"]
+    out = tmp_path / "out"
+    assert suite(built.parent, *flags, "--device", str(device.index), "--output", str(out)) == 0
+    rows = (out / "results.csv").read_text().splitlines()
+    assert [row.split(",")[1] for row in rows] == ["Pass", "Pass"]
+
+
+def test_the_suite_names_a_folder_without_the_library(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert suite(tmp_path, "--filter", "^relu/int8/", "--output", str(tmp_path / "out")) != 0
+    assert f"there is no {ACCELERATOR} in {tmp_path}" in capsys.readouterr().err
+    assert suite(tmp_path, "--reduce", "relu/int8/x") == 64
