@@ -28,6 +28,7 @@ from tflite_opencl.common.open_job import (
     delegate_names,
     interpreter_for,
     log_applied,
+    measured,
     open_interpreter,
     step,
 )
@@ -52,10 +53,12 @@ def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         with delegate_failures():
             path = None
-            if job.is_timed:
+            if job.opencl is not None and runtime.why_not:
+                path = _without_tflite(stack, job, runtime, graph)
+            elif job.is_timed:
                 path = _timed(job, runtime, graph)
             elif job.opencl is not None and job.batch is not None:
-                path = _whole_model(stack, job, graph)
+                path = _whole_or_none(stack, job, graph)
             if path is None:
                 opened = stack.enter_context(open_interpreter(_on_one(job), runtime, graph))
                 path = _through_tflite(opened, job, runtime, graph)
@@ -109,7 +112,40 @@ def _on_one(job: Job) -> Job:
     return replace(job, opencl=replace(job.opencl, device=one.index))
 
 
-def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path | None:
+def _without_tflite(stack: contextlib.ExitStack, job: Job, runtime: Runtime, graph: Graph) -> Path:
+    """Return the path of a model that OpenCL runs whole; without TFLite nothing else runs it."""
+    try:
+        path = _whole_model(stack, job, graph)
+    except Unsupported as refusal:
+        why = f"OpenCL does not run the whole model ({refusal}), and {runtime.why_not}"
+        raise RunError(why) from refusal
+    if job.is_timed:
+        call, (count, warmup) = path.call, (job.count, job.warmup_runs)
+        assert call is not None
+        path.times = measured(lambda s: s.measure(lambda: call(job.input), count, warmup), count)
+        if not job.quiet:
+            log.info("invoked")
+            results.info("average time: %g ms", path.times.average_ms)
+        if not interrupts.was_pressed():
+            (path.outputs,) = call(job.input)
+    return path
+
+
+def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path | None:
+    """Return the path of a model that OpenCL runs whole; None: it does not."""
+    try:
+        return _whole_model(stack, job, graph)
+    except Unsupported as refusal:
+        assert job.opencl is not None
+        where = ", on one device" if several_devices(job.opencl.device) else ""
+        if not job.quiet:
+            text = "--batch: OpenCL runs the pictures one by one through TFLite%s: %s"
+            log.warning(text, where, refusal)
+        return None
+
+
+def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
+    """Return the path of a Model. Raises: Unsupported: OpenCL does not run all of it."""
     options, begin_s = job.opencl, time.perf_counter()
     assert options is not None
     limits = {
@@ -117,18 +153,11 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path | 
         "min_nodes_per_partition": options.min_nodes_per_partition > len(graph.nodes),
         "max_delegated_partitions": options.max_delegated_partitions,
     }
-    try:
-        if limit := next(filter(limits.get, limits), None):  # which class Model cannot keep
-            raise Unsupported(f"--{limit} leaves nodes to the CPU")
-        with bars.start() as watch:
-            kept = {name: getattr(options, name) for name in _OF_MODELS}
-            model = stack.enter_context(Model(graph, options.device, job.batch or 1, **kept))
-    except Unsupported as refusal:
-        where = ", on one device" if several_devices(options.device) else ""
-        if not job.quiet:
-            text = "--batch: OpenCL runs the pictures one by one through TFLite%s: %s"
-            log.warning(text, where, refusal)
-        return None
+    if limit := next(filter(limits.get, limits), None):  # which class Model cannot keep
+        raise Unsupported(f"--{limit} leaves nodes to the CPU")
+    with bars.start() as watch:
+        kept = {name: getattr(options, name) for name in _OF_MODELS}
+        model = stack.enter_context(Model(graph, options.device, job.batch or 1, **kept))
     load_ms = 1e3 * (time.perf_counter() - begin_s)
     infos = [portion.device for portion in model.portions] or [model.device]
     taken = Delegation(

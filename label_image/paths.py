@@ -151,6 +151,8 @@ class Paths(contextlib.ExitStack):
             try:
                 self.gpu = self.opened(self.job)
             except (DelegateFailed, NoDeviceError) as error:
+                if self._runtime.why_not:  # the CPU cannot take over
+                    raise
                 self._give_up(error)
         self.answer = (self.gpu or self._open_instead()).outputs
 

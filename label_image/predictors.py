@@ -32,7 +32,7 @@ from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.pictures.decode import PictureError as PictureError
 from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.runtime import runtime_if_any
 
 log = logging.getLogger("label_image")
 
@@ -141,7 +141,7 @@ class Predictor(Generic[Result]):
         self.close()
 
     def _opened(self, job: Job) -> Path:
-        opened = open_path(job, find_runtime(), self._meaning.view.graph)
+        opened = open_path(job, runtime_if_any(), self._meaning.view.graph)
         with _plain_errors():
             path = self._stack.enter_context(opened)
         taken = path.delegation

@@ -31,7 +31,7 @@ from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import class_numbers, labels_in
-from tflite_opencl.common.runtime import Runtime, find_runtime
+from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
 from tflite_opencl.common.trace import can_write
 from tflite_opencl.common.words import known_ops
 
@@ -150,7 +150,10 @@ def prepare(settings: Settings) -> Prepared:
         # Before anything is built: a wrong one is no reason to run on the CPU.
         profile = read_device_profile(settings.device_profile)
         log.info("Keeping the limits of %s: %s", profile.name, profile.description)
-    runtime = find_runtime()
+    # Without OpenCL nothing is left that could run.
+    runtime = runtime_if_any() if settings.use_gpu else find_runtime()
+    if runtime.why_not:
+        log.warning("%s: only OpenCL runs the model, and nothing is compared", runtime.why_not)
     with bars.progress("building the default model") as progress:
         model = find_model(settings.tflite_model, progress)
     graph = read_graph(model)

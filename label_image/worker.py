@@ -26,7 +26,7 @@ from label_image.open_path import open_path
 from label_image.path import Array, Outputs, Path
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.job import Job
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.runtime import runtime_if_any
 
 _Failure = NoDeviceError | DelegateFailed | RunError
 
@@ -94,7 +94,7 @@ def main() -> int:
                 stack.enter_context(lines.logging_to(collected, sys.stderr, job.level))
             try:
                 if path is None:
-                    opened = open_path(job, find_runtime(), read_model(job.model))
+                    opened = open_path(job, runtime_if_any(), read_model(job.model))
                     path = stack.enter_context(opened)
                     result: Any = dataclasses.replace(path, call=None, empty_batch=None)
                 else:

@@ -6,15 +6,17 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
 import pytest
+from PIL import Image
 
 from delegate import DeviceInfo, list_devices
 from delegate.runtime.executor import Executor
-from label_image import open_path
+from label_image import Classifier, RunError, open_path
 from label_image.path import Path as OnePath
 from tests.support.command import (
     CPU_LINES,
@@ -25,6 +27,7 @@ from tests.support.command import (
     Run,
     absolute,
     interrupt,
+    pooling_model,
     replace_input,
     run_process,
 )
@@ -358,3 +361,57 @@ def test_golden_rows_of_the_whole_command_line_on_opencl(device: DeviceInfo, run
     assert "nodes    31 of 31 on OpenCL, in 1 partition" in ran.lines
     assert ran.out[0] == "INFO: GPU delegate created."
     assert sum("(delegated by OpenCL)" in line for line in ran.out) == 31
+
+
+@pytest.fixture
+def without_tflite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this process one in which no TFLite is installed."""
+    for name in ("ai_edge_litert", "tflite_runtime"):
+        for module in (name, f"{name}.interpreter"):
+            monkeypatch.setitem(sys.modules, module, None)
+
+
+@pytest.mark.usefixtures("without_tflite")
+def test_without_tflite_opencl_runs_the_model_alone(
+    device: DeviceInfo, files: Path, run: Run
+) -> None:
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index), "--json", "out.json")
+    assert ran.code == 0
+    (missing,) = ran.beginning("WARN: no TFLite runtime: ")
+    assert missing.endswith(": only OpenCL runs the model, and nothing is compared")
+    assert [row for row in ROWS if row in ran.lines] == ROWS
+    assert "nodes 2 of 2 on OpenCL" in ran.table
+    assert "speedup" not in ran.table
+    assert "CPU failed: no TFLite runtime" in ran.table
+    assert "outputs not compared with the reference kernels: " in ran.table
+    document = json.loads((files / "out.json").read_text())
+    assert document["gpu"]["average_ms"] > 0
+    assert "cpu" not in document
+
+
+@pytest.mark.usefixtures("without_tflite")
+def test_without_tflite_what_opencl_cannot_do_is_an_error(
+    device: DeviceInfo, files: Path, run: Run
+) -> None:
+    here = ("--use_gpu", "--device", str(device.index))
+    ran = run(*FILES, *here, "--exclude_ops", "AVERAGE_POOL_2D")
+    assert ran.code == 255
+    assert ran.lines[-1].startswith(
+        "ERROR: OpenCL does not run the whole model (--exclude_ops leaves nodes to the CPU), and "
+        "no TFLite runtime: ai-edge-litert"
+    )
+    ran = run(*FILES, "--use_gpu", "--device", "no such device")
+    assert ran.code == 2
+    assert "the CPU runs the model instead" not in ran.table
+    ran = run(*FILES)
+    assert ran.code == 255
+    assert ran.lines[-1].startswith("ERROR: no TFLite runtime: ai-edge-litert")
+
+
+@pytest.mark.usefixtures("without_tflite")
+def test_without_tflite_a_class_of_python_runs_on_a_device(device: DeviceInfo) -> None:
+    with Classifier(pooling_model(t((1, 4, 4, 3), "uint8", 0.5)), device=device.index) as classify:
+        assert classify.device == device.name
+        assert classify(Image.new("RGB", (4, 4), (51, 204, 102)))[0].index == 1
+    with pytest.raises(RunError, match="no TFLite runtime"):
+        Classifier(pooling_model(t((1, 4, 4, 3), "uint8", 0.5)))

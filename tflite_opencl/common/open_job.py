@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,18 +64,8 @@ class OpenInterpreter:
             self.load_parts = {phase: taken * 1e3 for phase, taken in seconds.items()}
 
     def measure(self, count: int, warmup_runs: int) -> Times:
-        """Time so many runs, after some that do not count, or those before Ctrl-C.
-
-        Raises: KeyboardInterrupt only where no timed run has ended.
-        """
-        stopwatch = Stopwatch()
-        try:
-            self.time(stopwatch, count, warmup_runs)
-        except KeyboardInterrupt:
-            if not stopwatch.count:
-                raise
-            log.warning("Ctrl-C ended it after %d of %d timed runs", stopwatch.count, count)
-        return stopwatch.times
+        """Time so many runs, after some that do not count. Raises: as `measured`."""
+        return measured(lambda stopwatch: self.time(stopwatch, count, warmup_runs), count)
 
     def measure_longer(self, seconds: float) -> Times | None:
         """Time runs until their figures are stable; None: Ctrl-C ended it before."""
@@ -135,6 +125,21 @@ class OpenInterpreter:
 
     def _running(self) -> contextlib.AbstractContextManager[None]:
         return step(self._delegate, "Failed to invoke tflite!")
+
+
+def measured(time: Callable[[Stopwatch], object], count: int) -> Times:
+    """Return the times of `count` runs, which `time` has a stopwatch take, or those before Ctrl-C.
+
+    Raises: KeyboardInterrupt only where no timed run has ended.
+    """
+    stopwatch = Stopwatch()
+    try:
+        time(stopwatch)
+    except KeyboardInterrupt:
+        if not stopwatch.count:
+            raise
+        log.warning("Ctrl-C ended it after %d of %d timed runs", stopwatch.count, count)
+    return stopwatch.times
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import OneLineError, RunError
 
 ENVIRONMENT_VARIABLE = "LABEL_IMAGE_RUNTIME"
 
@@ -50,6 +50,7 @@ class Runtime:
     name: str  # of the distribution: "ai-edge-litert"
     version: str
     module: Any  # its `interpreter` module
+    why_not: str = ""  # there is none, and why; it then makes no interpreter
 
     def interpreter(
         self,
@@ -63,8 +64,11 @@ class Runtime:
 
         `keeps_all`: every tensor can be read after a run. A delegate then gets each node apart.
 
-        Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate.
+        Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate. RunError: there
+            is no TFLite.
         """
+        if self.why_not:
+            raise RunError(self.why_not)
         return self.module.Interpreter(
             **{"model_content" if isinstance(model, bytes) else "model_path": model},
             num_threads=threads,
@@ -92,6 +96,17 @@ class Runtime:
         except (OSError, ValueError, AttributeError, RuntimeError) as error:
             _discard_half_made(error)
             raise
+
+
+def runtime_if_any() -> Runtime:
+    """Return the runtime of `find_runtime`, or one that makes no interpreter and says why.
+
+    What runs on class Model alone does without: Alpine and other systems with musl have no TFLite.
+    """
+    try:
+        return find_runtime()
+    except RuntimeMissing as error:
+        return Runtime("none", "", None, str(error))
 
 
 def find_runtime() -> Runtime:
