@@ -14,9 +14,12 @@ An answer may be {"failed": why} instead, and is then the last.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import sys
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +28,16 @@ import numpy as np
 from delegate import DelegateError, Options
 from delegate.inspect import Graph, read_model
 from delegate.sandbox.channel import Channel, serving
+from tflite_opencl.common.compiled_model import CompiledInterpreter
 from tflite_opencl.common.errors import OneLineError, one_line, reason_of
 from tflite_opencl.common.interpreter import taken_nodes
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.machine import peak_bytes
-from tflite_opencl.common.open_job import OpenInterpreter, open_interpreter
+from tflite_opencl.common.open_job import OpenInterpreter, allocate, open_interpreter
+from tflite_opencl.common.plugin_library import ACCELERATOR, compile_library
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.timing import Stopwatch
-from tflite_opencl.compare.records import KERNELS, OPENCL, RunPath
+from tflite_opencl.compare.records import COMPILED_MODEL, KERNELS, OPENCL, RunPath
 
 
 def main() -> int:
@@ -51,7 +56,7 @@ def _serve(parent: Channel) -> None:
     path = RunPath(**request["path"])
     graph = read_model(request["model"])
     runtime = find_runtime()
-    with open_interpreter(_job(request, path), runtime, graph) as opened:
+    with _opened(request, path, runtime, graph) as opened:
         parent.send(load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
         for asked in requests:
             if "profile" in asked:
@@ -72,6 +77,28 @@ def _serve(parent: Channel) -> None:
         outputs = opened.outputs()
     np.savez(request["outputs"], *outputs)
     parent.send(peak_bytes=peak_bytes())
+
+
+@contextlib.contextmanager
+def _opened(
+    request: Mapping[str, Any], path: RunPath, runtime: Runtime, graph: Graph
+) -> Iterator[OpenInterpreter]:
+    job = _job(request, path)
+    if path.kind != COMPILED_MODEL:
+        with open_interpreter(job, runtime, graph) as opened:
+            yield opened
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        compile_library(Path(folder, ACCELERATOR), "")  # the Python of this process serves it
+        begin_s = time.perf_counter()
+        options = dataclasses.asdict(Options(**request["opencl"]))
+        own = {**options, "profiling": bool(request["profiling"])}
+        made = CompiledInterpreter(
+            runtime, request["model"], folder, own, job.cpu_kernels, job.threads
+        )
+        allocate(job, made, made.delegate)
+        load_ms = (time.perf_counter() - begin_s) * 1e3
+        yield OpenInterpreter(made, made.delegate, load_ms, {})
 
 
 def _job(request: Mapping[str, Any], path: RunPath) -> Job:

@@ -18,12 +18,14 @@ from tflite_opencl.common.records import from_json
 from tflite_opencl.common.words import JSON_SCHEMA
 
 CPU, BUILTIN, REFERENCE, OPENCL, EXTERNAL = "cpu", "builtin", "reference", "opencl", "external"
+COMPILED_MODEL = "compiledmodel"
 # A path's word -> the CPU kernels of TFLite that run what no delegate takes.
 KERNELS = {
     CPU: "auto",
     BUILTIN: "builtin",
     REFERENCE: "reference",
     OPENCL: "auto",
+    COMPILED_MODEL: "auto",
     EXTERNAL: "auto",
 }
 _EXTERNAL = re.compile(r"(?P<library>.+?\.so(?:\.\d+)*)(?::(?P<options>.+))?")
@@ -42,7 +44,7 @@ class RunPath:
     @property
     def has_delegate(self) -> bool:
         """Whether a delegate that is asked for by name runs nodes of the model."""
-        return self.kind in (OPENCL, EXTERNAL)
+        return self.kind in (OPENCL, COMPILED_MODEL, EXTERNAL)
 
 
 def paths_of(text: str) -> list[RunPath]:
@@ -62,7 +64,7 @@ def paths_of(text: str) -> list[RunPath]:
 
 def _path(word: str) -> RunPath:
     kind, colon, rest = word.partition(":")
-    if kind == OPENCL and (rest or not colon):
+    if kind in (OPENCL, COMPILED_MODEL) and (rest or not colon):
         return RunPath(word, kind, device=rest or None)
     if kind == EXTERNAL:
         if (match := _EXTERNAL.fullmatch(rest)) is None:
@@ -72,7 +74,8 @@ def _path(word: str) -> RunPath:
     if word not in KERNELS:
         raise argparse.ArgumentTypeError(
             f"'{word}' is no path: there are {CPU}, {BUILTIN}, {REFERENCE}, {OPENCL}, "
-            f"{OPENCL}:DEVICE and {EXTERNAL}:PATH.so:OPTIONS"
+            f"{OPENCL}:DEVICE, {COMPILED_MODEL}, {COMPILED_MODEL}:DEVICE "
+            f"and {EXTERNAL}:PATH.so:OPTIONS"
         )
     return RunPath(word, kind)
 

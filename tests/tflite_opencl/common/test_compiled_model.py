@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import json
 import logging
 import struct
 import threading
@@ -24,6 +25,7 @@ from tests.support.deal import any_driver, slow
 from tests.support.nets import CHAIN, assert_equal_outputs, conv_pool
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
+from tflite_opencl.command import main as tools
 from tflite_opencl.common import compiled_model
 from tflite_opencl.common.compiled_model import OPTIONS_VARIABLE, CompiledInterpreter
 from tflite_opencl.common.plugin_library import ACCELERATOR
@@ -352,3 +354,17 @@ def test_the_suite_names_a_folder_without_the_library(
     assert suite(tmp_path, "--filter", "^relu/int8/", "--output", str(tmp_path / "out")) != 0
     assert f"there is no {ACCELERATOR} in {tmp_path}" in capsys.readouterr().err
     assert suite(tmp_path, "--reduce", "relu/int8/x") == 64
+
+
+# tflite-opencl compare --paths compiledmodel
+
+
+def test_compare_times_a_compiled_model(device: DeviceInfo, tmp_path: Path) -> None:
+    (tmp_path / "model.tflite").write_bytes(write_model(CHAIN))
+    said = tmp_path / "said.json"
+    model = ["--tflite_model", str(tmp_path / "model.tflite"), "--json", str(said)]
+    flags = ["--paths", f"compiledmodel:{device.index}", "--tune", "off", "-c", "1"]
+    assert tools(["compare", *model, *flags]) == 0
+    (path,) = json.loads(said.read_text())["models"][0]["paths"]
+    assert path["taken"] == len(CHAIN.nodes)
+    assert path["failure"] == ""
