@@ -33,7 +33,8 @@ from tests.support.nets import (
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
 
-pytestmark = any_driver
+# Each delegate opens a device: for those that live one after another it stays open.
+pytestmark = [any_driver, pytest.mark.usefixtures("one_device")]
 
 CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
 IDENTIFIER = "TFL3"
