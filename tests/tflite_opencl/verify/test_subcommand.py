@@ -17,7 +17,7 @@ from delegate import DeviceInfo
 from delegate.inspect import Tensor, read_model, write_model
 from delegate.launch import Program
 from delegate.runtime import executor, layout
-from delegate.runtime.layout import Layout
+from delegate.runtime.layout import Layout, layout_of
 from tests.attacks import planted
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
@@ -151,10 +151,12 @@ def test_the_wrong_node_is_written_as_a_model(
     (node,) = read_model(folder / "004.tflite").nodes
     assert node.op == "DEPTHWISE_CONV_2D"
     monkeypatch.chdir(tmp_path)  # the script leaves for its own folder
-    for is_planted in (True, False):
+    made: list[Layout] = []
+    monkeypatch.setattr(executor, "layout_of", lambda *a: made.append(layout_of(*a)) or made[-1])
+    for is_planted in (False, True):
         with monkeypatch.context() as patch:
             if is_planted:
-                planted.plant(kernel, 0, patch)
+                planted.plant(kernel, made[-1].firsts[0], patch)
             runpy.run_path(str(folder / "004.py"))
         right, ours = map(ast.literal_eval, capsys.readouterr().out.splitlines())
         assert right == [np.load(folder / "004_output_0.npy").tolist()]
