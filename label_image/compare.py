@@ -30,14 +30,16 @@ class Distances(NamedTuple):
     gpu_to_reference: Difference
     cpu_to_reference: Difference
     gpu_to_cpu: Difference
+    is_promised: bool = True  # that OpenCL's path gives the reference's integers: no other delegate
 
     @property
     def wrong_by(self) -> int:
         """Give by how many quanta OpenCL's outputs are not the reference kernels'; 0: they are."""
-        return self.gpu_to_reference.quanta or 0
+        return self.gpu_to_reference.quanta or 0 if self.is_promised else 0
 
     def larger(self, other: Distances) -> Distances:
-        return Distances(*(one.larger(two) for one, two in zip(self, other, strict=True)))
+        first, second, third = (a.larger(b) for a, b in zip(self[:3], other[:3], strict=True))
+        return Distances(first, second, third, self.is_promised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def distances_between(
     others: Mapping[str, Outputs | None],
     reasons: Mapping[str, str],
     graph: Graph,
+    is_promised: bool = True,
 ) -> Distances:
     """Return how far OpenCL's outputs and those of the paths beside it are apart.
 
@@ -142,6 +145,7 @@ def distances_between(
         judged(apart(others.get(GPU_ON_REFERENCE), GPU_ON_REFERENCE, REFERENCE), graph),
         apart(others.get(CPU), CPU, REFERENCE),
         apart(gpu, CPU),
+        is_promised,
     )
 
 

@@ -57,7 +57,8 @@ def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) ->
     if totals.compared and not series.job.is_timed:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
     why = "no picture was classified" if series.beside is not None else "--compare=false"
-    found = totals.distances or Distances(*[Difference(None, why)] * 3)
+    nothing = Difference(None, why)
+    found = totals.distances or Distances(nothing, nothing, nothing)
     entries |= _difference_entry(found) | {"speedup": series.speedup}
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
     if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
@@ -88,8 +89,10 @@ def _path_entry(path: Path, threads: int | None, results: Entry) -> dict[str, An
         "delegated": taken.delegated,
         "partitions": len(taken.partitions),
         "tuning_left": taken.tuning_left,
-        "not_delegated": [each._asdict() for each in taken.verdicts if not each.is_taken],
+        "not_delegated": [each._asdict() for each in taken.on_cpu],
     }
+    if taken.library:
+        entry["external"] = {"library": taken.library, "nodes": [*taken.others]}
     if path.portions:
         entry["devices"] = [
             {

@@ -37,7 +37,8 @@ class Settings(argparse.Namespace):
             `image`. is_image_asked: one was given. compares_all: of many pictures each one, not a
             sample.
         num_results_of_several: a picture, where there are several. announce_xnnpack: it was asked
-            for by name. warnings: what was accepted and does nothing. command: the arguments, as
+            for by name. is_external_last: the external delegate chooses nodes
+            after OpenCL. warnings: what was accepted and does nothing. command: the arguments, as
             they were given.
     """
 
@@ -72,7 +73,10 @@ def parse(arguments: Sequence[str]) -> Settings:
     words, models, pictures = _normalise(arguments)
     settings = parser().parse_args(words, Settings())
     given = vars(settings)
-    asked = {word.partition("=")[0] for word in words}
+    asked = [word.partition("=")[0] for word in words]
+    # As in label_image, delegates choose nodes in the order of their flags.
+    order = [flag for flag in asked if flag in ("--use_gpu", "--external_delegate_path")]
+    given["is_external_last"] = order[:1] == ["--use_gpu"]
     models = [given["tflite_model"]] * ("--tflite_model" in asked) + models
     if len(models) > 1:
         raise UsageError(f"one model at a time: {models[0]} and {models[1]} are named")
@@ -80,7 +84,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     if pictures and "--image" in asked:
         pictures.insert(0, given["image"])
     elif len(pictures) == 1:  # it is what --image takes
-        asked.add("--image")
+        asked.append("--image")
         given["image"] = pictures.pop()
     given["pictures"] = tuple(pictures)
     given["is_image_asked"] = "--image" in asked or bool(pictures)
@@ -117,12 +121,9 @@ def _warnings(given: dict[str, Any]) -> list[str]:
     ]
     if given["gpu_backend"] == "gl":
         lines.append("--gpu_backend=gl does nothing: there is no OpenGL here, OpenCL is used")
-    if given["external_delegate_path"]:
-        if given["use_gpu"]:
-            lines.append("--use_gpu does nothing: the external delegate is used instead")
-    elif given["external_delegate_options"]:
+    if given["external_delegate_options"] and not given["external_delegate_path"]:
         lines.append("--external_delegate_options does nothing without --external_delegate_path")
-    if not given["use_gpu"] or given["external_delegate_path"]:
+    if not given["use_gpu"]:
         lines += [
             f"--{name} does nothing without --use_gpu"
             for name in ("device", "device_profile", "exclude_ops", "device_timeout")

@@ -165,6 +165,8 @@ class OnePicture:
     def _path_name(self, name: str) -> str:
         """Return what people call a path of the document."""
         cpu, taken = f"CPU, {self._prepared.kernels}", self._paths[name].delegation
+        if taken is not None and taken.library:
+            return self.series.job.delegates
         if taken is not None and not taken.delegated:
             return f"{cpu}, beside an idle OpenCL delegate"
         return {"gpu": "OpenCL", "cpu": cpu, "external": "external delegate"}[name]

@@ -95,12 +95,16 @@ def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
 
 
 def _warn_of_nothing_taken(taken: Delegation | None, graph: Graph) -> None:
-    """Log a warning where the OpenCL delegate took no node."""
+    """Log a warning where the OpenCL delegate, or the one beside it, took no node."""
     if taken is not None and not graph.nodes:
         log.warning("the model has no operators: OpenCL has nothing to run")
     elif taken is not None and not taken.delegated:
-        text = "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all"
-        log.warning(text, len(graph.nodes))
+        who = f"{taken.library} and the CPU run" if taken.others else "the CPU runs"
+        text = "the OpenCL delegate took none of the model's %d nodes: %s them all"
+        log.warning(text, len(graph.nodes), who)
+    if taken is not None and taken.library and graph.nodes and not taken.others:
+        text = "%s took none of the model's %d nodes; the delegate of the first flag chooses first"
+        log.warning(text, taken.library, len(graph.nodes))
 
 
 def _on_one(job: Job) -> Job:
@@ -153,6 +157,8 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
         "min_nodes_per_partition": options.min_nodes_per_partition > len(graph.nodes),
         "max_delegated_partitions": options.max_delegated_partitions,
     }
+    if job.external is not None:
+        raise Unsupported("--external_delegate_path: delegates share nodes in TFLite alone")
     if limit := next(filter(limits.get, limits), None):  # which class Model cannot keep
         raise Unsupported(f"--{limit} leaves nodes to the CPU")
     with bars.start() as watch:
@@ -202,7 +208,7 @@ def _resized(
     job: Job, runtime: Runtime, graph: Graph, batch: int
 ) -> Callable[[Array], list[Outputs]]:
     """Return what runs a whole batch at once; raises where the model is not made for that."""
-    interpreter = interpreter_for(job, runtime, None)
+    interpreter = interpreter_for(job, runtime, [])
     inputs = interpreter.get_input_details()
     for details in inputs:
         interpreter.resize_tensor_input(details["index"], [batch, *details["shape"][1:]])
@@ -216,7 +222,7 @@ def _resized(
     taker = inputs[job.input_number]["index"]
 
     def run(pixels: Array) -> list[Outputs]:
-        with step(None, "Failed to invoke tflite!"):
+        with step([], "Failed to invoke tflite!"):
             interpreter.set_tensor(taker, pixels)
             interpreter.invoke()
             return outputs_of_each(outputs_of(interpreter), graph.outputs)

@@ -93,7 +93,8 @@ class Paths(contextlib.ExitStack):
     @property
     def other(self) -> str:
         """The document's name of that path."""
-        return "external" if self.job.external else "cpu"
+        is_beside = CPU in (self.beside or {})
+        return "external" if self.job.external and not is_beside else "cpu"
 
     @property
     def speedup(self) -> float | None:
@@ -212,7 +213,7 @@ class Paths(contextlib.ExitStack):
         assert self.beside is not None
         assert gpu.delegation is not None
         own = replace(self.job, quiet=True, profile_rows=0, traces=False)
-        cpu = replace(own, opencl=None)
+        cpu = replace(own, opencl=None, external=None)
         dtypes = tuple(each.dtype for each in self._graph.outputs)
         if not self.floats and not any(d.startswith(("bool", "int", "uint")) for d in dtypes):
             self.reasons[REFERENCE] = NOT_QUANTISED
@@ -223,7 +224,7 @@ class Paths(contextlib.ExitStack):
         times: dict[str, Any] = {"warmup_runs": 0, "count": 1, "longer_s": 0.0}
         once = {"cpu_kernels": "reference", **times}
         jobs = {CPU: cpu, REFERENCE: replace(cpu, **once)}
-        if gpu.delegation.delegated == len(gpu.delegation.verdicts):
+        if not gpu.delegation.on_cpu:
             return jobs
         # The CPU's part of the nodes would otherwise bring its own difference.
         del self.beside[GPU_ON_REFERENCE]
@@ -236,7 +237,8 @@ class Paths(contextlib.ExitStack):
     def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL, and say why."""
         log_error(error, self.job.verbose)
-        log.warning("the CPU runs the model instead")
+        who = f"{self.job.library} and the CPU run" if self.job.external else "the CPU runs"
+        log.warning("%s the model instead", who)
         # The memory that the failed run holds must not slow down the next one.
         traceback.clear_frames(error.__traceback__)
         self._gave_up, self.gpu = reason_of(error), None
@@ -277,10 +279,11 @@ class Paths(contextlib.ExitStack):
             except (RunError, DelegateFailed) as error:
                 del self.beside[name]
                 self._lose(name, error)
-        outcomes = []
+        outcomes, taken = [], self.gpu and self.gpu.delegation
+        is_promised = not (taken and taken.others)
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}
-            distances = distances_between(ours, theirs, self.reasons, self._graph)
+            distances = distances_between(ours, theirs, self.reasons, self._graph, is_promised)
             outcome = Outcome("", outputs=ours, distances=distances)
             is_ours = not outcome.is_wrong or CPU not in theirs
             outcomes.append(outcome if is_ours else replace(outcome, outputs=theirs[CPU]))

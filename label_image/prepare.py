@@ -77,7 +77,7 @@ class Prepared:
                 "TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown"
             )
         path, opencl, tune = settings.external_delegate_path, None, settings.tune
-        if settings.use_gpu and not path:
+        if settings.use_gpu:
             if tune == "auto":  # a profile is of tuned kernels
                 tune = "full" if self.is_watched and self._is_examined else "quick"
             opencl = Options(
@@ -98,6 +98,7 @@ class Prepared:
             cpu_kernels=settings.cpu_kernels,
             opencl=opencl,
             external=(path, settings.external_delegate_options) if path else None,
+            is_external_last=settings.is_external_last,
             announce_xnnpack=settings.announce_xnnpack,
             reference=settings.compare,
             profile_rows=settings.max_profiling_buffer_entries if settings.profiling else 0,

@@ -44,8 +44,9 @@ def summary_text(
     `kernels`: what the CPU ran, as Runtime.kernels names it. `more`: facts about all pictures.
     """
     gpu, untuned, is_timed = series.gpu, series.untuned, series.job.is_timed
-    cpu = "EXTERNAL" if series.job.external else f"CPU, {kernels}"
-    named = {"OpenCL, tuned" if untuned else "OpenCL": gpu, "OpenCL, first": untuned}
+    cpu = "EXTERNAL" if series.other == "external" else f"CPU, {kernels}"
+    ours = series.job.delegates if series.job.external else "OpenCL"
+    named = {f"{ours}, tuned" if untuned else ours: gpu, f"{ours}, first": untuned}
     paths = {name: path for name, path in {**named, cpu: series.cpu}.items() if path is not None}
     table = _table("")
     for name, path in paths.items():
@@ -132,9 +133,10 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
     taken = gpu.delegation
     facts = _device_facts(taken, gpu.portions)
     partitions = _count(len(taken.partitions), "partition")
-    facts.append(
-        ("nodes", f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, in {partitions}")
-    )
+    nodes = f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, in {partitions}"
+    if taken.library:
+        nodes += f", {len(taken.others)} by {taken.library}, {len(taken.on_cpu)} on the CPU"
+    facts.append(("nodes", nodes))
     if taken.tuning_left:
         left = f"{_count(taken.tuning_left, 'choice')} left for later starts"
         facts.append(("tuning", f"not finished: {left}; --tune full measures all at once"))
@@ -174,7 +176,7 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
     facts = []
     # The CPU's part of the nodes would otherwise bring its own difference.
-    too = "" if taken.delegated == len(taken.verdicts) else ", which then run the CPU's part too"
+    too = "" if not taken.on_cpu else ", which then run the CPU's part too"
     if ours.quanta == 0:
         facts.append(("outputs", f"equal to TFLite's reference kernels{too}: 0 quanta"))
     elif ours.quanta is not None:
@@ -185,6 +187,9 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     if ours.floats is not None:
         how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
         facts.append(("" if facts else "outputs", f"floats {how} TFLite's reference kernels'{too}"))
+    if taken.others and (ours.quanta or ours.floats):
+        whose = f"{taken.library} may have computed otherwise in its nodes"
+        facts.append(("", f"{whose}: {', '.join(map(str, taken.others))}"))
     own = [_count(theirs.quanta, "quantum", "quanta")] if theirs.quanta else []
     own += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
     if own:
@@ -194,11 +199,10 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
 
 
 def refusals(taken: Delegation | None) -> list[tuple[str, str, str, str]]:
-    """Return (op, count, reason, nodes) of what was not delegated, the most nodes first."""
+    """Return (op, count, reason, nodes) of what no delegate took, the most nodes first."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for node, op, reason in taken.verdicts if taken else ():
-        if reason is not None:
-            groups[op, reason].append(node)
+    for node, op, reason in taken.on_cpu if taken else ():
+        groups[op, reason or ""].append(node)
     return [
         (op, str(len(nodes)), reason, ", ".join(map(str, nodes)))
         for (op, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -44,7 +44,7 @@ def path_in_child(job: Job, seconds: float) -> Iterator[Path]:
         RunError: TFLite cannot run the model, whatever runs it.
     """
     with Child(command_of("label_image.worker"), keeps_stderr=False) as child:
-        ask = functools.partial(_asked, child, seconds)
+        ask = functools.partial(_asked, child, seconds, job.delegates)
         path: Path = ask(job)
         yield path if job.is_timed else _PathInChild(**vars(path) | {"call": ask})
         child.close(END_SECONDS)
@@ -62,7 +62,7 @@ class _PathInChild(Path):
         return [*outputs]
 
 
-def _asked(child: Child, seconds: float, request: object) -> Any:
+def _asked(child: Child, seconds: float, delegates: str, request: object) -> Any:
     try:
         answer = child.ask(seconds, pickle.dumps(request, protocol=5))
     except Died as died:
@@ -73,7 +73,7 @@ def _asked(child: Child, seconds: float, request: object) -> Any:
             why = f"'s process died ({ended.signal})"
         else:
             why = f"'s process {ended} and without a result"
-        raise DelegateFailed(f"the OpenCL run{why}") from None
+        raise DelegateFailed(f"the {delegates} run{why}") from None
     result = pickle.loads(answer["payload"])
     for text in answer["lines"]:
         stdout.info("%s", text)

@@ -143,6 +143,8 @@ def _rows(
         cpu, why = (on_cpu, None) if isinstance(on_cpu, float) else (None, on_cpu)
         notes = "; ".join(filter(None, [note, why]))
         place = OPENCL if is_ours else CPU
+        if taken is not None and node.index in taken.others:
+            place = taken.library
         made.append(NodeRow(node.index, node.op, shape, place, own, cpu, notes, home))
     return made
 
@@ -175,7 +177,7 @@ def cpu_times(job: Job, graph: Graph, runtime: Runtime) -> dict[int, float | str
 def _values(job: Job, graph: Graph, runtime: Runtime) -> Values:
     """Run the model once on the built-in kernels; return every tensor that numpy can hold."""
     interpreter = runtime.interpreter(job.model, job.threads, "builtin", keeps_all=True)
-    allocate(replace(job, opencl=None, external=None), interpreter, None)
+    allocate(replace(job, opencl=None, external=None), interpreter, [])
     interpreter.invoke()
     found = {}
     for tensor in {*graph.inputs, *(t for node in graph.nodes for t in node.outputs)}:

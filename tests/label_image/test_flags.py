@@ -309,9 +309,11 @@ def test_external_delegate_options_become_pairs() -> None:
     assert settings.external_delegate_options == {"a": "b", "c": "d"}
 
 
-def test_the_external_delegate_goes_before_ours() -> None:
-    (warning,) = parse(words("--use_gpu --external_delegate_path=f.so")).warnings
-    assert warning == "--use_gpu does nothing: the external delegate is used instead"
+def test_delegates_choose_nodes_in_the_order_of_their_flags() -> None:
+    library = "--external_delegate_path=f.so"
+    for text, is_last in ((f"--use_gpu {library}", True), (f"{library} --use_gpu", False)):
+        settings = parse(words(text))
+        assert (settings.is_external_last, settings.warnings) == (is_last, ())
 
 
 def test_every_input_given_counts() -> None:

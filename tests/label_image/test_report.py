@@ -458,6 +458,7 @@ def test_the_cpu_alone_has_one_column(series: Series) -> None:
 
 def test_an_external_delegate_has_its_own_name(series: Series) -> None:
     series.gpu, series.job = None, replace(series.job, external=("a.so", {}))
+    series.beside, series._instead = None, path(30, 0.25)
     assert lines(series)[0] == "EXTERNAL, one by one"
 
 

@@ -21,29 +21,30 @@ Arrays = list[NDArray[Any]]
 
 
 @contextlib.contextmanager
-def delegate_for(
+def delegates_for(
     graph: Graph,
     runtime: Runtime,
     opencl: Options | None,
     library: tuple[str, Mapping[str, str]] | None = None,
-) -> Iterator[Any]:
-    """Give our delegate, closed in the end, or that of a library; None: neither is asked for.
+    is_library_last: bool = False,
+) -> Iterator[list[Any]]:
+    """Give that of a library, and ours, closed in the end, in the order in which they take nodes.
 
     `graph`: the model's, as it was read, so that it is not read again.
     Raises: RunError: the library cannot be used. DelegateError: our delegate cannot.
     """
-    if opencl is not None:
-        with contextlib.closing(OpenCLDelegate(graph, options=opencl)) as delegate:
-            yield delegate
-        return
-    loaded = None
+    found = []
     if library is not None:
         path, options = library
         try:
-            loaded = runtime.load_delegate(path, options)
+            found.append(runtime.load_delegate(path, options))
         except (OSError, ValueError, AttributeError, RuntimeError) as error:
             raise RunError(f"cannot load the delegate {path}: {one_line(error)}") from error
-    yield loaded
+    with contextlib.ExitStack() as stack:
+        if opencl is not None:
+            ours = OpenCLDelegate(graph, options=opencl)
+            found.append(stack.enter_context(contextlib.closing(ours)))
+        yield found[::-1] if is_library_last else found
 
 
 def read_graph(path: str) -> Graph:
@@ -73,7 +74,7 @@ def delegated(
     """
     with contextlib.ExitStack() as stack:
         with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
-            delegate = stack.enter_context(delegate_for(graph, runtime, options))
+            (delegate,) = stack.enter_context(delegates_for(graph, runtime, options))
             with failures(model, delegate):
                 made = allocated(runtime, model, cpu_kernels, [delegate])
         yield made, delegate

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ class Job:
     cpu_kernels: str = "auto"  # what runs the CPU's part
     opencl: Options | None = None  # None: no OpenCL
     external: tuple[str, Mapping[str, str]] | None = None  # a delegate library and its options
+    is_external_last: bool = False  # of the two delegates
     announce_xnnpack: bool = False  # say that XNNPACK runs
     reference: bool = False  # compare the paths
     profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
@@ -39,6 +41,17 @@ class Job:
     input_number: int = 0  # which of the model's inputs `input` is for
     # Values for other inputs, each with its input's number; what is not here gets zeros.
     other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
+
+    @property
+    def library(self) -> str:
+        """The name of the delegate library, for people; "" = there is none."""
+        return os.path.basename(self.external[0]) if self.external else ""
+
+    @property
+    def delegates(self) -> str:
+        """The names of the delegates, in the order in which they take nodes, for people."""
+        names = [self.library] * (self.external is not None) + ["OpenCL"] * bool(self.opencl)
+        return " + ".join(reversed(names) if self.is_external_last else names)
 
     @property
     def verbose(self) -> bool:
@@ -57,8 +70,17 @@ class Delegation:
     partitions: Sequence[Sequence[int]]  # node indices
     tuning_left: int = 0  # choices that later starts measure
     lost: int = 0  # nodes that the CPU ran because child processes died of their kernels
+    # Of another delegate in the same interpreter:
+    library: str = ""  # its file's name; "" = there is none
+    others: Sequence[int] = ()  # the nodes that it took
 
     @property
     def delegated(self) -> int:
         """Count the nodes that ran on OpenCL."""
         return sum(verdict.is_taken for verdict in self.verdicts)
+
+    @property
+    def on_cpu(self) -> Sequence[Verdict]:
+        """Return the verdicts of the nodes that no delegate took."""
+        others = {*self.others}
+        return [each for each in self.verdicts if not each.is_taken and each.node not in others]

@@ -17,7 +17,7 @@ from delegate import OpenCLDelegate
 from delegate.inspect import Graph, LaunchTime, infer, watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
-from tflite_opencl.common.interpreter import delegate_for, outputs_of
+from tflite_opencl.common.interpreter import delegates_for, outputs_of, taken_nodes
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
@@ -39,19 +39,28 @@ class OpenInterpreter:
     Attributes:
         interpreter: TFLite's own. load_ms: from the file to allocated tensors, kernels built.
         load_parts: of load_ms, by delegate.Watch's phases; empty without our delegate.
-        delegation: what the OpenCL delegate took, if it is one.
+        delegation: what the OpenCL delegate took, if it is one. others: the nodes that a delegate
+            library took.
     """
 
     def __init__(
-        self, interpreter: Any, delegate: Any, load_ms: float, seconds: Mapping[str, float]
+        self,
+        interpreter: Any,
+        delegates: Sequence[Any],
+        load_ms: float,
+        seconds: Mapping[str, float],
+        library: str = "",
+        others: Sequence[int] = (),
     ) -> None:
-        """`seconds`: of each phase of the start, by its name."""
+        """`seconds`: of each phase of the start, by its name. `library`: as Delegation has it."""
         self.interpreter = interpreter
-        self._delegate = delegate
+        self.others = others
+        self._delegates = delegates
+        self._delegate: Any = _ours(delegates)
         self.load_ms = load_ms
         self.load_parts: Mapping[str, float] = {}
         self.delegation: Delegation | None = None
-        if isinstance(delegate, OpenCLDelegate):
+        if (delegate := _ours(delegates)) is not None:
             self.delegation = Delegation(
                 device=delegate.device.name,
                 platform=delegate.device.platform,
@@ -60,6 +69,8 @@ class OpenInterpreter:
                 partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
                 tuning_left=delegate.tuning_left,
                 lost=sum(verdict.is_lost for verdict in delegate.verdicts),
+                library=library,
+                others=others,
             )
             self.load_parts = {phase: taken * 1e3 for phase, taken in seconds.items()}
 
@@ -124,7 +135,7 @@ class OpenInterpreter:
         return trace_of(runs, taken.verdicts, taken.partitions, name)
 
     def _running(self) -> contextlib.AbstractContextManager[None]:
-        return step(self._delegate, "Failed to invoke tflite!")
+        return step(self._delegates, "Failed to invoke tflite!")
 
 
 def measured(time: Callable[[Stopwatch], object], count: int) -> Times:
@@ -159,20 +170,41 @@ def open_interpreter(
         with watched() if job.opencl is None else bars.start() as watch:
             profiling = job.profile_rows > 0 or job.traces
             options = job.opencl and replace(job.opencl, profiling=profiling)
-            delegate = stack.enter_context(delegate_for(graph, runtime, options, job.external))
+            delegates = stack.enter_context(
+                delegates_for(graph, runtime, options, job.external, job.is_external_last)
+            )
             if announced:
                 # Only the first delegate of the process is announced so.
                 stdout.info("INFO: %s delegate created.", announced[0])
-            interpreter = interpreter_for(job, runtime, delegate)
+            interpreter = interpreter_for(job, runtime, delegates)
             log_applied(announced)
-            allocate(job, interpreter, delegate)
+            others = _of_library(job, interpreter, graph, _ours(delegates))
+            allocate(job, interpreter, delegates)
         load_ms = (time.perf_counter() - begin_s) * 1e3
-        yield OpenInterpreter(interpreter, delegate, load_ms, watch.seconds)
+        yield OpenInterpreter(interpreter, delegates, load_ms, watch.seconds, job.library, others)
+
+
+def _ours(delegates: Sequence[Any]) -> OpenCLDelegate | None:
+    return next((each for each in delegates if isinstance(each, OpenCLDelegate)), None)
+
+
+def _of_library(
+    job: Job, interpreter: Any, graph: Graph, ours: OpenCLDelegate | None
+) -> Sequence[int]:
+    """Return the nodes that the job's delegate library took.
+
+    The tensors are not yet allocated: then TFLite gives XNNPACK what is left, and tells no names.
+    """
+    if job.external is None:
+        return ()
+    own = {verdict.node for verdict in ours.verdicts if verdict.is_taken} if ours else set()
+    return tuple(sorted(taken_nodes(interpreter, graph) - own))
 
 
 def delegate_names(job: Job) -> list[str]:
     """Return label_image's names of the delegates that are announced."""
-    names = ["GPU"] if job.opencl is not None else ["EXTERNAL"] if job.external else []
+    names = ["EXTERNAL"] * (job.external is not None) + ["GPU"] * (job.opencl is not None)
+    names = names[::-1] if job.is_external_last else names
     return names + ["XNNPACK"] * job.announce_xnnpack
 
 
@@ -182,18 +214,17 @@ def log_applied(names: Sequence[str]) -> None:
         log.info("Applied %s delegate.", name)
 
 
-def interpreter_for(job: Job, runtime: Runtime, delegate: Any) -> Any:
+def interpreter_for(job: Job, runtime: Runtime, delegates: Sequence[Any]) -> Any:
     """Return the job's interpreter; its tensors are not yet allocated. Raises as `step`."""
-    delegates = [] if delegate is None else [delegate]
     external = job.external is not None
     line = "Failed to apply EXTERNAL delegate." if external else "Failed to construct interpreter"
-    with step(delegate, line):
+    with step(delegates, line):
         return runtime.interpreter(job.model, job.threads, job.cpu_kernels, delegates)
 
 
-def allocate(job: Job, interpreter: Any, delegate: Any) -> None:
+def allocate(job: Job, interpreter: Any, delegates: Sequence[Any]) -> None:
     """Allocate tensors; set the inputs to the job's, others to zeros. Raises as `step`."""
-    with step(delegate, "Failed to allocate tensors!"):
+    with step(delegates, "Failed to allocate tensors!"):
         interpreter.allocate_tensors()
         values = {job.input_number: job.input, **dict(job.other_inputs)}
         for number, details in enumerate(interpreter.get_input_details()):
@@ -204,7 +235,7 @@ def allocate(job: Job, interpreter: Any, delegate: Any) -> None:
 
 
 @contextlib.contextmanager
-def step(delegate: Any, line: str) -> Iterator[None]:
+def step(delegates: Sequence[Any], line: str) -> Iterator[None]:
     """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers.
 
     Raises: RunError, or with our delegate, where it took a node, DelegateFailed. KeyboardInterrupt:
@@ -215,9 +246,11 @@ def step(delegate: Any, line: str) -> Iterator[None]:
         interrupts.check()
     except (RuntimeError, ValueError) as error:
         interrupts.check()
-        if isinstance(delegate, OpenCLDelegate):
-            verdicts = delegate.verdicts
-            # Where it took no node of the model, what fails is TFLite's own.
-            if delegate.failure or not verdicts or any(each.is_taken for each in verdicts):
+        if (delegate := _ours(delegates)) is not None:
+            verdicts, is_alone = delegate.verdicts, len(delegates) == 1
+            # Where it took no node of the model, what fails is TFLite's own. What it does not know
+            # of may be the other delegate's.
+            is_ours = is_alone and (not verdicts or any(each.is_taken for each in verdicts))
+            if delegate.failure or is_ours:
                 raise DelegateFailed(delegate.failure or one_line(error)) from error
         raise RunError(line) from error

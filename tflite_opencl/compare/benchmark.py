@@ -168,7 +168,7 @@ def benchmarked(
             run_until(each, limits.num_runs, limits.min_secs, limits)
 
     run_all(given, [each], measure, tell)
-    if profiling and path.kind == OPENCL and not each.result.failure:
+    if profiling and path.has_opencl and not each.result.failure:
         with each.step(), each.opened(profiling):
             nodes = each.ask(profile=True)["rows"]
     return Benchmarked(Path(given.model).name, each.result, warmup, nodes)

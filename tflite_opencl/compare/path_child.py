@@ -30,14 +30,13 @@ from delegate.inspect import Graph, read_model
 from delegate.sandbox.channel import Channel, serving
 from tflite_opencl.common.compiled_model import CompiledInterpreter
 from tflite_opencl.common.errors import OneLineError, one_line, reason_of
-from tflite_opencl.common.interpreter import taken_nodes
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.open_job import OpenInterpreter, allocate, open_interpreter
 from tflite_opencl.common.plugin_library import ACCELERATOR, compile_library
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.timing import Stopwatch
-from tflite_opencl.compare.records import COMPILED_MODEL, KERNELS, OPENCL, RunPath
+from tflite_opencl.compare.records import COMPILED_MODEL, KERNELS, RunPath
 
 
 def main() -> int:
@@ -96,15 +95,15 @@ def _opened(
         made = CompiledInterpreter(
             runtime, request["model"], folder, own, job.cpu_kernels, job.threads
         )
-        allocate(job, made, made.delegate)
+        allocate(job, made, [made.delegate])
         load_ms = (time.perf_counter() - begin_s) * 1e3
-        yield OpenInterpreter(made, made.delegate, load_ms, {})
+        yield OpenInterpreter(made, [made.delegate], load_ms, {})
 
 
 def _job(request: Mapping[str, Any], path: RunPath) -> Job:
     with np.load(request["inputs"]) as kept:
         inputs = [kept[f"arr_{number}"] for number in range(len(kept.files))]
-    opencl = Options(**request["opencl"]) if path.kind == OPENCL else None
+    opencl = Options(**request["opencl"]) if path.has_opencl else None
     return Job(
         model=request["model"],
         input=inputs[0],
@@ -124,17 +123,19 @@ def _facts(
     kernels = runtime.kernels(KERNELS[path.kind])
     found: dict[str, Any] = {"device": f"CPU, {kernels}", "nodes": len(graph.nodes)}
     if opened.delegation is not None:
-        verdicts = opened.delegation.verdicts
-        refused = collections.Counter(f"{v.op}: {v.reason}" for v in verdicts if not v.is_taken)
+        taken = opened.delegation
+        refused = collections.Counter(f"{v.op}: {v.reason}" for v in taken.on_cpu)
+        library, own, others = taken.library, taken.delegated, len(taken.others)
         found |= {
-            "device": opened.delegation.device,
-            "taken": opened.delegation.delegated,
-            "partitions": len(opened.delegation.partitions),
+            "device": f"{library} + {taken.device}" if library else taken.device,
+            "taken": own + others,
+            "shares": {library: others, "OpenCL": own} if library else {},
+            "partitions": len(taken.partitions),
             "refusals": dict(refused),
         }
     elif path.has_delegate:
-        taken = taken_nodes(opened.interpreter, graph)
-        found |= {"device": Path(path.library).name, "taken": len(taken)}
+        library = Path(path.library).name  # "": the accelerator of CompiledModel is not ours
+        found |= {"device": library or found["device"], "taken": len(opened.others)}
     return found
 
 

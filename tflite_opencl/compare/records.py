@@ -18,7 +18,7 @@ from tflite_opencl.common.records import from_json
 from tflite_opencl.common.words import JSON_SCHEMA
 
 CPU, BUILTIN, REFERENCE, OPENCL, EXTERNAL = "cpu", "builtin", "reference", "opencl", "external"
-COMPILED_MODEL = "compiledmodel"
+COMPILED_MODEL, CHAIN = "compiledmodel", "chain"
 # A path's word -> the CPU kernels of TFLite that run what no delegate takes.
 KERNELS = {
     CPU: "auto",
@@ -27,6 +27,7 @@ KERNELS = {
     OPENCL: "auto",
     COMPILED_MODEL: "auto",
     EXTERNAL: "auto",
+    CHAIN: "auto",
 }
 _EXTERNAL = re.compile(r"(?P<library>.+?\.so(?:\.\d+)*)(?::(?P<options>.+))?")
 
@@ -38,13 +39,18 @@ class RunPath:
     text: str  # as --paths has it
     kind: str  # a word of KERNELS
     device: str | None = None  # opencl's; None: the first that works
-    library: str = ""  # external's
-    options: Mapping[str, str] = field(default_factory=dict)  # external's
+    library: str = ""  # external's, or that which chooses nodes before OpenCL in a chain
+    options: Mapping[str, str] = field(default_factory=dict)  # the library's
 
     @property
     def has_delegate(self) -> bool:
         """Whether a delegate that is asked for by name runs nodes of the model."""
-        return self.kind in (OPENCL, COMPILED_MODEL, EXTERNAL)
+        return self.has_opencl or self.kind in (COMPILED_MODEL, EXTERNAL)
+
+    @property
+    def has_opencl(self) -> bool:
+        """Whether our delegate is in TFLite's interpreter."""
+        return self.kind in (OPENCL, CHAIN)
 
 
 def paths_of(text: str) -> list[RunPath]:
@@ -66,16 +72,16 @@ def _path(word: str) -> RunPath:
     kind, colon, rest = word.partition(":")
     if kind in (OPENCL, COMPILED_MODEL) and (rest or not colon):
         return RunPath(word, kind, device=rest or None)
-    if kind == EXTERNAL:
+    if kind in (EXTERNAL, CHAIN):
         if (match := _EXTERNAL.fullmatch(rest)) is None:
-            raise argparse.ArgumentTypeError(f"'{word}' is not external:PATH.so or PATH.so:K:V;K:V")
+            raise argparse.ArgumentTypeError(f"'{word}' is not {kind}:PATH.so or PATH.so:K:V;K:V")
         options = delegate_options(match["options"] or "")
         return RunPath(word, kind, library=match["library"], options=options)
     if word not in KERNELS:
         raise argparse.ArgumentTypeError(
             f"'{word}' is no path: there are {CPU}, {BUILTIN}, {REFERENCE}, {OPENCL}, "
-            f"{OPENCL}:DEVICE, {COMPILED_MODEL}, {COMPILED_MODEL}:DEVICE "
-            f"and {EXTERNAL}:PATH.so:OPTIONS"
+            f"{OPENCL}:DEVICE, {COMPILED_MODEL}, {COMPILED_MODEL}:DEVICE, "
+            f"{EXTERNAL}:PATH.so:OPTIONS and {CHAIN}:PATH.so:OPTIONS"
         )
     return RunPath(word, kind)
 
@@ -128,7 +134,8 @@ class PathResult:
     timing: Timing | None = None
     peak_bytes: int | None = None  # of the process
     joules: float | None = None  # of the whole machine, a run; None: it does not tell
-    taken: int | None = None  # nodes that the delegate runs; None: the path has none
+    taken: int | None = None  # nodes that delegates run; None: the path has none
+    shares: Mapping[str, int] = field(default_factory=dict)  # a chain's: a delegate -> its nodes
     nodes: int = 0  # of the model
     partitions: int | None = None
     refusals: Mapping[str, int] = field(default_factory=dict)  # why -> nodes

@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "image", more="; else random")
     add_flag(parser, "labels")
     add("--paths", type=paths_of, default=_PATHS, metavar="P,P",
-        help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;... "
+        help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;..., "
+        "chain:PATH.so:KEY:VALUE;... (that library's delegate first, then opencl) "
         f"(default: {_PATHS})")  # fmt: skip
     add_flags(parser, count=50, warmup_runs=5)
     add_flag(parser, "threads", more=" (default: as many as cores)")

@@ -32,7 +32,8 @@ def _nodes(result: PathResult) -> str:
     if result.taken is None:
         return _NONE
     parts = f", {result.partitions} parts" if result.partitions and result.partitions > 1 else ""
-    return f"{result.taken} of {result.nodes}{parts}"
+    shares = ", ".join(f"{count} by {name}" for name, count in result.shares.items())
+    return f"{result.taken} of {result.nodes}{f': {shares}' if shares else parts}"
 
 
 def _off(result: PathResult) -> str:
@@ -106,6 +107,12 @@ def notes(model: ModelResult) -> list[str]:
             )
         for reason, count in sorted(result.refusals.items(), key=lambda item: -item[1]):
             lines.append(f"{result.path}: {count} x {reason}")
+        library, others = next(iter(result.shares.items()), ("", 0))
+        if others and (result.quanta or result.difference):
+            too = "" if result.taken == result.nodes else " and those on the CPU"
+            lines.append(
+                f"{result.path}: the difference may come from {library}'s {others} nodes{too}"
+            )
         if result.no_difference and not result.failure:
             lines.append(f"{result.path}: not compared: {result.no_difference}")
     return lines

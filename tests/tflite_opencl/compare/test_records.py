@@ -46,7 +46,8 @@ def test_the_figures_of_runs() -> None:
 
 def test_paths() -> None:
     text = (
-        "cpu, reference,builtin,opencl,opencl:1,opencl:mali,external:/a/b.so,external:c.so:k:v;l:w"
+        "cpu, reference,builtin,opencl,opencl:1,opencl:mali,external:/a/b.so,external:c.so:k:v;l:w,"
+        "chain:c.so:k:v"
     )
     assert [(p.kind, p.device, p.library, dict(p.options)) for p in paths_of(text)] == [
         ("cpu", None, "", {}),
@@ -57,6 +58,7 @@ def test_paths() -> None:
         ("opencl", "mali", "", {}),
         ("external", None, "/a/b.so", {}),
         ("external", None, "c.so", {"k": "v", "l": "w"}),
+        ("chain", None, "c.so", {"k": "v"}),
     ]
     assert paths_of("external:x.so.2:a:b")[0] == RunPath(
         "external:x.so.2:a:b", "external", None, "x.so.2", {"a": "b"}
@@ -72,6 +74,7 @@ def test_paths() -> None:
         ("cpu:0", "'cpu:0' is no path"),
         ("cpu,cpu", "named twice"),
         ("external", "is not external:PATH.so"),
+        ("chain:x", "is not chain:PATH.so"),
         ("external:x.so:novalue", "'novalue' is not key:value"),
     ],
 )

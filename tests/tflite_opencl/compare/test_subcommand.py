@@ -18,7 +18,7 @@ from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, op, t
-from tests.support.nets import conv_pool
+from tests.support.nets import POOL, conv_pool
 from tests.support.small_v2 import small_v2
 from tflite_opencl.command import main
 from tflite_opencl.common.words import stamped
@@ -183,6 +183,25 @@ def test_our_own_library_is_a_path(compare: Compare, small: str, built: Path) ->
     assert code == 0
     assert (path["device"], path["taken"], path["nodes"]) == (built.name, 2, 2)
     assert path["quanta"] == 0
+
+
+@slow
+def test_a_chain_says_who_took_which_nodes(compare: Compare, tmp_path: Path, built: Path) -> None:
+    wide = [t((1, 64, 64, 16), "uint8", 0.5, 128) for _ in range(3)]
+    weights = const(np.full((16, 3, 3, 16), 120, np.uint8), 0.02, 119)
+    bias = const(np.zeros(16, np.int32), 0.01)
+    step = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    conv = op("CONV_2D", [wide[0], weights, bias], [wide[1]], step)  # enough work for OpenCL
+    model = tmp_path / "wide.tflite"
+    model.write_bytes(chain_model([conv, op("AVERAGE_POOL_2D", [wide[1]], [wide[2]], POOL)]))
+    wanted = f"chain:{built}:tune:off;min_nodes_per_partition:1;exclude_ops:CONV_2D"
+    code, (path,) = compare.paths(str(model), "--paths", wanted)
+    assert code == 0
+    assert path["device"].startswith(f"{built.name} + ")
+    assert (path["taken"], path["shares"]) == (2, {built.name: 1, "OpenCL": 1})
+    assert (path["quanta"], path["refusals"]) == (0, {})
+    shown = compare(str(model), "--paths", wanted)[1]
+    assert f"2 of 2: 1 by {built.name}, 1 by OpenCL" in " ".join(shown.split())
 
 
 @slow
