@@ -21,7 +21,7 @@ PHASES = ("device", "build", "tune", "upload")
 # What is done of a start when the nodes are judged, and when they are in groups.
 AT_VERDICTS, AT_GROUPS = 0.05, 0.3
 _CONTAINING = ("device", "tune")  # self-tests upload, and what is measured is built, too
-_STEPS = ("begin", "end", "at", "depth", "back_to")  # the methods of Watch that may be told
+_STEPS = ("begin", "end", "at")  # the methods of Watch that may be told
 _T = TypeVar("_T")
 
 
@@ -50,9 +50,10 @@ class Watch:
         self._part = 0.0
         self._what = ""
 
-    def do(self, step: str, *arguments: Any) -> Any:
-        """Call one of the five methods below by its name; another word does nothing."""
-        return getattr(self, step)(*arguments) if step in _STEPS else None
+    def do(self, step: str, *arguments: Any) -> None:
+        """Call one of the three methods below by its name; another word does nothing."""
+        if step in _STEPS:
+            getattr(self, step)(*arguments)
 
     def begin(self, phase: str, low: float, high: float) -> None:
         """Begin a phase, and let what is told until its end be this part of what is told outside.
@@ -80,15 +81,6 @@ class Watch:
         self._part = max(self._part, low + part * (high - low))
         self._what = self._what if what is None else what
         self._tell()
-
-    def depth(self) -> int:
-        """Return how much has begun and not ended."""
-        return len(self._spans) - 1
-
-    def back_to(self, depth: int) -> None:
-        """End what began since `depth` was asked for: a child that died cannot."""
-        while self.depth() > depth:
-            self.end()
 
     def _count(self) -> None:
         now = time.perf_counter()
@@ -187,10 +179,20 @@ def relayed(step: str, *arguments: Any) -> None:
 
 @contextlib.contextmanager
 def relay_ends() -> Iterator[None]:
-    """End in the end what a child began inside and did not end."""
-    hears = _hears.get()
-    depth = hears("depth")
-    try:
-        yield
-    finally:
-        hears("back_to", depth)
+    """End in the end what a child began inside and did not end.
+
+    It counts by itself: who hears may be in another process, which answers nothing.
+    """
+    hears, begun = _hears.get(), 0
+
+    def counted(step: str, *arguments: Any) -> None:
+        nonlocal begun
+        begun += {"begin": 1, "end": -1}.get(step, 0)
+        hears(step, *arguments)
+
+    with told_to(counted):
+        try:
+            yield
+        finally:
+            for _ in range(begun):
+                hears("end")

@@ -80,7 +80,7 @@ def test_no_second_is_in_two_phases_and_all_inside_of_tuning_is_tuning(
 
 def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
     heard: list[Progress] = []
-    with watched(heard.append) as watch, progress.phase("build"):
+    with watched(heard.append), progress.phase("build"):
         with progress.relay_ends():
             child = Heard()
             for words in (
@@ -88,7 +88,6 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
                 *(["at", 0.5, "node 1"], ["close_everything"]),
             ):
                 child.hear({"progress": words})
-        assert watch.depth() == 1
         at(0.8, "node 2")
     assert [(e.phase, e.part, e.what) for e in heard[1:]] == [
         ("tune", 0.0, ""),
@@ -96,6 +95,15 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
         ("build", 0.75, ""),
         ("build", 0.8, "node 2"),
     ]
+
+
+def test_a_child_of_a_child_that_ends_in_a_phase_has_left_it() -> None:
+    told: list[tuple[object, ...]] = []
+    # As a child does, to its parent.
+    with progress.told_to(lambda *step: told.append(step)), progress.relay_ends():
+        progress.relayed("begin", "tune", 0, 1)
+        progress.relayed("at", 0.5)
+    assert told == [("begin", "tune", 0, 1), ("at", 0.5), ("end",)]
 
 
 @pytest.fixture
