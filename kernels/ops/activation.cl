@@ -10,6 +10,9 @@
 #define MATH_ERFC IS_GELU
 #include "float.clh"
 #include "math.clh"
+#if IS_LOGISTIC
+#include "logistic.clh"
+#endif
 
 // Comparisons with NaN are false, and it stays what it is.
 #if IS_RELU
@@ -21,13 +24,7 @@
 #elif IS_TANH
 #define FUNCTION(x) LOCAL(tanh_float)(x)
 #elif IS_LOGISTIC
-// 1 / (1 + exp(-x)); below -9 that is exp(x), and above 16.6 it is 1.
-static float LOCAL(logistic)(float x) {
-  float e = LOCAL(exp_float)(x < -9.0f ? x : -x);
-  float share = LOCAL(divide_float)(1.0f, 1.0f + (x < -9.0f ? 0.0f : e));
-  return x < -9.0f ? e : share;
-}
-#define FUNCTION(x) LOCAL(logistic)(x)
+#define FUNCTION(x) LOCAL(logistic_float)(x)
 #elif IS_HARD_SWISH
 static float LOCAL(hard_swish)(float x) {
   float ramp = x + 3.0f;

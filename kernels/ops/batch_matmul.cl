@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: RIGHT, the right matrices' type where they are of 16 bits or 8, short or char; LANES
-// columns,
-// or terms, and TILE_M rows, or TILE_N columns, a work-item.
+// columns, or terms, and TILE_M rows, or TILE_N columns, a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "quantize_wide.clh"
 #include "float.clh"
+#include "hybrid.clh"
 #include "store.clh"
 
 // The first elements of the matrices of result number `batch`. A step is 0 where one matrix is used
@@ -84,6 +84,25 @@ TILE(batch_matmul_float) {
 }
 
 KERNEL(batch_matmul_float)
+#endif
+
+#if USES_BATCH_MATMUL_HYBRID
+// The same of floats and int8: the left one is what quantize_row.cl makes of its rows, less their
+// zero points. The product is scaled back   Source: reference/batch_matmul.h, the hybrid overload
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
+TILE(batch_matmul_hybrid) {
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
+    ROW_AND_COLUMN(short, char);
+    int row = (int)(left - (global const short*)(arena + LEFT)) / K_SIZE;
+    int sum = 0;
+    for (int k = 0; k < K_SIZE; k++) sum += (int)left[k] * (int)right[k * RIGHT_TERM];
+    float row_scale = ((global const float*)(arena + ROW_SCALES))[row];
+    ((global float*)(arena + OUTPUT))[element] =
+        HYBRID_RESULT((float)sum, row_scale, as_float(RIGHT_SCALE), 0.0f, -INFINITY, INFINITY);
+  }
+}
+
+KERNEL(batch_matmul_hybrid)
 #endif
 
 #if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT

@@ -20,13 +20,18 @@
 #define LESS 11
 #define LESS_EQUAL 12
 #define POWER 13
+#define ANGLE 14
 
 #define IS_COMPARISON (OP == EQUAL || OP == LESS || OP == LESS_EQUAL)
 #define MATH_POWER (OP == POWER && USES_BINARY_FLOAT)
+#define ANGLES_ATAN2 (OP == ANGLE)
 #include "math.clh"
 
 #if USES_BINARY_FLOAT
 #define WORD float
+#elif USES_BINARY_INT64
+#define WORD uint2 /* one element: the plain kernel alone has this type */
+#include "int64.clh"
 #else
 #define WORD int
 #endif
@@ -38,12 +43,40 @@
 DEFINE_VECTOR(elems, ELEM)
 DEFINE_VECTOR(results, RESULT)
 
-#if USES_BINARY_FLOAT
+#if USES_BINARY_INT64
+
+static RESULT LOCAL(combine)(uint2 a, uint2 b, PARAMS params) {
+#if OP == ADD
+  return RIGHT_SIGN < 0 ? LOCAL(subtract_int64)(a, b) : LOCAL(add_int64)(a, b);
+#elif OP == MULTIPLY
+  return LOCAL(multiply_int64)(a, b);
+#elif OP == MAXIMUM
+  return LOCAL(is_less_int64)(b, a) ? a : b;
+#elif OP == MINIMUM
+  return LOCAL(is_less_int64)(a, b) ? a : b;
+#elif OP == FLOOR_MODULO
+  uint2 rest;
+  LOCAL(divide_int64)(a, b, &rest);
+  const int is_other = (int)(rest.y ^ b.y) < 0 && (rest.x | rest.y) != 0u;
+  return is_other ? LOCAL(add_int64)(rest, b) : rest;
+#elif OP == EQUAL
+  return (RESULT)((a.x == b.x && a.y == b.y ? 1 : 0) ^ INVERT);
+#elif OP == LESS
+  return (RESULT)LOCAL(is_less_int64)(a, b);
+#elif OP == LESS_EQUAL
+  return (RESULT)(1 - LOCAL(is_less_int64)(b, a));
+#endif
+}
+
+#elif USES_BINARY_FLOAT
 
 #if OP == DIVIDE || OP == FLOOR_DIVIDE
 DEFINE_PRODUCT_REST(N)
 DEFINE_DIVIDE(N)
+#elif OP == ANGLE
+DEFINE_PRODUCT_REST()
 #endif
+#include "angles.clh"
 
 #if !IS_COMPARISON
 static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
@@ -66,6 +99,8 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   return a < b ? a : b;
 #elif OP == POWER
   return LOCAL(power_float)(a, b);
+#elif OP == ANGLE
+  return LOCAL(atan2_float)(a, b);
 #elif OP == FLOOR_DIVIDE
   // Where the quotient was rounded up to an integer, what it leaves of a has not b's sign.
   const VALUES none = 0.0f;
@@ -234,6 +269,9 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 
 // What an item's elements are: 1 where a comparison holds, 0 elsewhere, or a number.
 static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right, PARAMS params) {
+#if USES_BINARY_INT64
+  return LOCAL(combine)(left, right, params);
+#else
   VALUES a = TO_VALUES(left);
   VALUES b = TO_VALUES(right);
 #if IS_COMPARISON
@@ -251,6 +289,7 @@ static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right, P
   return TO_RESULTS(holds);
 #else
   return TO_RESULTS(LOCAL(combine)(a, b, params));
+#endif
 #endif
 }
 
@@ -296,7 +335,7 @@ static void LOCAL(items)(global uchar* arena, global const uchar* constants, PAR
 
 // output[i] = op(left[i], right[i]) of floats, each input broadcast along the dimensions it lacks
 // Source: reference/add.h, sub.h, mul.h, div.h, maximum_minimum.h, comparisons.h; floor_div.cc,
-// floor_mod.cc, pow.cc
+// floor_mod.cc, pow.cc, atan2.cc
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 #if USES_BINARY_FLOAT
 TILE(binary_float) { LOCAL(items)(arena, constants, params, tile); }
@@ -308,6 +347,13 @@ KERNEL(binary_float)
 #if USES_BINARY_INT32
 TILE(binary_int32) { LOCAL(items)(arena, constants, params, tile); }
 KERNEL(binary_int32)
+#endif
+
+// The same of integers of 64 bits
+// tile: TILE_ITEMS elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
+#if USES_BINARY_INT64
+TILE(binary_int64) { LOCAL(items)(arena, constants, params, tile); }
+KERNEL(binary_int64)
 #endif
 
 // The same of 8-bit values, rescaled in fixed point; a maximum compares them as they are

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: SOURCE and RESULT, types as wide as the elements, without a sign, uint2 for 64 bits; what
-// they hold: SOURCE_IS_FLOAT, SOURCE_IS_LONG, RESULT_IS_FLOAT, RESULT_IS_LONG, RESULT_IS_BOOL, else
-// integers of up to 32 bits.
+// they hold: SOURCE_IS_FLOAT, SOURCE_IS_LONG, SOURCE_IS_UNSIGNED (of 32 bits), RESULT_IS_FLOAT,
+// RESULT_IS_HALF, RESULT_IS_LONG, RESULT_IS_UNSIGNED, RESULT_IS_BOOL, else integers of up to 32
+// bits.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 
@@ -24,7 +25,7 @@ static uint2 LOCAL(whole_part)(uint word) {
 }
 #endif
 
-#if SOURCE_IS_LONG && RESULT_IS_FLOAT
+#if SOURCE_IS_LONG && (RESULT_IS_FLOAT || RESULT_IS_HALF)
 // The nearest float: of the highest 32 digits, the last one set where a lower one is.
 static float LOCAL(nearest)(uint2 word) {
   uint sign = 0u - (word.y >> 31);
@@ -39,13 +40,34 @@ static float LOCAL(nearest)(uint2 word) {
 }
 #endif
 
+#if RESULT_IS_HALF
+// The nearest half of a float's bits, ties to even, as a word of 16 bits.
+static ushort LOCAL(half_of)(uint word) {
+  const uint sign = word >> 16 & 0x8000u;
+  const uint size = word & 0x7fffffffu;
+  const int exponent = (int)(size >> 23) - 127 + 15;
+  // Below 2^-14 the digits move to where a half's last one is; far below nothing is left.
+  const uint digits = (size & 0x7fffffu) | 0x800000u;
+  const uint moved = (uint)min(max(14 - exponent, 13), 25);
+  const uint kept = exponent > 0 ? size - ((127u - 15u) << 23) : digits;
+  const uint shift = exponent > 0 ? 13u : moved;
+  const uint rest = kept & ((1u << shift) - 1u);
+  const uint tie = 1u << (shift - 1u);
+  uint found = kept >> shift;
+  found += rest > tie || (rest == tie && (found & 1u) != 0u) ? 1u : 0u;
+  found = found > 0x7c00u || exponent > 30 ? 0x7c00u : found;
+  found = size > 0x7f800000u ? 0x7e00u : found; /* NaN */
+  return (ushort)(sign | found);
+}
+#endif
+
 // output[i] = (RESULT)input[i]   Source: cast.cc
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(cast) {
   TILE_RANGE(ELEMENTS);
   global const SOURCE* input = (global const SOURCE*)(arena + INPUT) + start;
   global RESULT* output = (global RESULT*)(arena + OUTPUT) + start;
-#if SOURCE_IS_FLOAT && !RESULT_IS_BOOL
+#if SOURCE_IS_FLOAT && !RESULT_IS_BOOL && !RESULT_IS_HALF
   const float above = as_float(ABOVE);
   const float below = as_float(BELOW);
   global const uint2* answers = (global const uint2*)(constants + ANSWERS);
@@ -61,6 +83,14 @@ TILE(cast) {
     output[i] = (word & 0x7fffffffu) != 0u; /* -0.0 is nothing, too */
 #elif RESULT_IS_BOOL
     output[i] = word != 0u;
+#elif RESULT_IS_HALF && SOURCE_IS_FLOAT
+    output[i] = LOCAL(half_of)(word);
+#elif RESULT_IS_HALF && SOURCE_IS_LONG
+    output[i] = LOCAL(half_of)(as_uint(LOCAL(nearest)(word)));
+#elif RESULT_IS_HALF && SOURCE_IS_UNSIGNED
+    output[i] = LOCAL(half_of)(as_uint((float)word));
+#elif RESULT_IS_HALF
+    output[i] = LOCAL(half_of)(as_uint((float)as_int(word)));
 #elif SOURCE_IS_FLOAT && RESULT_IS_LONG
     float value = as_float(word);
     uint2 answer = LOCAL(whole_part)(word);
@@ -70,7 +100,13 @@ TILE(cast) {
 #elif SOURCE_IS_FLOAT
     float value = as_float(word);
     int is_inside = value < above && value > below;
+#if RESULT_IS_UNSIGNED
+    const int is_upper = is_inside && value >= 0x1p31f;
+    uint answer = (uint)(int)(is_upper ? value - 0x1p31f : is_inside ? value : 0.0f);
+    answer += is_upper ? 0x80000000u : 0u;
+#else
     uint answer = (uint)(int)(is_inside ? value : 0.0f);
+#endif
     answer = value >= above ? highest.x : answer;
     answer = value <= below ? lowest.x : answer;
     output[i] = (RESULT)(value != value ? not_a_number.x : answer);
@@ -78,8 +114,12 @@ TILE(cast) {
     output[i] = as_uint(LOCAL(nearest)(word));
 #elif SOURCE_IS_LONG
     output[i] = (RESULT)word.x;
+#elif RESULT_IS_LONG && SOURCE_IS_UNSIGNED
+    output[i] = (uint2)(word, 0u);
 #elif RESULT_IS_LONG
     output[i] = (uint2)(word, 0u - (word >> 31));
+#elif RESULT_IS_FLOAT && SOURCE_IS_UNSIGNED
+    output[i] = as_uint((float)word);
 #elif RESULT_IS_FLOAT
     output[i] = as_uint((float)as_int(word));
 #else

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' and the weights' type, uchar or char; ROUNDING, see wide.clh; for
-// the vector kernel LANES output channels a work-item.
+// the vector kernels LANES output channels a work-item, of hybrid ones by TILE_W rows; those of
+// hybrid.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#if USES_FULLY_CONNECTED_QUANT8 || USES_FULLY_CONNECTED_VECTOR_QUANT8
 #include "quantize.clh"
 #include "quantize_wide.clh"
 #include "store.clh"
 #include "wide.clh"
+#else
+#include "float.clh"
+#include "hybrid.clh"
+#endif
 
 #if USES_FULLY_CONNECTED_QUANT8
 // output[row,o] = sum over i of (input[row,i] - zero) * (weights[o,i] - zero), plus bias, times a
@@ -78,4 +84,84 @@ TILE(fully_connected_vector_quant8) {
 }
 
 KERNEL(fully_connected_vector_quant8)
+#endif
+
+#if USES_FULLY_CONNECTED_HYBRID
+// output[row,o] = bias[o] + (sum over i of (values[row,i] - zeros[row]) * weights[o,i]) *
+// (scales[row] * scales[o]), clamped: rows as quantize_row.cl leaves them   OI
+// Source: tensor_utils.cc MatrixBatchVectorMultiplyAccumulate, fully_connected.cc EvalHybrid
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(rows*out_c / TILE_ITEMS)
+TILE(fully_connected_hybrid) {
+  global const int* weight_sums = (global const int*)(constants + CHANNELS);
+  int in_c = IN_C;
+  int out_c = OUT_C;
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
+    int row = element / out_c;
+    int o = element - row * out_c;
+    global const char* source = (global const char*)(arena + INPUT) + row * PITCH;
+    global const char* weight = (global const char*)(constants + WEIGHTS) + o * in_c;
+    int sum = 0;
+    int c = 0;
+    for (; c <= in_c - 8; c += 8) {
+      UNROLLED (j, 8) sum += (int)source[c + j] * (int)weight[c + j];
+    }
+    for (; c < in_c; c++) sum += (int)source[c] * (int)weight[c];
+    int zero = ((global const int*)(arena + ROW_ZEROS))[row];
+    float value = HYBRID_SUM(convert_float, convert_int, sum, weight_sums[o], zero);
+    float row_scale = ((global const float*)(arena + ROW_SCALES))[row];
+    global const float* channel = (global const float*)(weight_sums + out_c) + o;
+    ((global float*)(arena + OUTPUT))[element] =
+        HYBRID_RESULT(value, row_scale, channel[0], channel[out_c], low, high);
+  }
+}
+
+KERNEL(fully_connected_hybrid)
+#endif
+
+#if USES_FULLY_CONNECTED_VECTOR_HYBRID
+#define INTS JOIN(int, LANES)
+#define FLOATS JOIN(float, LANES)
+#define LOAD JOIN(vload, LANES)
+#define TO_FLOATS JOIN(convert_float, LANES)
+#define TO_INTS JOIN(convert_int, LANES)
+
+// The same for LANES channels of TILE_W rows at a time: weights are 16 bit, in pairs along the
+// input. The last block of channels, or of rows, overlaps the one before it and writes the same
+// values again.
+// tile: TILE_ITEMS blocks, rows first; tiles: ceil(ITEMS / TILE_ITEMS)
+TILE(fully_connected_vector_hybrid) {
+  int out_c = OUT_C;
+  int pitch = PITCH;
+  FLOAT_BOUNDS(FLOATS);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    int block = item / ROW_BLOCKS;
+    int row = min((item - block * ROW_BLOCKS) * TILE_W, ROWS - TILE_W);
+    int first = min(block * LANES, out_c - LANES);
+    global const char* source = (global const char*)(arena + INPUT) + row * pitch;
+    global const int* weight = (global const int*)(constants + WEIGHTS) + block * (PAIRS * LANES);
+    INTS sum[TILE_W];
+    UNROLLED (p, TILE_W) sum[p] = 0;
+    for (int k = 0; k < PAIRS; k++) {
+      INTS pair = LOAD(k, weight);
+      INTS even = (pair << 16) >> 16;
+      INTS odd = pair >> 16;
+      UNROLLED (p, TILE_W)
+        sum[p] += even * (int)source[p * pitch + 2 * k] + odd * (int)source[p * pitch + 2 * k + 1];
+    }
+    global const int* channel = (global const int*)(constants + CHANNELS) + first;
+    INTS weight_sum = LOAD(0, channel);
+    FLOATS scale = LOAD_FLOATS(0, (global const float*)channel + out_c);
+    FLOATS bias = LOAD_FLOATS(0, (global const float*)channel + 2 * out_c);
+    UNROLLED (p, TILE_W) {
+      INTS zero = ((global const int*)(arena + ROW_ZEROS))[row + p];
+      FLOATS row_scale = ((global const float*)(arena + ROW_SCALES))[row + p];
+      FLOATS value = HYBRID_SUM(TO_FLOATS, TO_INTS, sum[p], weight_sum, zero);
+      FLOATS result = HYBRID_RESULT(value, row_scale, scale, bias, low, high);
+      STORE_FLOATS(result, 0, (global float*)(arena + OUTPUT) + (row + p) * out_c + first);
+    }
+  }
+}
+
+KERNEL(fully_connected_vector_hybrid)
 #endif

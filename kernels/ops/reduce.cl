@@ -72,6 +72,40 @@ TILE(reduce) {
 KERNEL(reduce)
 #endif
 
+#if USES_REDUCE_INT64
+#include "int64.clh"
+#undef FOLD_SUM
+#undef FOLD_PROD
+#undef FOLD_MAX
+#undef FOLD_MIN
+#define FOLD_SUM(a, x) LOCAL(add_int64)(a, x)
+#define FOLD_PROD(a, x) LOCAL(multiply_int64)(a, x)
+#define FOLD_MAX(a, x) (LOCAL(is_less_int64)(a, x) ? (x) : (a))
+#define FOLD_MIN(a, x) (LOCAL(is_less_int64)(x, a) ? (x) : (a))
+
+// The same of integers of 64 bits; FINISH 1 divides their sum by TERMS, rounded toward zero.
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(reduce_int64) {
+  global const uint2* input = (global const uint2*)(arena + INPUT);
+  EACH_ITEM (item, tile, ITEMS) {
+    uint2 result = (uint2)((uint)START_LOW, (uint)START_HIGH);
+#define TAKE_INT64(at)           \
+  do {                           \
+    const uint2 x = input[at];   \
+    result = COMBINE(result, x); \
+  } while (0)
+    FOR_EACH_TERM(FIRST_OF(item), TAKE_INT64);
+#if FINISH == 1
+    uint2 rest;
+    result = LOCAL(divide_int64)(result, (uint2)((uint)TERMS, 0u), &rest);
+#endif
+    ((global uint2*)(arena + OUTPUT))[item] = result;
+  }
+}
+
+KERNEL(reduce_int64)
+#endif
+
 #if USES_REDUCE_VECTOR || USES_REDUCE_ROW
 #define NUMBERS JOIN(NUMBER, LANES)
 #if JOIN(ELEM_, ELEM) == ELEM_float

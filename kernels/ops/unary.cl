@@ -11,6 +11,10 @@
 #define RECIPROCAL_ROOT 8
 #define EXPONENTIAL 9
 #define LOGARITHM 10
+#define SIGN_OF 11
+#define SINE 12
+#define COSINE 13
+#define ANGLES_SINE (OP == SINE || OP == COSINE)
 #define MATH_EXP (OP == EXPONENTIAL)
 #define MATH_LOG (OP == LOGARITHM)
 #include "kernel.clh"
@@ -18,14 +22,18 @@
 #include "math.clh"
 
 #if USES_UNARY_FLOAT
-#if OP == SQUARE_ROOT || OP == RECIPROCAL_ROOT
+#if OP == SQUARE_ROOT || OP == RECIPROCAL_ROOT || ANGLES_SINE
 DEFINE_PRODUCT_REST()
+#endif
+#if OP == SQUARE_ROOT || OP == RECIPROCAL_ROOT
 DEFINE_ROOT()
 #endif
 #if OP == RECIPROCAL_ROOT
 DEFINE_DIVIDE()
 #endif
+#include "angles.clh"
 
+#if !ANGLES_SINE
 static float LOCAL(answer)(float x) {
 #if OP == ABSOLUTE
   return fabs(x);
@@ -43,6 +51,11 @@ static float LOCAL(answer)(float x) {
   float rest = x - below;
   int is_even = floor(below * 0.5f) * 2.0f == below;
   return rest < 0.5f || (rest == 0.5f && is_even) ? below : below + 1.0f;
+#elif OP == SIGN_OF
+  // By its bits, as a device may take the least floats for zeros.
+  uint size = as_uint(x) & 0x7fffffffu;
+  uint one = size == 0u ? 0u : (as_uint(x) & 0x80000000u) | 0x3f800000u;
+  return size > 0x7f800000u ? x : as_float(one);
 #elif OP == SQUARE_ROOT
   return LOCAL(root)(x);
 #elif OP == RECIPROCAL_ROOT
@@ -53,15 +66,23 @@ static float LOCAL(answer)(float x) {
   return LOCAL(log_float)(x);
 #endif
 }
+#endif
 
-// output[i] = op(input[i])   Source: elementwise.cc, neg.cc, exp.cc, floor.cc, ceil.cc, round.cc
+// output[i] = op(input[i])   Source: elementwise.cc, neg.cc, sign.cc, exp.cc, round.cc, ...
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(unary_float) {
   TILE_RANGE(ELEMENTS);
   global const float* input = (global const float*)(arena + INPUT) + start;
   global float* output = (global float*)(arena + OUTPUT) + start;
+#if ANGLES_SINE
+  global const uint* digits = (global const uint*)(constants + DIGITS);
+#endif
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+#if ANGLES_SINE
+    output[i] = LOCAL(sine_float)(input[i], OP == COSINE ? 1u : 0u, digits);
+#else
     output[i] = LOCAL(answer)(input[i]);
+#endif
   }
 }
 
@@ -80,6 +101,8 @@ TILE(unary_int32) {
     int opposite = as_int(0u - as_uint(x));
 #if OP == ABSOLUTE
     output[i] = x < 0 ? opposite : x;
+#elif OP == SIGN_OF
+    output[i] = (x > 0) - (x < 0);
 #else
     output[i] = opposite;
 #endif
@@ -87,4 +110,21 @@ TILE(unary_int32) {
 }
 
 KERNEL(unary_int32)
+#endif
+
+#if USES_UNARY_INT64
+#include "int64.clh"
+
+// NEG of integers of 64 bits, the low word first; the least one stays, too.
+// tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(unary_int64) {
+  TILE_RANGE(ELEMENTS);
+  global const uint2* input = (global const uint2*)(arena + INPUT) + start;
+  global uint2* output = (global uint2*)(arena + OUTPUT) + start;
+  for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+    output[i] = LOCAL(subtract_int64)((uint2)(0u, 0u), input[i]);
+  }
+}
+
+KERNEL(unary_int64)
 #endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: ELEM, a type as wide as the elements; WORDS, ints of a start: 2 of int64, the low one
+// first.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+
+// The start along a dimension, moved so that the update stays inside.
+static int LOCAL(start_of)(global const int* starts, int axis, int most) {
+#if WORDS == 2
+  const int low = starts[2 * axis];
+  const int high = starts[2 * axis + 1];
+  const int inside = high < 0 || (high == 0 && low >= 0 && low < most);
+  return high < 0 ? 0 : inside ? low : most;
+#else
+  return clamp(starts[axis], 0, most);
+#endif
+}
+
+// output[start + i] = update[i]; the rest of the output is a copy of the operand already.
+// Source: dynamic_update_slice.cc
+// tile: TILE_ITEMS elements of the update, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(dynamic_update_slice) {
+  TILE_RANGE(ELEMENTS);
+  global const ELEM* update = (global const ELEM*)(arena + UPDATE);
+  global const int* starts = (global const int*)(arena + STARTS);
+  global ELEM* output = (global ELEM*)(arena + OUTPUT);
+  int first = LOCAL(start_of)(starts, 0, MOST_0) * STEP_0;
+  if (AXES > 1) first += LOCAL(start_of)(starts, 1, MOST_1) * STEP_1;
+  if (AXES > 2) first += LOCAL(start_of)(starts, 2, MOST_2) * STEP_2;
+  if (AXES > 3) first += LOCAL(start_of)(starts, 3, MOST_3) * STEP_3;
+  if (AXES > 4) first += LOCAL(start_of)(starts, 4, MOST_4) * STEP_4;
+  if (AXES > 5) first += LOCAL(start_of)(starts, 5, MOST_5) * STEP_5;
+  for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+    int rest = start + i;
+    int at = first;
+    if (AXES > 5) {
+      at += rest % SIZE_5 * STEP_5;
+      rest /= SIZE_5;
+    }
+    if (AXES > 4) {
+      at += rest % SIZE_4 * STEP_4;
+      rest /= SIZE_4;
+    }
+    if (AXES > 3) {
+      at += rest % SIZE_3 * STEP_3;
+      rest /= SIZE_3;
+    }
+    if (AXES > 2) {
+      at += rest % SIZE_2 * STEP_2;
+      rest /= SIZE_2;
+    }
+    if (AXES > 1) {
+      at += rest % SIZE_1 * STEP_1;
+      rest /= SIZE_1;
+    }
+    output[at + rest * STEP_0] = update[start + i];
+  }
+}
+
+KERNEL(dynamic_update_slice)

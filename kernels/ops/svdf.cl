@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// SVDF: a unit has RANK filters. A filter multiplies the input by its weights, remembers the last
+// MEMORY of these features, and multiplies them by its weights of time.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "quantize.clh"
+#include "float.clh"
+
+// Declares an item's picture and unit, the unit's first filter, and where its filters have what
+// they remember, put what they remember next, and have their weights of time.
+#define LOCATE_UNIT(item, TYPE)                                         \
+  const int picture = (item) / UNITS;                                   \
+  const int unit = (item) - picture * UNITS;                            \
+  const int first = unit * RANK;                                        \
+  const int row = (picture * UNITS * RANK + first) * MEMORY;            \
+  global const TYPE* state = (global const TYPE*)(arena + STATE) + row; \
+  global TYPE* next = (global TYPE*)(arena + STATE_OUTPUT) + row;       \
+  global const TYPE* times = (global const TYPE*)(constants + TIMES) + first * MEMORY
+
+#if USES_SVDF_QUANT8
+DEFINE_ROUNDING()
+
+// state_output[b,f,m] = state[b,f,m + 1], and the last sum_c(weights[f,c] * input[b,c]), scaled;
+// output[b,u] = bias[u] + sum of times[f,m] * state_output[b,f,m] over the unit's filters, scaled.
+// `offsets` are what the input's zero point takes off a filter's sum. Sums wrap as TFLite's do.
+// Source: reference/svdf.h EvalIntegerSVDF
+// tile: TILE_ITEMS units, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(svdf_quant8) {
+  EACH_ITEM (item, tile, ITEMS) {
+    LOCATE_UNIT(item, short);
+    global const char* input = (global const char*)(arena + INPUT) + picture * DEPTH;
+    global const char* weights = (global const char*)(constants + WEIGHTS) + first * DEPTH;
+    global const int* offsets = (global const int*)(constants + OFFSETS) + first;
+    const int last = MEMORY - 1;
+    uint sum = (uint)((global const int*)(constants + BIAS))[unit];
+    for (int filter = 0; filter < RANK; filter++) {
+      int dot = 0;
+      for (int c = 0; c < DEPTH; c++) dot += weights[c] * input[c];
+      dot = (int)((uint)dot + (uint)offsets[filter]);
+      dot = clamp(LOCAL(requantize)(dot, FEATURE_MULTIPLIER, FEATURE_SHIFT), -32768, 32767);
+      for (int m = 0; m < last; m++) {
+        const short value = state[m + 1];
+        next[m] = value;
+        sum += (uint)(times[m] * value);
+      }
+      next[last] = (short)dot;
+      sum += (uint)(times[last] * dot);
+      weights += DEPTH;
+      times += MEMORY;
+      state += MEMORY;
+      next += MEMORY;
+    }
+    const int value = LOCAL(requantize)((int)sum, OUTPUT_MULTIPLIER, OUTPUT_SHIFT) + OUTPUT_ZERO;
+    ((global char*)(arena + OUTPUT))[item] = (char)clamp(value, -128, 127);
+  }
+}
+
+KERNEL(svdf_quant8)
+#endif
+
+#if USES_SVDF_FLOAT || USES_SVDF_HYBRID
+// Moves a filter's features by one, adds the newest, and returns their sum over time.
+static float LOCAL(over_time)(global const float* state, global float* next,
+                              global const float* times, int memory, float feature) {
+  float sum = 0.0f;
+  for (int m = 0; m < memory - 1; m++) {
+    const float value = state[m + 1];
+    next[m] = value;
+    sum = MULTIPLY_ADD(value, times[m], sum);
+  }
+  next[memory - 1] = feature;
+  return MULTIPLY_ADD(feature, times[memory - 1], sum);
+}
+#endif
+
+#if USES_SVDF_FLOAT
+// As svdf_quant8, of floats; the result is clamped.   Source: reference/svdf.h EvalFloatSVDF
+// tile: TILE_ITEMS units, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(svdf_float) {
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    LOCATE_UNIT(item, float);
+    global const float* input = (global const float*)(arena + INPUT) + picture * DEPTH;
+    global const float* weights = (global const float*)(constants + WEIGHTS) + first * DEPTH;
+    float sum = 0.0f;
+    for (int filter = 0; filter < RANK; filter++) {
+      float dot = 0.0f;
+      for (int c = 0; c < DEPTH; c++) dot = MULTIPLY_ADD(weights[c], input[c], dot);
+      const int at = filter * MEMORY;
+      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, dot);
+      weights += DEPTH;
+    }
+    sum += ((global const float*)(constants + BIAS))[unit];
+    ((global float*)(arena + OUTPUT))[item] = ACTIVATE(sum, low, high);
+  }
+}
+
+KERNEL(svdf_float)
+#endif
+
+#if USES_SVDF_HYBRID
+// As svdf_float, of rows that became int8, and int8 weights with one scale; weights of time are
+// floats. A filter's sum of weights is what a row's zero point takes off.
+// Source: reference/svdf.h EvalHybridSVDF
+// tile: TILE_ITEMS units, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(svdf_hybrid) {
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    LOCATE_UNIT(item, float);
+    global const char* input = (global const char*)(arena + INPUT) + picture * PITCH;
+    global const char* weights = (global const char*)(constants + WEIGHTS) + first * DEPTH;
+    global const int* weight_sums = (global const int*)(constants + WEIGHT_SUMS) + first;
+    const float scale =
+        ((global const float*)(arena + ROW_SCALES))[picture] * as_float(WEIGHT_SCALE);
+    const int zero = ((global const int*)(arena + ROW_ZEROS))[picture];
+    float sum = 0.0f;
+    for (int filter = 0; filter < RANK; filter++) {
+      int dot = 0;
+      for (int c = 0; c < DEPTH; c++) dot += weights[c] * input[c];
+      dot -= zero * weight_sums[filter];
+      const int at = filter * MEMORY;
+      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, (float)dot * scale);
+      weights += DEPTH;
+    }
+    sum += ((global const float*)(constants + BIAS))[unit];
+    ((global float*)(arena + OUTPUT))[item] = ACTIVATE(sum, low, high);
+  }
+}
+
+KERNEL(svdf_hybrid)
+#endif
