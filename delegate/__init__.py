@@ -8,6 +8,7 @@ from delegate.errors import (
     ModelError,
     NoDeviceError,
     ProfileError,
+    SignatureError,
     TooLarge,
     Unsupported,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Options",
     "ProfileError",
     "Run",
+    "SignatureError",
     "TooLarge",
     "Unsupported",
     "Verdict",

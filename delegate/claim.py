@@ -3,36 +3,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Collection, Sequence
 
 from delegate import progress
-from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, Unsupported
-from delegate.graph.infer import infer
-from delegate.graph.ir import Graph, Tensor
-from delegate.graph.partition import Partition, partition_of, partitions, too_small_or_too_many
+from delegate.errors import KilledChild, TooLarge, Unsupported
+from delegate.graph.infer import Known
+from delegate.graph.ir import Graph
+from delegate.graph.partition import (
+    Partition,
+    partition_of,
+    partitions,
+    too_small_or_too_many,
+)
 from delegate.graph.verdict import Loss, Verdict
-from delegate.launch import NodeAlternatives, size_bytes
 from delegate.options import Options
+from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.executor import Executor
-from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun, Values
-from delegate.runtime.layout import as_bytes
 from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
+from delegate.variable_tensors import VariableTensors, apart
+from delegate.variables import Variables
 
 _log = logging.getLogger("delegate")
-Arrays = Sequence[NDArray[np.uint8]]
-# What runs in the place of an executor's own `run`, and tells of it.
-Way = Callable[[Executor, Arrays, Arrays], Sequence[Any]]
 
 
 class Claim:
@@ -49,20 +43,22 @@ class Claim:
         engine: Engine,
         options: Options,
         present: Collection[int],
+        variables: Variables | None = None,
     ) -> None:
         """Judge every node, and make an executor for each partition that this leads to.
 
         `file`: the graph as it was read; `graph` is the same with what is known at `shapes`.
-        `present`: the nodes that no other delegate took.
+        `present`: the nodes that no other delegate took. `variables`: those that `file` keeps.
         Raises:
-            DeviceError: an OpenCL call fails, other than for a size.
+            DeviceError: an OpenCL call fails, other than for a size. Stay: as Variables.require.
         """
         self._file = file
-        self._shapes = shapes
-        self.graph = infer(file, shapes)
+        self._known = Known(file, shapes)
+        self.graph = self._known.graph
         self._target = target
         self._engine = engine
         self._options = options
+        self._variables = variables
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._taken: set[int] = set()
         self.verdicts = self._judged()
@@ -73,11 +69,16 @@ class Claim:
         try:
             while True:
                 groups = partitions(self.graph, self._claimed())
-                if not (self._is_left(groups) or self._do_not_fit(groups)):
-                    return
+                if variables is not None:
+                    variables.require(self.graph, groups, self.verdicts)
+                if not (
+                    self._are_apart(groups) or self._is_left(groups) or self._do_not_fit(groups)
+                ):
+                    break
         except BaseException:
             self.close()
             raise
+        self.tensors = VariableTensors(self.graph, self._claimed())
 
     @property
     def is_taken(self) -> bool:
@@ -96,13 +97,15 @@ class Claim:
 
     def executor(self, partition: Partition) -> Executor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
-        return self._engine.executor(partition, self._target)
+        variables, engine = self._variables, self._engine
+        state = None if variables is None else variables.state(engine, self.graph, partition)
+        return engine.executor(partition, self._target, state=state)
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
-        # TFLite prepares every partition once more at the shapes that were just judged.
-        graph = self.graph if shapes == self._shapes else infer(self._file, shapes)
-        return partition_of(graph, partition.indices)
+        if not self._known.holds_at(shapes):
+            self._known = Known(self._file, shapes)
+        return partition_of(self._known.graph, partition.indices)
 
     def close(self) -> None:
         """Release executors no kernel has taken over."""
@@ -118,9 +121,17 @@ class Claim:
             each.refused(why) if each.node in nodes else each for each in self.verdicts
         ]
 
+    def _are_apart(self, groups: Sequence[Partition]) -> bool:
+        """Give nodes back to the CPU that touch what it touches; return whether there are such."""
+        found = apart(self.graph, groups, self._claimed())
+        if found is not None:
+            self._refuse(*found)
+        return found is not None
+
     def _is_left(self, groups: Sequence[Partition]) -> bool:
         """Give one group that the options exclude back to the CPU; return whether there was one."""
         options = self._options
+        groups = groups if self._variables is None else self._variables.free(groups)
         left = too_small_or_too_many(
             self.graph, groups, options.min_nodes_per_partition, options.max_delegated_partitions
         )
@@ -154,147 +165,3 @@ class Claim:
         for node in lost:
             self._refuse((node,), reasons[node])
         return bool(lost)
-
-
-class PartitionKernel:
-    """A partition in TFLite's hands. Threads may close it at any time."""
-
-    def __init__(self, claim: Claim, partition: Partition, executor: Executor | None) -> None:
-        self._claim = claim
-        self._partition = partition
-        self._executor = executor
-        self._is_closed = False
-        # One that a thread may take again: a signal's handler may close what its thread runs.
-        self._lock = threading.RLock()
-        self._is_busy = False
-        self._way: Way | None = None
-        self._told: list[Any] = []  # by runs of this way
-        self.inputs: Sequence[int] = [tensor.index for tensor in partition.inputs]
-        self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
-
-    def prepare(self, shapes: Shapes) -> Shapes:
-        """Compile again where shapes or sizes have changed; return the outputs' shapes."""
-        current = self._claim.repartition(self._partition, shapes)
-        same = _given(current) == _given(self._partition)
-        with self._opened():
-            if self._executor is None or not same:
-                self._renew(current)
-        return {tensor.index: tensor.shape for tensor in self._partition.outputs}
-
-    def _renew(self, partition: Partition) -> None:
-        """Make the executor; the one before is closed, and what both have of constants stays."""
-        old, self._executor, self._partition = self._executor, None, partition
-        with contextlib.ExitStack() as kept:
-            if old is not None:
-                kept.callback(old.leave().close)
-            try:
-                self._executor = self._claim.executor(partition)
-            except TooLarge:
-                kept.close()  # perhaps there was no room beside them
-                self._executor = self._claim.executor(partition)
-
-    def invoke(self, inputs: Arrays, outputs: Arrays) -> None:
-        """Run the partition once."""
-        with self._lock:
-            self._begin()
-            try:
-                if self._executor is None:  # TFLite does not run what it could not prepare
-                    raise DeviceError("the delegate was closed")
-                if self._way is None:
-                    self._executor.run(inputs, outputs)
-                else:
-                    self._told += self._way(self._executor, inputs, outputs)
-            finally:
-                self._end()
-
-    def run_as(self, way: Way | None) -> list[Any]:
-        """Run this way from here on, None: as usual; return what runs of the way before told."""
-        told, self._told = self._told, []
-        self._way = way
-        return told
-
-    def by_nodes(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
-        """Run a node at a time."""
-        return executor.steps().run(inputs, outputs, self._results())
-
-    def by_parts(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[PartitionRun]:
-        """Run once, each part with its time."""
-        called = time.perf_counter_ns()
-        made = executor.steps().timed(inputs, outputs, called)
-        return [replace(made, returned=time.perf_counter_ns())]
-
-    def isolated(self, values: Values) -> list[StepRun]:
-        """Run a node at a time, each on these values of what it reads.
-
-        Raises:
-            DelegateError: `values` lacks an input of the partition, or the run fails.
-        """
-        with self._opened():
-            missing = [index for index in self.inputs if index not in values]
-            if missing or self._executor is None:
-                raise DelegateError(f"no values are given for tensor {(*missing, '?')[0]}")
-            program = self._executor.program
-            outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in program.outputs]
-            inputs = [as_bytes(values[tensor.index]) for tensor in program.inputs]
-            return self._executor.steps().run(inputs, outputs, self._results(), values)
-
-    def _results(self) -> set[Tensor]:
-        return {tensor for node in self._partition.nodes for tensor in node.outputs}
-
-    def alternatives(self) -> list[NodeAlternatives]:
-        """Return the alternatives of the nodes, in execution order."""
-        executor = self._executor
-        return [
-            NodeAlternatives(step.node_index, step.op, step.names, step.alternative.name)
-            for step in (() if executor is None else executor.program.steps)
-        ]
-
-    def profile(self) -> list[LaunchTime]:
-        """Return the last run's launches."""
-        with self._lock:
-            return [] if self._executor is None else self._executor.profile()
-
-    def close(self) -> None:
-        """Wait for a run that is under way, then give the device memory back."""
-        self._is_closed = True
-        with self._lock:
-            if not self._is_busy:
-                self._release()
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[None]:
-        with self._lock:
-            self._begin()
-            try:
-                yield
-            finally:
-                self._end()
-
-    # NOTE: `invoke` calls these itself: networks of a few microseconds notice a generator.
-    def _begin(self) -> None:
-        """Keep the memory until `_end`; raises DeviceError where it was given back."""
-        if self._is_closed:
-            raise DeviceError("the delegate was closed")
-        self._is_busy = True
-
-    def _end(self) -> None:
-        self._is_busy = False
-        if self._is_closed:
-            self._release()
-
-    def _release(self) -> None:
-        if self._executor is not None:
-            self._executor.close()
-            self._executor = None
-
-
-def _given(partition: Partition) -> tuple[object, ...]:
-    """Return the shapes and folded sizes that a program of these nodes depends on."""
-    results = [tensor for node in partition.nodes for tensor in node.outputs]
-    read = [tensor for node in partition.nodes for tensor in node.inputs if tensor is not None]
-    # Sizes may be computed in another partition. Folded weights stay what they are.
-    folded = [t for t in (*results, *read) if t.is_folded and t.dtype in ("int32", "int64")]
-    return (
-        [tensor.shape for tensor in (*results, *partition.inputs)],
-        [(tensor.index, np.asarray(tensor.data).tolist()) for tensor in folded],
-    )

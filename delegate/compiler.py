@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from delegate import ops, progress
 from delegate.errors import Unsupported
+from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
@@ -29,6 +30,8 @@ def verdicts(
     for node in progress.each(graph.nodes, _words):
         reason = "excluded by exclude_ops" if node.op in exclude_ops else None
         changed = [t for t in node.inputs if t is not None and t in changeable]
+        if reason is None and graph.unkept and node.op in resources.OPS:
+            reason = graph.unkept
         if reason is None and changed:
             reason = f"tensor {changed[0].index} is a constant and an input of the graph, too"
         if reason is None:
@@ -76,12 +79,17 @@ def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
 
 
 def compile_partition(
-    partition: Partition, target: Target, choose: Choose, known: dict[Node, Step] | None = None
+    partition: Partition,
+    target: Target,
+    choose: Choose,
+    known: dict[Node, Step] | None = None,
+    lowered: dict[Node, tuple[Alternative, ...]] | None = None,
 ) -> Program:
     """Return the program of a group of nodes.
 
     `known`: steps of nodes that were compiled before, of which none is lowered again; those made
-    here join them.
+    here join them. `lowered`: what nodes were lowered to for another choice; those made here join
+    them.
 
     Raises:
         Unsupported: a node does not lower, with its index.
@@ -90,7 +98,9 @@ def compile_partition(
     new = [node for node in partition.nodes if node not in steps]
     for node in progress.each(new, _words):
         try:
-            alternatives = _lower(node, target)
+            alternatives = (lowered or {}).get(node) or _lower(node, target)
+            if lowered is not None:
+                lowered[node] = alternatives
             names = tuple(each.name for each in alternatives)
             steps[node] = Step(node.index, node.op, choose(node, alternatives), names)
         except Unsupported as refusal:
@@ -128,7 +138,14 @@ def _words(node: Node) -> str:
 
 
 def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:
-    if not node.outputs or any(t is not None and t.is_variable for t in node.inputs):
+    if any(t is not None and t.kept for t in node.inputs + node.outputs) and node.op in (
+        resources.READ,
+        resources.ASSIGN,
+    ):
+        source, result = node.inputs[0], node.outputs[0]
+        assert source is not None
+        return (Alternative("kept", (), (source, result)),)
+    if not node.outputs or any(t is not None and t.is_variable and not t.kept for t in node.inputs):
         raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
     if all(tensor.is_folded for tensor in node.outputs):
         return (Alternative("constant", ()),)

@@ -10,6 +10,10 @@ class ModelError(DelegateError):
     """The .tflite file cannot be read; the text names the part that is wrong."""
 
 
+class SignatureError(DelegateError):
+    """The model has no signature of this name; the text names those that it has."""
+
+
 class Unsupported(DelegateError):
     """This node stays on the CPU, as many do; the text names the value and the rule it breaks."""
 

@@ -10,6 +10,7 @@ from delegate.errors import CacheError as CacheError
 from delegate.errors import KernelBuildError as KernelBuildError
 from delegate.external import accelerators as accelerators
 from delegate.graph.edit import with_tensors as with_tensors
+from delegate.graph.flexbuffer import flexbuffer_of as flexbuffer_of
 from delegate.graph.infer import infer as infer
 from delegate.graph.ir import Graph as Graph
 from delegate.graph.ir import Node as Node
@@ -21,6 +22,7 @@ from delegate.kernel_uses import ExpectedLaunch as ExpectedLaunch
 from delegate.kernel_uses import KernelUse as KernelUse
 from delegate.kernel_uses import kernel_uses as kernel_uses
 from delegate.launch import NodeAlternatives as NodeAlternatives
+from delegate.ops._numbers import fixed_point as fixed_point
 from delegate.profiles import DeviceProfile as DeviceProfile
 from delegate.profiles import device_profile_names as device_profile_names
 from delegate.profiles import device_profile_text as device_profile_text

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from delegate import compiler
 from delegate.graph.infer import infer
 from delegate.graph.ir import Node
+from delegate.graph.kept import with_variables
 from delegate.graph.partition import Partition, partitions, products
 from delegate.isa import most_lanes, portable_on
 from delegate.launch import Alternative, Constant, Launch, size_bytes
@@ -19,7 +20,7 @@ from delegate.runtime.sources import defines_of, may_be_argument, source_of
 from delegate.runtime.survey import DeviceLimits
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from delegate.tflite.reader import read_model
+from delegate.tflite.stateful import read_stateful
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def kernel_uses(
         for each in _launches(model, partition, target, without):
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
 
-    for number, graph in enumerate(infer(read_model(model)) for model in models):
+    for number, graph in enumerate(infer(with_variables(read_stateful(m))) for m in models):
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
             fused = compiler.rewritten(partition, target, _takes)

@@ -10,7 +10,8 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +24,11 @@ from delegate.devices.spread import Portion, Spread
 from delegate.errors import DelegateError, ModelError, NoDeviceError, ProfileError
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
+from delegate.graph.kept import Which, carried, kept_tensors, with_variables
 from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo, several_devices
-from delegate.tflite.reader import read_model
+from delegate.runtime.state import State
+from delegate.tflite.stateful import read_stateful
 
 # Options that mean nothing to a Model.
 _OF_DELEGATES = frozenset(
@@ -50,9 +53,11 @@ class Model:
     Raises:
         Unsupported: a node does not run on OpenCL; names it, its op and the reason.
         ModelError: the model cannot be read. OSError: nor can its file.
+        SignatureError: it has no such signature.
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
         DeviceError: the batch does not fit into the device's memory.
         ProfileError: the device profile is unknown or wrong.
+        ValueError: `carry` names what the graph has not, or what differs.
     """
 
     def __init__(
@@ -60,14 +65,18 @@ class Model:
         model: str | os.PathLike[str] | bytes | Graph,
         device: str | int | None = None,
         batch: int = 1,
+        carry: Mapping[Which, Which] | None = None,
+        signature: str | None = None,
         **keywords: Any,
     ) -> None:
         """Read the model, open a device or several, build and upload everything.
 
         `model`: a file's path or content, or the Graph that was read of it. `device`: "all" means
         every device, "all WORDS" each that the words match, and "0,WORDS" each that one of the
-        parts matches. `keywords`: the other fields of Options, but those that say what stays on
-        the CPU, and `profiling`.
+        parts matches. `carry`: output -> input, each by name or index: the output stays on the
+        device, and is the input of the next run. `signature`: which of a file's graphs runs, by its
+        name; None: the first. `keywords`: the other fields of Options, but those that say what
+        stays on the CPU, and `profiling`.
         Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
@@ -75,9 +84,18 @@ class Model:
         if none := _OF_DELEGATES & {*keywords}:
             raise TypeError(f"a Model runs the whole graph on the device: no {', '.join(none)}")
         options = Options(device, **keywords)
-        graph = infer(model if isinstance(model, Graph) else read_model(model))
+        if isinstance(model, Graph) and signature is not None:
+            raise TypeError("a Graph is of one signature: give the file, or read_model its name")
+        read = model if isinstance(model, Graph) else read_stateful(model, signature)
+        read = with_variables(read)
+        graph = infer(carried(read, carry) if carry else read)
+        self._is_kept = bool(kept_tensors(graph))
         self._on: OneDevice | Spread
         if several := several_devices(device):
+            if self._is_kept:
+                raise ValueError(
+                    "what a run keeps for the next is on one device: name a single one"
+                )
             self._on = Spread(_opened(several, graph, options, batch))
             # Its threads would keep the devices' memory.
             weakref.finalize(self, self._on.close, wait=False).atexit = False
@@ -116,7 +134,7 @@ class Model:
                 several devices on the last of them.
         """
         if isinstance(self._on, OneDevice):
-            arrays, count = checked_arrays(inputs, self.input_details, self.batch)
+            arrays, count = self._checked(inputs)
             return self._on.run(arrays, count, self._are_given(arrays))
         arrays, count = checked_arrays(inputs, self.input_details, None)
         batch = self.batch
@@ -139,7 +157,7 @@ class Model:
 
         Shapes: (n, ...) -> (n, ...) with n up to the batch. Raises: as `run`.
         """
-        arrays, count = checked_arrays(inputs, self.input_details, self.batch)
+        arrays, count = self._checked(inputs)
         is_given = self._are_given(arrays)
         if isinstance(self._on, Spread) and not is_given:
             arrays = [array.copy() for array in arrays]
@@ -150,7 +168,7 @@ class Model:
 
         A device that fails is left out, as in `run`. Shapes, Raises: as `run_async`.
         """
-        arrays, count = checked_arrays(inputs, self.input_details, self.batch)
+        arrays, count = self._checked(inputs)
         if isinstance(self._on, Spread):
             return self._on.on_each(arrays, count)
         return [(self.device, self._on.run(arrays, count, self._are_given(arrays)))]
@@ -173,6 +191,38 @@ class Model:
             arrays.append(array)
         return arrays[0] if len(arrays) == 1 else arrays
 
+    def state(self) -> dict[str, Array]:
+        """Return copies of what the last run kept for the next, by name: the carried input's.
+
+        Shapes: (batch, *the tensor's). Raises: DelegateError: nothing is kept. DeviceError: a run
+        failed, so that it is lost, or this was closed.
+        """
+        with self._at_rest() as state:
+            return state.values()
+
+    def set_state(self, values: Mapping[str, Array]) -> None:
+        """Let the next run find these, as `state` returned them; what is left out stays.
+
+        Raises: ValueError: another name, shape or type. Else as `state`.
+        """
+        with self._at_rest() as state:
+            state.put(values)
+
+    def reset(self) -> None:
+        """Let the next run find what the first one found; also after one that failed.
+
+        As TFLite's variables: an int8 value begins with its zero point, others with zero bytes.
+
+        Raises: DelegateError: nothing is kept. DeviceError.
+        """
+        with self._at_rest() as state:
+            state.reset()
+
+    def _at_rest(self) -> AbstractContextManager[State]:
+        if isinstance(self._on, Spread):
+            raise DelegateError("a model on several devices keeps nothing over runs")
+        return self._on.at_rest()
+
     def close(self) -> None:
         """Wait for what runs, then give the device's memory back; a second call does nothing."""
         self._on.close()
@@ -182,6 +232,15 @@ class Model:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _checked(self, inputs: Array | Sequence[Array]) -> tuple[list[Array], int]:
+        """Return the arrays of a run, and how many pictures they are; raises ValueError."""
+        arrays, count = checked_arrays(inputs, self.input_details, self.batch)
+        if self._is_kept:
+            count = count if arrays else self.batch
+            if count != self.batch:
+                raise ValueError(f"{count} of {self.batch}: what is kept needs whole batches")
+        return arrays, count
 
     def _are_given(self, arrays: Sequence[Array]) -> bool:
         given = self._given

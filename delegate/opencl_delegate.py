@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -13,18 +14,21 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from delegate.claim import Claim, PartitionKernel
-from delegate.errors import DelegateError, DeviceError
+from delegate.claim import Claim
+from delegate.errors import DelegateError, DeviceError, Unsupported
 from delegate.graph.ir import Graph
+from delegate.graph.kept import kept_tensors, with_variables
 from delegate.graph.verdict import Verdict, graph_table
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
+from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun
 from delegate.start.rehearsal import open_engine
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs, match_plan
-from delegate.tflite.library import rules_of_caller
+from delegate.tflite.library import installed_rules, rules_of_caller
+from delegate.variables import Interpreters
 
 _Row = TypeVar("_Row")
 _log = logging.getLogger("delegate")
@@ -34,7 +38,8 @@ class OpenCLDelegate:
     """A TFLite delegate: `Interpreter("model.tflite", experimental_delegates=[OpenCLDelegate()])`.
 
     One object may serve several interpreters; the attributes tell of the last. Of a model with
-    several signatures, each graph is judged, and the attributes tell of the first.
+    several graphs, such as of signatures and of bodies of WHILE and IF, each is judged, and the
+    attributes tell of the first, or of the Graph that was given.
 
     Attributes:
         verdicts: a Verdict for each node, which is the tuple (node index, op, None or the reason
@@ -73,8 +78,10 @@ class OpenCLDelegate:
         self._engine = open_engine(self._options, self._graphs.given)
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
+        self._interpreters = Interpreters()
         self._lock = threading.RLock()  # of what belongs to no kernel yet
         self._last_run: list[PartitionKernel] = []
+        self._without_tflite: list[PartitionKernel] = []  # those that no interpreter holds
         self.verdicts: list[Verdict] = []
         self.subgraph_verdicts: dict[int, list[Verdict]] = {}
         self.partitions: list[list[int]] = []
@@ -162,6 +169,29 @@ class OpenCLDelegate:
         """How the nodes on the device run, in execution order; empty before TFLite took them."""
         return [row for kernel in self._last_run for row in kernel.alternatives()]
 
+    def whole(self) -> PartitionKernel:
+        """Take all nodes of the given Graph, where there is no TFLite; return what runs them.
+
+        Its inputs and outputs are the graph's, by tensor index, an array of bytes each.
+
+        Raises:
+            Unsupported: a node would stay on the CPU, or the graph keeps a variable. DeviceError.
+        """
+        graph = self._graphs.given
+        if graph is None or graph.unkept or kept_tensors(graph):
+            raise Unsupported("variables are TFLite's to keep")
+        target, nodes = self._engine.target(installed_rules()), range(len(graph.nodes))
+        shapes = {tensor.index: tensor.shape for tensor in graph.tensors}
+        claim = Claim(graph, shapes, target, self._engine, self._options, nodes)
+        self.verdicts, self.partitions = claim.verdicts, [[*nodes]]
+        with contextlib.closing(claim):
+            for node, op, reason in claim.verdicts:
+                if reason is not None:
+                    raise Unsupported(f"node {node}, {op}: {reason}")
+            kernel = claim.take((*nodes,))
+        self._last_run, self._without_tflite = [kernel], [*self._without_tflite, kernel]
+        return kernel
+
     def close(self) -> None:
         """Wait for what runs, then give the device's memory back; later runs fail.
 
@@ -169,9 +199,12 @@ class OpenCLDelegate:
         """
         with self._lock:
             self._native.close()
+            for kernel in self._without_tflite:
+                kernel.close()
             for claim in self._claims.values():
                 claim.close()
             self._claims.clear()
+            self._interpreters.close()
             self._engine.close()
 
     # What follows are the hooks of delegate.tflite.callbacks.
@@ -194,13 +227,23 @@ class OpenCLDelegate:
         if self._engine.is_closed:
             self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
-        claim = Claim(graph, shapes, target, self._engine, self._options, present)
+        engine, options = self._engine, self._options
+        claim = self._interpreters.judged(
+            context,
+            graph,
+            lambda: self._graphs.resources(context),
+            lambda known, variables: Claim(
+                with_variables(known), shapes, target, engine, options, present, variables
+            ),
+        )
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
         if not claim.is_taken:
             self._claims[context] = claim
         if graph.subgraph == 0:
-            self.verdicts, self.subgraph_verdicts, self.partitions = claim.verdicts, {}, []
+            self.subgraph_verdicts = {}
+        if graph.subgraph == self._graphs.main:
+            self.verdicts, self.partitions = claim.verdicts, []
         self.subgraph_verdicts[graph.subgraph] = claim.verdicts
         if _log.isEnabledFor(logging.DEBUG):
             rules = target.rules
@@ -217,7 +260,7 @@ class OpenCLDelegate:
             kernel = claim.take(nodes)
             if claim.is_taken:
                 self._claims.pop(context).close()
-        if claim.graph.subgraph == 0:
+        if claim.graph.subgraph == self._graphs.main:
             self.partitions.append(list(nodes))
             if len(self.partitions) == 1:
                 self._last_run = []

@@ -38,6 +38,19 @@ class Rules:
     arg_max_nan_gives_way: bool = True
     saturating_sums: bool = True  # SUM of int16; tflite-runtime's sums wrap
     resizes_newer_types: bool = True  # RESIZE_NEAREST_NEIGHBOR of int32, bool and float16
+    # What TFLite's kernels are compiled for: the next three were compared on x86-64 alone.
+    processor: str = "x86_64"
+    # How hybrid ops quantise a row of floats. ai-edge-litert on x86 runs NEON's code translated,
+    # which adds a half and takes the integer part; its sums of weights have faults of their own.
+    rows_round_by_adding: bool = True
+    # tflite-runtime on x86: a row's range is a double, the zero point is added before rounding.
+    rows_in_doubles: bool = False
+    # FULLY_CONNECTED of float rows and int8 weights with a scale a channel: the bias alone.
+    hybrid_loses_channels: bool = False
+    # CONV_2D of int4 weights; tflite-runtime reads two of them as one.
+    int4_convolutions: bool = True
+    # EMBEDDING_LOOKUP of a table with a scale a row; tflite-runtime's results are zeros.
+    embedding_scales_a_row: bool = True
     # The C library's float function of a name ("tanhf"), which TFLite fills its tables with; None
     # where it is not found.
     float_function: Callable[[str], Callable[[float], float] | None] = field(

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from delegate import progress
 from delegate.devices.run import Array, Run, TensorDetails, batch_shape
 from delegate.errors import DelegateError, DeviceError, TooLarge, Unsupported
 from delegate.graph.ir import Graph, Tensor
+from delegate.graph.kept import kept_tensors
 from delegate.graph.partition import Partition, partition_of
 from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.layout import as_bytes
+from delegate.runtime.state import State
 from delegate.start.rehearsal import open_engine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
@@ -36,6 +39,7 @@ class OneDevice:
 
     Attributes:
         slots: runs that may be under way.
+        state: what is kept over runs; None: nothing is.
     Raises: as Model.
     """
 
@@ -44,11 +48,17 @@ class OneDevice:
         self._engine = open_engine(options, graph)
         target = self._engine.target(installed_rules())
         partition = self._partition(graph, target)
+        kept = kept_tensors(graph)
+        self.state = State(self._engine.device, batch) if kept else None
+        if self.state is not None:
+            self.state.add(kept, graph.initial)
         with progress.share(progress.AT_GROUPS, 1):
-            executor = self._engine.executor(partition, target, batch)
+            executor = self._engine.executor(partition, target, batch, self.state)
         self._graph = graph
         self._batch = batch
         self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS
+        if self.state is not None:
+            self.slots = 1  # a run needs what the one before has kept
         self._lock = threading.Lock()  # of the four: slots, and the three below
         self._slots = [_Slot(executor, graph, batch)]
         self._next = 0
@@ -74,6 +84,14 @@ class OneDevice:
         """Start a run, when fewer than `slots` are under way; arguments, Raises: as `run`."""
         return self._next_slot().start(arrays, count, is_given)
 
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[State]:
+        """Return what is kept, between two runs; raises DelegateError where nothing is."""
+        if self.state is None:
+            raise DelegateError("the model keeps nothing over runs: give it `carry`")
+        with self._slot(0).ended():
+            yield self.state
+
     def empty_input(self, details: TensorDetails) -> Array:
         """Return memory for a batch that the device reads without another copy."""
         return self._slot(0).host_array(details.shape, details.dtype)
@@ -85,6 +103,8 @@ class OneDevice:
             slots, self._slots = self._slots, []
         for slot in slots:
             slot.close()
+        if self.state is not None:
+            self.state.close()
         self._engine.close()
 
     def _partition(self, graph: Graph, target: Target) -> Partition:
@@ -104,7 +124,7 @@ class OneDevice:
             (graph.outputs, partition.outputs, "is an output, and no node computes it"),
         ):
             for tensor in wanted:
-                if tensor not in found:
+                if tensor not in found and not tensor.kept:
                     raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
         return partition
 
@@ -142,10 +162,10 @@ class _Slot:
         self._last: Run | None = None
         self._staged: dict[Tensor, Array] = {}
         places = {tensor: place for place, tensor in enumerate(graph.inputs)}
-        self._places = [places[tensor] for tensor in executor.program.inputs]  # in the graph's
+        self._places = [places[tensor] for tensor in executor.inputs]  # in the graph's
         self._results = {
             tensor: self.host_array(batch_shape(tensor, batch), np.dtype(tensor.dtype))
-            for tensor in executor.program.outputs
+            for tensor in executor.outputs
         }
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
@@ -176,6 +196,13 @@ class _Slot:
         """Return memory that is fast to copy from and to the device."""
         size = math.prod(shape) * dtype.itemsize
         return self.executor.transfer.host_array(size).view(dtype).reshape(shape)
+
+    @contextlib.contextmanager
+    def ended(self) -> Iterator[None]:
+        """End the last run, and begin none inside of the context."""
+        with self._lock:
+            self._finish_last()
+            yield
 
     def close(self) -> None:
         """End the last run and close the executor."""

@@ -37,11 +37,19 @@ def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:
 
 def node_with(node: Node, changed: Mapping[Tensor, Tensor]) -> Node:
     """Return the node with other tensors in the place of these; the same node if it has none."""
-    inputs = tuple(None if t is None else changed.get(t, t) for t in node.inputs)
+    inputs, between = (
+        tuple(None if t is None else changed.get(t, t) for t in tensors)
+        for tensors in (node.inputs, node.intermediates)
+    )
     outputs, inner = _new(node.outputs, changed), _new(node.inner, changed)
-    if (inputs, outputs, inner) == (node.inputs, node.outputs, node.inner):
+    if (inputs, outputs, inner, between) == (
+        node.inputs,
+        node.outputs,
+        node.inner,
+        node.intermediates,
+    ):
         return node
-    return replace(node, inputs=inputs, outputs=outputs, inner=inner)
+    return replace(node, inputs=inputs, outputs=outputs, inner=inner, intermediates=between)
 
 
 def _new(tensors: tuple[Tensor, ...], changed: Mapping[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -50,7 +58,8 @@ def _new(tensors: tuple[Tensor, ...], changed: Mapping[Tensor, Tensor]) -> tuple
 
 def of_one_node(node: Node) -> Graph:
     """Return the graph of one node, which keeps its tensors' order."""
-    used = dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None)
+    all_tensors = (*node.inputs, *node.outputs, *node.intermediates)
+    used = dict.fromkeys(t for t in all_tensors if t is not None)
     own = {
         tensor: replace(tensor, index=index, is_sparse=False, shape_signature=())
         for index, tensor in enumerate(used)
@@ -58,5 +67,6 @@ def of_one_node(node: Node) -> Graph:
     inputs = tuple(None if tensor is None else own[tensor] for tensor in node.inputs)
     outputs = tuple(own[tensor] for tensor in node.outputs)
     given = tuple(tensor for tensor in dict.fromkeys(inputs) if tensor and tensor.data is None)
-    alone = replace(node, index=0, inputs=inputs, outputs=outputs)
+    between = tuple(None if tensor is None else own[tensor] for tensor in node.intermediates)
+    alone = replace(node, index=0, inputs=inputs, outputs=outputs, intermediates=between)
     return Graph(tuple(own.values()), (alone,), given, outputs)

@@ -47,7 +47,8 @@ def fold(graph: Graph) -> Graph:
                 _without_values(current, changeable) if is_changeable else current
             )
         values = None
-        if not is_changeable and (node.op != "SHAPE" or uncertain.isdisjoint(inputs)):
+        is_of_shape = node.op in ("SHAPE", "RANK")
+        if not is_changeable and (not is_of_shape or uncertain.isdisjoint(inputs)):
             values = _values(current)
         if values is not None:
             new[node.outputs[0]] = replace(
@@ -81,12 +82,14 @@ def _values(node: Node) -> Values | None:
         return None
     result = node.outputs[0]
     is_weights = node.op in ("DEQUANTIZE", "DENSIFY")
-    if result.dtype not in (_WEIGHT_TYPES if is_weights else _INDEX_TYPES):
+    is_known = result.dtype in (_WEIGHT_TYPES if is_weights else _INDEX_TYPES)
+    if not is_known and (node.op, result.dtype) != ("RANGE", "float32"):
         return None
     if any(t.is_sparse for t in inputs) and node.op != "DENSIFY":
         return None
-    arrays = [np.asarray(t.shape if node.op == "SHAPE" else t.data) for t in inputs]
-    if node.op != "SHAPE" and any(
+    is_of_shape = node.op in ("SHAPE", "RANK")
+    arrays = [np.asarray(t.shape if is_of_shape else t.data) for t in inputs]
+    if not is_of_shape and any(
         array.dtype.name != t.dtype for array, t in zip(arrays, inputs, strict=True)
     ):
         return None  # a value that is not known, or bytes of a type that numpy lacks
@@ -141,6 +144,21 @@ def _floor_div(inputs: Sequence[Values], node: Node) -> Values:
     return inputs[0] // inputs[1]
 
 
+def _range(inputs: Sequence[Values], node: Node) -> Values:
+    """Return the numbers from a start on, each of which is the sum of the one before and a step.
+
+    Source: tflite/kernels/range.cc
+    """
+    start, limit, delta = (values.reshape(()) for values in inputs)
+    shapes = output_shapes(node)
+    if shapes is None or limit.dtype != start.dtype or delta.dtype != start.dtype:
+        raise ValueError("no range")
+    (count,) = shapes[0]
+    steps = np.full(count, delta, start.dtype)
+    steps[:1] = start
+    return np.add.accumulate(steps, dtype=start.dtype)
+
+
 def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
     """Return float16 or 8-bit weights as float32.
 
@@ -165,6 +183,8 @@ def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
 
 FOLDERS: Mapping[str, Folder] = {
     "SHAPE": lambda inputs, node: inputs[0],
+    "RANK": lambda inputs, node: np.asarray(inputs[0].size),
+    "RANGE": _range,
     "PACK": lambda inputs, node: np.stack(inputs, axis=node.options["axis"]),
     "CONCATENATION": lambda inputs, node: np.concatenate(inputs, axis=node.options["axis"]),
     "SLICE": _slice,

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from delegate.graph.edit import with_shapes
+from delegate.graph.edit import with_shapes, with_tensors
 from delegate.graph.fold import fold
-from delegate.graph.ir import Graph
+from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.ranges import with_ranges
 
 
@@ -17,4 +18,60 @@ def infer(graph: Graph, shapes: Mapping[int, tuple[int, ...]] | None = None) -> 
     `shapes`: those TFLite has now, by tensor index. None: TFLite is not asked, and the file's are
     the model's.
     """
-    return with_ranges(fold(graph if shapes is None else with_shapes(graph, shapes)))
+    return _with_bodies(with_ranges(fold(graph if shapes is None else with_shapes(graph, shapes))))
+
+
+def _with_bodies(graph: Graph) -> Graph:
+    """Return the graph with the same of its nodes' decompositions, on the shapes of their inputs.
+
+    Values that the inputs have are their inputs' there, too.
+    """
+    if all(node.body is None for node in graph.nodes):
+        return graph
+    return replace(graph, nodes=tuple(map(_with_body, graph.nodes)))
+
+
+def _with_body(node: Node) -> Node:
+    body = node.body
+    if body is None or len(body.inputs) != len(node.inputs):
+        return node
+    given = {
+        own: replace(own, shape=outer.shape, data=outer.data, is_folded=False, ranges=outer.ranges)
+        for own, outer in zip(body.inputs, node.inputs, strict=True)
+        if outer is not None and own.data is None and own.dtype == outer.dtype
+    }
+    made = with_tensors(body, given)
+    # Inputs with values are constants, which no caller changes.
+    known = infer(replace(made, inputs=tuple(t for t in made.inputs if t.data is None)))
+    return replace(node, body=replace(known, inputs=_in_order(made, known)))
+
+
+def _in_order(made: Graph, known: Graph) -> tuple[Tensor, ...]:
+    rest = iter(known.inputs)
+    return tuple(next(rest) if tensor.data is None else tensor for tensor in made.inputs)
+
+
+class Known:
+    """What is known of a graph at TFLite's shapes: inferred once a graph, not once a partition.
+
+    TFLite prepares one node after another, so from partition to partition more of its shapes are
+    those that follow from the inputs'.
+
+    Attributes:
+        graph: with all that follows.
+    """
+
+    def __init__(self, file: Graph, shapes: Mapping[int, tuple[int, ...]]) -> None:
+        """`file`: the graph as it was read; `shapes`: those TFLite has now, by tensor index."""
+        self.graph = infer(file, shapes)
+        self._shapes = shapes
+
+    def holds_at(self, shapes: Mapping[int, tuple[int, ...]]) -> bool:
+        """Whether TFLite has the same shapes still, or has come to those that follow from them.
+
+        A shape that followed from others does so again; one that did not is as it was.
+        """
+        return all(
+            shapes.get(tensor.index) in (self._shapes.get(tensor.index), tensor.shape)
+            for tensor in self.graph.tensors
+        )

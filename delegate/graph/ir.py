@@ -43,6 +43,9 @@ class Tensor:
     # Its position in the file's table before passes moved it; None: `index` is it; -1: a pass
     # made the tensor.
     origin: int | None = None
+    # The name of a value that outlives runs, of which this is a version: the one that a run finds,
+    # or one that a node makes, of which the last is what the run leaves. graph/kept.py; "": none.
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,19 +64,27 @@ class Node:
     is_custom: bool = False  # `op` is not one of TFLite's builtin names
     # Of a node that a pass made of several: the tensors between those, which nobody else reads.
     inner: tuple[Tensor, ...] = ()
+    body: Graph | None = None  # the decomposition of a STABLEHLO_COMPOSITE
+    # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
+    intermediates: tuple[Tensor | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """A subgraph of a model, its nodes in execution order."""
 
-    tensors: tuple[Tensor, ...]  # position = Tensor.index
+    # Position = Tensor.index; behind the file's those of graph/resources.py, below 0.
+    tensors: tuple[Tensor, ...]
     nodes: tuple[Node, ...]  # position = Node.index
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     description: str = ""  # the file's own words about itself
     subgraph: int = 0  # its number in the file
     subgraphs: int = 1  # in the file: of other signatures, or bodies of control flow
+    is_called: bool = False  # by an operator of another graph, once a round
+    # What kept values begin with, by name; those that are not here begin with zero.
+    initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    unkept: str = ""  # why its resource variables are not kept, and stay on the CPU; "": they are
 
     @property
     def changeable(self) -> frozenset[Tensor]:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.shapes import output_shapes
 
@@ -20,13 +22,20 @@ class Partition:
     """Nodes that run together."""
 
     nodes: tuple[Node, ...]  # in execution order
-    inputs: tuple[Tensor, ...]  # computed outside and read inside, by tensor index
-    outputs: tuple[Tensor, ...]  # computed inside and read outside, by tensor index
+    # By tensor index, those that are kept, too: the versions that it finds and that it leaves.
+    inputs: tuple[Tensor, ...]  # computed outside and read inside
+    outputs: tuple[Tensor, ...]  # computed inside and read outside
 
     @property
     def indices(self) -> tuple[int, ...]:
         """The nodes' indices."""
         return tuple(node.index for node in self.nodes)
+
+    @property
+    def computed(self) -> frozenset[Tensor]:
+        """What the nodes compute; what is kept elsewhere than in a variable tensor is a copy."""
+        nodes = [n for n in self.nodes if not any(map(_is_hidden, n.inputs))]
+        return frozenset(tensor for node in nodes for tensor in node.outputs if not tensor.kept)
 
     def with_nodes(self, new: Mapping[Node, Node | None]) -> Partition:
         """Return the partition with other nodes, or none, in the place of these.
@@ -56,7 +65,8 @@ def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:
         while grew:
             grew = False
             for node in list(waiting):
-                is_ready = all(tensor is None or tensor in ready for tensor in node.inputs)
+                # TFLite sees no order in what is kept: `Variables.require` looks at that.
+                is_ready = all(t is None or t.kept or t in ready for t in node.inputs)
                 if is_ready and kind in (None, node.index in claimed):
                     kind = node.index in claimed
                     group.append(node)
@@ -76,14 +86,25 @@ def partition_of(graph: Graph, members: Collection[int]) -> Partition:
     inside = {tensor for node in group for tensor in node.outputs}
     read = {t for node in group for t in node.inputs if t is not None and t.data is None}
     wanted = set(graph.outputs)
+    wanted.update({t.kept: t for node in group for t in node.outputs if t.kept}.values())
     for node in graph.nodes:
         if node.index not in members:
             wanted.update(tensor for tensor in node.inputs if tensor is not None)
     return Partition(
         tuple(group),
-        tuple(sorted(read - inside, key=lambda tensor: tensor.index)),
-        tuple(sorted(inside & wanted, key=lambda tensor: tensor.index)),
+        tuple(sorted(read - inside, key=_index)),
+        # A handle of a variable that is kept says nothing.
+        tuple(sorted((t for t in inside & wanted if t.dtype != "resource"), key=_index)),
     )
+
+
+def _is_hidden(tensor: Tensor | None) -> bool:
+    """Whether nobody who looks at TFLite's tensors sees its value."""
+    return tensor is not None and bool(tensor.kept) and not tensor.is_variable
+
+
+def _index(tensor: Tensor) -> int:
+    return tensor.index
 
 
 # Multiplications: what a CPU does in less time than a partition takes to be called, to get its
@@ -120,14 +141,16 @@ def too_small_or_too_many(
 ) -> tuple[Partition, str] | None:
     """Return the first partition to leave to the CPU, and why; None where all may stay.
 
-    `least_nodes`: of a partition; 0: it must cost a CPU LEAST_WORK, unless it is the whole graph.
+    `least_nodes`: of a partition; 0: it must cost a CPU LEAST_WORK, unless it is the whole graph,
+    which no operator calls: conditions of loops are small.
     `most_groups`: 0 = no limit; beyond it the smallest is left.
     """
     for group in groups:
         nodes = len(group.nodes)
         if nodes < least_nodes:
             return group, f"a partition of {nodes}: min_nodes_per_partition is {least_nodes}"
-        if least_nodes == 0 and nodes < len(graph.nodes) and work(group) < LEAST_WORK:
+        is_whole = nodes == len(graph.nodes) and not graph.is_called
+        if least_nodes == 0 and not is_whole and work(group) < LEAST_WORK:
             return group, f"a partition of {nodes} that costs a CPU less than the detour"
     if 0 < most_groups < len(groups):
         smallest = min(groups, key=lambda group: len(group.nodes))
@@ -145,8 +168,22 @@ def _may_be_sizes(tensor: Tensor | None) -> bool:
     )
 
 
+def given(partition: Partition) -> tuple[object, ...]:
+    """Return the shapes and folded sizes that a program of these nodes depends on."""
+    results = [tensor for node in partition.nodes for tensor in node.outputs]
+    read = [tensor for node in partition.nodes for tensor in node.inputs if tensor is not None]
+    # Sizes may be computed in another partition. Folded weights stay what they are.
+    folded = [t for t in (*results, *read) if t.is_folded and t.dtype in ("int32", "int64")]
+    return (
+        [tensor.shape for tensor in (*results, *partition.inputs)],
+        [(tensor.index, np.asarray(tensor.data).tolist()) for tensor in folded],
+    )
+
+
 def may_be_dynamic(node: Node) -> bool:
     """Whether TFLite may know the shape of a node's outputs only during a run."""
+    if node.op == "READ_VARIABLE" and any(t is not None and t.kept for t in node.inputs):
+        return False  # a variable has a shape for good, which it began with
     if node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom:
         return True
     if not any(map(_may_be_sizes, node.inputs)):

@@ -25,7 +25,7 @@ _INDEX_TYPES = ("int32", "int64")
 
 
 def with_ranges(graph: Graph) -> Graph:
-    """Return the graph with the ranges of all indices that follow from ARG_MAX and constants."""
+    """Return the graph with the ranges of all indices that follow from constants and places."""
     new: dict[Tensor, Tensor] = {}
     made: dict[Tensor, Node] = {}  # by the new output
     changeable = graph.changeable
@@ -36,8 +36,8 @@ def with_ranges(graph: Graph) -> Graph:
         current = replace(node, inputs=inputs)
         ranges = _ranges(current, made)
         if ranges is not None:
-            result = replace(node.outputs[0], ranges=ranges)
-            new[node.outputs[0]] = result
+            result = replace(node.outputs[-1], ranges=ranges)
+            new[node.outputs[-1]] = result
             made[result] = current
     return with_tensors(graph, new)
 
@@ -53,9 +53,9 @@ def ranges_of(tensor: Tensor | None) -> Ranges | None:
 
 
 def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
-    if len(node.outputs) != 1 or node.is_custom or not node.inputs:
+    if len(node.outputs) != 1 + (node.op == "TOPK_V2") or node.is_custom or not node.inputs:
         return None
-    result = node.outputs[0]
+    result = node.outputs[-1]
     size = int(np.prod(result.shape, dtype=object))
     if result.dtype not in _INDEX_TYPES or result.data is not None:
         return None
@@ -66,6 +66,8 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     try:
         if node.op in ("ARG_MAX", "ARG_MIN"):
             return _place(node)
+        if node.op == "TOPK_V2" and node.inputs[0] is not None:
+            return _below(node.inputs[0].shape[-1], result.shape)
         if node.op == "SUB" and (ranges := _remainder(node, made)) is not None:
             return ranges
         if node.op not in _RULES:
@@ -90,9 +92,11 @@ def _place(node: Node) -> Ranges | None:
     source, axis = node.inputs
     if source is None or axis is None or axis.data is None:
         return None
-    length = source.shape[int(np.ravel(axis.data)[0])]
-    shape = node.outputs[0].shape
-    return np.zeros(shape, np.int64), np.full(shape, length - 1, np.int64)
+    return _below(source.shape[int(np.ravel(axis.data)[0])], node.outputs[0].shape)
+
+
+def _below(count: int, shape: tuple[int, ...]) -> Ranges:
+    return np.zeros(shape, np.int64), np.full(shape, count - 1, np.int64)
 
 
 def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
@@ -112,7 +116,7 @@ def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     shape = node.outputs[0].shape
     if len(numbers) != 1 or min(numbers) < 1 or x.shape != shape:
         return None
-    return np.zeros(shape, np.int64), np.full(shape, min(numbers) - 1, np.int64)
+    return _below(min(numbers), shape)
 
 
 def _both(rule: Folder) -> Rule:
@@ -144,6 +148,14 @@ def _floor_div(inputs: list[Ranges], node: Node) -> Ranges:
     return low // least, high // least
 
 
+def _floor_mod(inputs: list[Ranges], node: Node) -> Ranges:
+    _, (least, greatest) = inputs
+    if least.min() < 1:
+        raise ArithmeticError
+    shape = node.outputs[0].shape
+    return np.zeros(shape, np.int64), np.broadcast_to(greatest - 1, shape)
+
+
 _GROWING = ("PACK", "CONCATENATION", "ADD", "MAXIMUM", "MINIMUM")
 _RESHAPED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST")
 _RULES: Mapping[str, Rule] = {
@@ -152,4 +164,5 @@ _RULES: Mapping[str, Rule] = {
     "SUB": _sub,
     "MUL": _mul,
     "FLOOR_DIV": _floor_div,
+    "FLOOR_MOD": _floor_mod,
 }

@@ -14,10 +14,11 @@ from delegate.target import Target
 
 Lower = Callable[[Node, Target], tuple[Alternative, ...]]
 _LOWER: dict[str, Lower] = {}
+_CUSTOM: set[str] = set()  # those of them that are no builtins of TFLite's
 
 
-def lowers(*ops: str) -> Callable[[Lower], Lower]:
-    """Register the decorated function for these ops.
+def lowers(*ops: str, is_custom: bool = False) -> Callable[[Lower], Lower]:
+    """Register the decorated function for these ops; `is_custom`: they are no builtins.
 
     Raises:
         ValueError: an op has a function already.
@@ -28,6 +29,8 @@ def lowers(*ops: str) -> Callable[[Lower], Lower]:
             if op in _LOWER:
                 raise ValueError(f"{op} is lowered by {_LOWER[op].__module__} already")
             _LOWER[op] = lower
+            if is_custom:
+                _CUSTOM.add(op)
         return lower
 
     return register
@@ -39,7 +42,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: no function for the op, or the node is beyond it; the text says why.
     """
-    if node.is_custom or node.op not in _LOWER:
+    if node.op not in _LOWER or node.is_custom != (node.op in _CUSTOM):
         kind = "custom op" if node.is_custom else "op"
         raise Unsupported(f"{kind} {node.op} is not implemented")
     for tensor in node.inputs:

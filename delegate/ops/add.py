@@ -47,13 +47,13 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     powers of two a sum of shifted inputs, unless the node asks for the general one;
     internal/reference/add.h, sub.h
     """
-    operands = operands_of(node, EVERY)
+    operands = operands_of(node, (*EVERY, "int64"))
     left, right, result = operands.left, operands.right, operands.result
     activation, sign = activation_of(node), -1 if node.op == "SUB" else 1
     if left.dtype in quantized.QUANT8 and left.shape == right.shape and node.op == "ADD":
         return _of_one_shape(operands, sum_of(left, right, result, activation), target)
     numbers, signed = bounds_of(result, activation), {"right_sign": sign}
-    if left.dtype in NUMBERS:
+    if left.dtype in (*NUMBERS, "int64"):
         return binary(operands, "ADD", numbers | signed, target)
     if left.dtype == "int16" and node.options.get("pot_scale_int16", True):
         shifts = _pot_shifts(operands)

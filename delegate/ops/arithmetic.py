@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW.
+"""MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW, ATAN2, STABLEHLO_*.
 
 Integers and quantised numbers are divided by constants only: TFLite fails on a division by 0 when
 it runs.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -14,9 +16,9 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
-from delegate.ops._checks.node import require_constant
+from delegate.ops._checks.node import require_constant, require_same_shape
 from delegate.ops._launches.binary import EVERY, NUMBERS, Operands, binary, operands_of, rescaling
-from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -31,9 +33,9 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, shapes that cannot be broadcast, a ratio of scales above 2^30.
     Source: tflite/kernels/mul.cc, internal/reference/mul.h
     """
-    operands = operands_of(node, EVERY)
+    operands = operands_of(node, (*EVERY, "int64"))
     params = bounds_of(operands.result, activation_of(node))
-    if operands.left.dtype not in NUMBERS:
+    if operands.left.dtype in quantized.QUANT:
         params |= _product_params(operands)
     return binary(operands, "MULTIPLY", params, target)
 
@@ -64,7 +66,7 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Source: tflite/kernels/maximum_minimum.cc
     """
-    return binary(operands_of(node, EVERY), node.op, {}, target)
+    return binary(operands_of(node, (*EVERY, "int64")), node.op, {}, target)
 
 
 @lowers("SQUARED_DIFFERENCE")
@@ -152,12 +154,12 @@ def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return what a division that is rounded down leaves over; integers as they are.
 
     Raises:
-        Unsupported: other types, a divisor that is not constant or is 0, or -1 of int32.
+        Unsupported: other types, a divisor that is not constant or is 0, or -1 of int32, int64.
     Source: tflite/kernels/floor_mod.cc
     """
-    operands = operands_of(node, ("int8", "int16", "int32"))
+    operands = operands_of(node, ("int8", "int16", "int32", "int64"))
     _require_divisor(operands.right, 0)
-    if operands.left.dtype == "int32":
+    if operands.left.dtype in ("int32", "int64"):
         _require_divisor(operands.right, -1)
     return binary(operands, "FLOOR_MODULO", {}, target)
 
@@ -189,3 +191,36 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
         if np.any(np.less(exponents, 0)):
             raise Unsupported(f"an exponent is {exponents.item()}")
     return binary(operands, "POWER", {}, target)
+
+
+@lowers("ATAN2")
+def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Return the angle, in radians, of the point whose y is left and whose x is right.
+
+    Raises:
+        Unsupported: other types than float32; shapes that differ, where TFLite reads past the end.
+    Source: tflite/kernels/atan2.cc
+    """
+    operands = operands_of(node, ("float32",))
+    require_same_shape(operands.left, operands.right)
+    return binary(operands, "ANGLE", {}, target)
+
+
+@lowers("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM")
+def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Compute two tensors of one shape as they are, without scales and activations.
+
+    Raises:
+        Unsupported: other types; sums and products of 8 and 16 bits; shapes that differ.
+    Source: tflite/kernels/stablehlo_elementwise.cc
+    """
+    op = node.op.removeprefix("STABLEHLO_")
+    is_extreme = op in ("MAXIMUM", "MINIMUM")
+    operands = operands_of(node, (*EVERY, "int64") if is_extreme else (*NUMBERS, "int64"))
+    require_same_shape(operands.left, operands.right)
+    if is_extreme:  # of what cannot be compared it is the left one, where MAXIMUM takes the right
+        return binary(Operands(operands.right, operands.left, operands.result), op, {}, target)
+    params = bounds_of(operands.result, "NONE")
+    if operands.result.dtype == "float32":  # what is infinite stays so, where ADD and MUL clamp it
+        params = {"output_min": bits(-math.inf), "output_max": bits(math.inf)}
+    return binary(operands, op, params | ({"right_sign": 1} if op == "ADD" else {}), target)

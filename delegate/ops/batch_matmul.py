@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BATCH_MATMUL: plain for every type, over vectors of columns or of terms for 8 bits and floats."""
+"""BATCH_MATMUL: plain for every type, over vectors of columns or of terms for 8 bits and floats.
+
+Of floats and int8 the floats' rows become int8 at each run, as those of FULLY_CONNECTED.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import applied
 from delegate.ops._checks.node import shape_text, tensors_of
+from delegate.ops._checks.windows import ONE_TAP
+from delegate.ops._convolution import hybrid
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, most_rounds, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
-from delegate.ops._numbers import ceil_div, fixed_point
+from delegate.ops._numbers import bits, ceil_div, fixed_point
 from delegate.ops._registry import lowers
-from delegate.target import Target
+from delegate.ops.fully_connected import hybrid_products
+from delegate.target import Rules, Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
@@ -30,6 +38,7 @@ _FAMILIES = {
     ("int8", "int8", "int8"): "quant8",
     ("int16", "int16", "int16"): "quant16",
     ("int16", "int8", "int16"): "quant16",
+    ("float32", "int8", "float32"): "hybrid",
 }
 
 
@@ -59,6 +68,8 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
                 "adj_x with one right matrix for several: this TFLite mixes up the rows"
             )
     family = _FAMILIES[types]
+    if family == "hybrid":
+        return _hybrid(node, sizes, target)
     scaling = {} if family == "float" else _scaling(left, right, result, family)
     params: Params = {"left": left, "right_at": right, "output": result, **sizes, **scaling}
     elements = math.prod(result.shape)
@@ -69,6 +80,95 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
     plain = Alternative("plain", (launch,))
     vectors = () if is_wide else _vectors(sizes, params, family, elements, target)
     return (*vectors, plain)
+
+
+def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternative, ...]:
+    """Return the ways to multiply float rows, which become int8 at each run, with int8.
+
+    Raises:
+        Unsupported: what TFLite does not compute rightly, or not from one run to the next.
+    Source: tflite/kernels/batch_matmul.cc EvalHybrid
+    """
+    left, right, result = tensors_of(node, 2)
+    hybrid.require_known(target.rules)
+    is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
+    scale, zero_point = quantized.per_tensor(right)
+    if zero_point:
+        raise Unsupported(f"int8 with zero point {zero_point}: hybrid products take it for 0")
+    if node.options.get("adj_x"):
+        raise Unsupported("hybrid with adj_x: the terms of a row are not side by side")
+    if sum(size > 1 for size in left.shape[:-2]) > 1:
+        raise Unsupported("hybrid with several batch dimensions: TFLite takes another row's scale")
+    weights = _right_sides(node, target.rules)
+    if weights is None and is_asymmetric:
+        raise Unsupported(
+            "asymmetric rows with a computed right side: TFLite keeps the sums of its first run"
+        )
+    # TFLite takes the zero points' part off in floats: of small sums that is the same.
+    is_exact = weights is None or 255 * int(np.abs(weights.astype(np.int32)).sum(2).max()) < 2**24
+    if weights is None or len(weights) > 1:
+        if is_asymmetric and not is_exact:
+            raise Unsupported("asymmetric rows with several right sides: sums beyond 2^24")
+        return (_of_right_sides(node, sizes, scale, target),)
+    columns = sizes["n_size"]
+    product = hybrid.Product(
+        source=left,
+        result=result,
+        area=ONE_TAP,
+        batch=math.prod(left.shape[:-1]),
+        weights=np.ascontiguousarray(weights.transpose(1, 0, 2)),
+        is_asymmetric=is_asymmetric,
+        is_offset_in_floats=is_asymmetric and not is_exact,
+        scales=np.full(columns, scale, np.float32),
+        bias=np.zeros(columns, np.float32),
+        clamp=applied("NONE")[0],
+    )
+    return hybrid_products(product, target)
+
+
+def _right_sides(node: Node, rules: Rules) -> NDArray[np.int8] | None:
+    """Return the right matrices, (matrices, columns, terms); None where they are computed.
+
+    Raises:
+        Unsupported: constants that TFLite sums wrongly.
+    """
+    right = node.inputs[1]
+    if right is None or right.data is None:
+        return None
+    weights = right.data.astype(np.int8, copy=False).reshape(-1, *right.shape[-2:])
+    if not node.options.get("adj_y"):
+        weights = weights.transpose(0, 2, 1)
+    by_column = np.ascontiguousarray(weights).reshape(-1, weights.shape[2])
+    hybrid.require_right_sums(
+        by_column, bool(node.options.get("asymmetric_quantize_inputs")), rules
+    )
+    return weights
+
+
+def _of_right_sides(node: Node, sizes: dict[str, int], scale: float, target: Target) -> Alternative:
+    """Return the launches for right matrices that are computed, or several."""
+    left, right, result = tensors_of(node, 2)
+    depth = sizes["k_size"]
+    rows = hybrid.quantised(
+        left,
+        (math.prod(left.shape[:-1]), depth, depth),
+        bool(node.options.get("asymmetric_quantize_inputs")),
+        target,
+        "int16",
+        is_centred=True,
+    )
+    elements = math.prod(result.shape)
+    params: Params = {
+        "left": rows.values,
+        "right_at": right,
+        "output": result,
+        **sizes,
+        "row_scales": rows.scales,
+        "right_scale": bits(scale),
+        "elements": elements,
+    }
+    launch = launch_over(_FILE, f"{_FILE}_hybrid", one_each(elements), params)
+    return Alternative("plain", (*rows.launches, launch))
 
 
 def _vectors(

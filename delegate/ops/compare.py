@@ -54,7 +54,7 @@ def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, scales of 1 and more, which end TFLite's process.
     Source: tflite/kernels/comparisons.cc, internal/reference/comparisons.h
     """
-    types: tuple[str, ...] = ("uint8", "int8", "int16", "int32", "float32")
+    types: tuple[str, ...] = ("uint8", "int8", "int16", "int32", "int64", "float32")
     if node.op in ("EQUAL", "NOT_EQUAL"):
         types += ("bool",)
     operands = operands_of(node, types, "bool")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D and DEPTHWISE_CONV_2D of 8 bits, of int16 with int8 weights and of float32.
+"""CONV_2D and DEPTHWISE_CONV_2D of 8 bits, of int16 with int8 weights, of float32, and hybrid.
 
 And conv_2d_add: a CONV_2D and the ADD after it by one kernel; by passes/fuse_add.py.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
+from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, float_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
-from delegate.ops._convolution import variants
+from delegate.ops._convolution import hybrid, hybrid_pictures, variants
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
@@ -38,11 +42,15 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Shapes:
         input (n, h, w, g * i), weights (o, kh, kw, i), bias (o,) -> output (n, oh, ow, o)
+    Float pictures with int8 weights are quantised first: see `_hybrid`.
+
     Raises:
         Unsupported: computed weights, channels that make no groups, other types.
     Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h; sums of floats are in
     another order, so equal but for round-off
     """
+    if hybrid.is_hybrid(node):
+        return hybrid_pictures.conv_2d(_hybrid(node, target.rules), target)
     return variants.conv_2d(_decoded(node, target.rules), target)
 
 
@@ -59,6 +67,8 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
     tflite/kernels/depthwise_conv.cc; sums of floats are in another order, so equal but for
     round-off
     """
+    if hybrid.is_hybrid(node):
+        return hybrid_pictures.depthwise_conv_2d(_hybrid(node, target.rules), target)
     return variants.depthwise_conv_2d(_decoded(node, target.rules), target)
 
 
@@ -118,6 +128,22 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
+    axis = 3 if node.op == "DEPTHWISE_CONV_2D" else 0
+    values = require_constant(weights, "weights")
+    geometry = _geometry(node, weights, bias, values)
+    return with_arithmetic(geometry, weights, bias, activation_of(node), rules, axis)
+
+
+def _geometry(
+    node: Node, weights: Tensor, bias: Tensor | None, values: NDArray[np.generic]
+) -> Convolution:
+    """Return a convolution's tensors, window and weights, of which these are the values.
+
+    Raises:
+        Unsupported: shapes that do not fit.
+    """
+    source, result = node.inputs[0], node.outputs[0]
+    assert source is not None
     is_depthwise = node.op == "DEPTHWISE_CONV_2D"
     if len(weights.shape) != 4 or (is_depthwise and weights.shape[0] != 1):
         wanted = "1HWO" if is_depthwise else "rank 4 (OHWI)"
@@ -128,16 +154,72 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
     groups = _channels(source, bias, out_c, result) if is_depthwise else _groups(source, weights)
     if result.shape[3] != out_c:
         raise Unsupported(f"{out_c} channels of weights, {result.shape[3]} of output")
-    values = require_constant(weights, "weights")
     if is_depthwise:
         values = values.reshape(-1, out_c).T[:, :, None]
     else:
         values = values.reshape(out_c, kernel_h * kernel_w, weights.shape[3])
-    batch, axis = source.shape[0], 3 if is_depthwise else 0
-    geometry = Convolution(
-        source=source, result=result, area=area, batch=batch, weights=values, groups=groups
+    return Convolution(
+        source=source,
+        result=result,
+        area=area,
+        batch=source.shape[0],
+        weights=values,
+        groups=groups,
     )
-    return with_arithmetic(geometry, weights, bias, activation_of(node), rules, axis)
+
+
+def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
+    """Return a convolution of float pictures, each of which becomes int8, with int8 weights.
+
+    With scales that differ by channel a picture has a zero point; with one for all channels it has
+    none. DEPTHWISE_CONV_2D takes one a channel alone.
+
+    Raises:
+        Unsupported: what TFLite does not take, or does not compute rightly.
+    Source: tflite/kernels/conv.cc EvalHybrid, EvalHybridPerChannel; depthwise_conv.cc
+    EvalHybridPerChannel
+    """
+    (_, weights), (bias,) = inputs_of(node.inputs, 2, 1)
+    output_of(node.outputs)
+    hybrid.require_known(rules)
+    if node.options.get("padding") == "EXPLICIT":  # of fuse_pad
+        raise Unsupported("hybrid: with its padding another value would be the last of a picture")
+    is_depthwise = node.op == "DEPTHWISE_CONV_2D"
+    geometry = _geometry(node, weights, bias, hybrid.weight_values(weights))
+    scales = hybrid.weight_scales(weights, 3 if is_depthwise else 0)
+    if is_depthwise:
+        _require_scale_a_channel(weights)
+    elif weights.dtype == "int4" and not rules.int4_convolutions:
+        raise Unsupported("int4 weights: this TFLite reads two of them as one")
+    differ = is_depthwise or len(set(scales.tolist())) > 1
+    if not differ:
+        if geometry.groups > 1:
+            raise Unsupported("hybrid with groups and one scale: TFLite's sums are of all channels")
+        is_alone = weights.quantization is None or len(weights.quantization.scale) == 1
+        if rules.hybrid_loses_channels and not is_alone:
+            raise Unsupported("hybrid with equal scales: this TFLite gives the bias alone")
+        hybrid.require_right_signs(geometry.weights, rules)
+    values = quantized.bias_of(bias, geometry.out_c, ("float32",))
+    return hybrid.Product(
+        **geometry.fields(),
+        is_asymmetric=differ,
+        is_channel_first=differ and not is_depthwise,
+        scales=scales,
+        bias=values if bias is not None else np.full_like(values, -0.0),  # which adds nothing
+        clamp=float_bounds(activation_of(node)),
+    )
+
+
+def _require_scale_a_channel(weights: Tensor) -> None:
+    """Check what TFLite takes of a DEPTHWISE_CONV_2D of floats.
+
+    Raises:
+        Unsupported: int4, one scale for several channels.
+    """
+    if weights.dtype != "int8":
+        raise Unsupported(f"{weights.dtype} weights with float32 activations: only int8")
+    if weights.quantization is not None and len(weights.quantization.scale) != weights.shape[3]:
+        raise Unsupported("hybrid with one scale for all channels: TFLite wants one for each")
 
 
 def _channels(source: Tensor, bias: Tensor | None, out_c: int, result: Tensor) -> int:

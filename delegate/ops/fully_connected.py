@@ -16,10 +16,10 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import activation_of, float_bounds, quantized_bounds
+from delegate.ops._checks.activations import activation_of, applied, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
-from delegate.ops._checks.windows import Window
-from delegate.ops._convolution import variants
+from delegate.ops._checks.windows import ONE_TAP
+from delegate.ops._convolution import hybrid, variants
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -31,6 +31,7 @@ from delegate.ops._convolution.records import (
     float_bias,
     require_types,
 )
+from delegate.ops._convolution.x86 import fully_connected as x86_fully_connected
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import (
@@ -44,8 +45,6 @@ from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
-_ONE_TAP = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
-
 
 @lowers("FULLY_CONNECTED")
 def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]:
@@ -54,16 +53,26 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     Shapes:
         input (..., i) taken as rows of i, weights (o, i), bias (o,) -> output (rows, o), or
         (..., o) with keep_num_dims
+    Float rows with int8 weights are quantised first: see `delegate.ops._convolution.hybrid`.
+
     Raises:
         Unsupported: computed or shuffled weights, other types, results beyond 32 bits.
-    Source: tflite/kernels/internal/reference/fully_connected.h,
+    Source: tflite/kernels/fully_connected.cc, internal/reference/fully_connected.h,
     integer_ops/fully_connected.h; tflite-runtime rounds as convolutions do, ai-edge-litert a double
     product once
     """
+    if hybrid.is_hybrid(node):
+        return hybrid_products(_hybrid(node, target.rules), target)
     conv = _decoded(node, target.rules)
     if isinstance(conv, DoublesConvolution):
         return _of_doubles(conv, target)
     return variants.conv_2d(conv, target)
+
+
+def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the ways to multiply float rows with int8 weights, the plain one last."""
+    fast = x86_fully_connected.alternatives(product, target)
+    return (*fast, *hybrid.alternatives(product, target))
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:
@@ -71,15 +80,14 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
-    if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
-        raise Unsupported(f"weights format {node.options['weights_format']}: only DEFAULT")
+    _require_plain_format(node)
     rows = _rows(node, source, weights, result)
     is_mixed_up = len(result.shape) != 2 and rules.fully_connected_double_rounding
     if is_mixed_up and source.dtype != "float32" and _is_per_channel(weights):
         raise Unsupported("per-channel weights with keep_num_dims: this TFLite mixes up the rows")
     out_c, in_c = weights.shape
     values = require_constant(weights, "weights").reshape(out_c, 1, in_c)
-    matrix = Convolution(source=source, result=result, area=_ONE_TAP, batch=rows, weights=values)
+    matrix = Convolution(source=source, result=result, area=ONE_TAP, batch=rows, weights=values)
     activation = activation_of(node)
     if source.dtype == "float32":
         return FloatConvolution(
@@ -92,6 +100,38 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
         sums = _sums_of_int16(source, weights, bias, result, rules)
         return Quant16Convolution(**matrix.fields(), sums=sums, clamp=clamp)
     return _quant8(matrix, weights, bias, clamp, rules)
+
+
+def _require_plain_format(node: Node) -> None:
+    if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
+        raise Unsupported(f"weights format {node.options['weights_format']}: only DEFAULT")
+
+
+def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
+    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
+    result = output_of(node.outputs)
+    _require_plain_format(node)
+    rows = _rows(node, source, weights, result)
+    hybrid.require_known(rules)
+    if rules.hybrid_loses_channels and _is_per_channel(weights):
+        raise Unsupported("hybrid with a scale a channel: this TFLite gives the bias alone")
+    is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
+    values = hybrid.weight_values(weights)
+    hybrid.require_right_signs(values, rules)
+    hybrid.require_right_sums(values, is_asymmetric, rules)
+    clamp, clamp_defines = applied(activation_of(node))
+    return hybrid.Product(
+        source=source,
+        result=result,
+        area=ONE_TAP,
+        batch=rows,
+        weights=values.reshape(weights.shape[0], 1, weights.shape[1]),
+        is_asymmetric=is_asymmetric,
+        scales=hybrid.weight_scales(weights, 0),
+        bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),
+        clamp=clamp,
+        clamp_defines=clamp_defines,
+    )
 
 
 def _quant8(
@@ -124,13 +164,13 @@ def _rows(node: Node, source: Tensor, weights: Tensor, result: Tensor) -> int:
         raise Unsupported(f"weights {shape_text(weights)}: rank 2 (OI) is needed")
     out_c, in_c = weights.shape
     elements = math.prod(source.shape)
-    if elements == 0 or elements % in_c:
+    if elements < in_c:
         raise Unsupported(f"input {shape_text(source)}: no rows of {in_c}")
     if node.options.get("keep_num_dims") and source.shape[-1:] != (in_c,):
         raise Unsupported(
             f"input {shape_text(source)}: its last size is kept, so it must be {in_c}"
         )
-    rows = elements // in_c
+    rows = elements // in_c  # TFLite leaves out what fills no row
     if math.prod(result.shape) != rows * out_c:
         raise Unsupported(f"output {shape_text(result)}: {rows} rows of {out_c} are computed")
     return rows

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.ops._checks.indices import inside
 from delegate.ops._checks.node import (
     ANY,
     axis_of,
@@ -25,6 +25,7 @@ from delegate.ops._checks.node import (
     shape_text,
     tensors_of,
 )
+from delegate.ops._convolution.hybrid import weight_scales, weight_values
 from delegate.ops._launches.copy import joined, steps_of
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import moved_type, type_of_bytes
@@ -104,13 +105,7 @@ def _picked(
     Raises:
         Unsupported: an index that is, or may be, out of range.
     """
-    low, high = (each.reshape(-1, len(sizes)) for each in _reach_of(indices))
-    for axis, size in enumerate(sizes):
-        least, greatest = int(low[:, axis].min()), int(high[:, axis].max())
-        if least < 0 or greatest >= size:
-            wrong = least if least < 0 else greatest
-            may_be = "may be" if indices.data is None else "is"
-            raise Unsupported(f"an index {may_be} {wrong}: outside of {size} elements")
+    low = inside(indices, sizes)
     width = np.dtype(source.dtype).itemsize
     times = joined(width, row)
     group = math.prod(sizes)
@@ -139,21 +134,53 @@ def _picked(
     return (Alternative("plain", (launch,)),)
 
 
-def _reach_of(tensor: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the least and greatest value of each index; a constant's are its values.
+@lowers("EMBEDDING_LOOKUP")
+def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Take rows of a table; those of an int8 or int4 one may become floats by their scale.
 
+    Shapes:
+        indices (k,), table (n, inner...) -> output (k, inner...)
     Raises:
-        Unsupported: they are computed, and nothing is proven of them.
+        Unsupported: an index that is or may be out of range: TFLite fails on it at run time.
+    Source: tflite/kernels/embedding_lookup.cc
     """
-    if tensor.data is not None:
-        values = np.asarray(tensor.data).astype(np.int64)
-        return values, values
-    if tensor.ranges is None or tensor.dtype == "int16":
-        raise Unsupported("computed indices: one out of range must fail as it does in TFLite")
-    low, high = tensor.ranges
-    if low.shape != tensor.shape or high.shape != tensor.shape:
-        raise Unsupported(f"limits of {low.shape} for indices {shape_text(tensor)}")
-    return low, high
+    positions, table, result = tensors_of(node, 2)
+    if positions.dtype != "int32" or len(positions.shape) != 1 or len(table.shape) < 2:
+        raise Unsupported(
+            f"{positions.dtype} {shape_text(positions)} of {shape_text(table)}: "
+            "one dimension of int32 and a table of two or more are needed"
+        )
+    count, inner = table.shape[0], table.shape[1:]
+    require_shape(result, (*positions.shape, *inner))
+    row = math.prod(inner)
+    if table.dtype == result.dtype:
+        require_types(table, result, ("uint8", "int8", "float32"))
+        return _picked(table, result, positions, (count,), row, positions.shape[0], target)
+    if (table.dtype, result.dtype) not in (("int8", "float32"), ("int4", "float32")):
+        raise Unsupported(f"a table of {table.dtype}, {result.dtype} out: no such kernel is there")
+    elements_of(result)
+    inside(positions, (count,))
+    if table.dtype == "int4" and row % 2:
+        raise Unsupported(f"int4 rows of {row}: TFLite reads every second one a number early")
+    values, scales = weight_values(table), weight_scales(table, 0)
+    has_scale_a_row = table.quantization is not None and len(table.quantization.scale) > 1
+    if has_scale_a_row and not target.rules.embedding_scales_a_row:
+        raise Unsupported("a scale a row: this TFLite gives zeros")
+    indices = positions.data
+    params: Params = {
+        "indices": positions
+        if indices is None
+        else Constant(4 * indices.size, lambda: np.asarray(indices)),
+        "output": result,
+        "table": Constant(values.nbytes, lambda: values),
+        "scales": Constant(scales.nbytes, lambda: scales),
+        "rows": count,
+        "row": row,
+    }
+    file, elements = "embedding_lookup", math.prod(result.shape)
+    defines: Defines = {"IS_COMPUTED": int(indices is None)}
+    launch = over_elements(file, f"{file}_hybrid", elements, target, params, defines)
+    return (Alternative("plain", (launch,)),)
 
 
 @lowers("ONE_HOT")

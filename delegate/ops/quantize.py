@@ -27,8 +27,18 @@ from delegate.target import Rules, Target
 
 # Integers that are not brought to every quantised type in TFLite.
 _OUTPUTS = {"int16": ("int8", "int16"), "int32": ("int8", "int16")}
-_CAST = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
-_KIND = {"float32": "IS_FLOAT", "int64": "IS_LONG", "bool": "IS_BOOL"}
+_CAST = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64"),
+    *("float16", "float32", "bool"),
+)
+_KIND = {
+    "float32": "IS_FLOAT",
+    "float16": "IS_HALF",
+    "int64": "IS_LONG",
+    "bool": "IS_BOOL",
+    "uint32": "IS_UNSIGNED",
+}
+_NEWER = ("uint16", "uint32", "float16")  # only where casts saturate it is known what comes of them
 
 
 @lowers("QUANTIZE")
@@ -178,10 +188,15 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
     elements_of(result)
     if source.dtype == result.dtype:
         return view(source, result)
+    for tensor in (source, result):
+        if tensor.dtype in _NEWER and not target.rules.saturating_cast:
+            raise Unsupported(f"{tensor.dtype}: this TFLite leaves it to the processor")
+    if source.dtype == "float16":
+        return lookup(source, result, lambda words: _of_halves(words, result), target, "uint16")
     if np.dtype(source.dtype).itemsize < 4:
-        return lookup(source, result, lambda values: values.astype(result.dtype), target)
+        return lookup(source, result, lambda values: _to(values, result.dtype), target)
     params: Params = {"input": source, "output": result}
-    if source.dtype == "float32" and result.dtype != "bool":
+    if source.dtype == "float32" and result.dtype not in ("bool", "float16"):
         params |= _answers_to_floats(result.dtype, target.rules)
     defines: Defines = {"SOURCE": moved_type(source), "RESULT": moved_type(result)}
     for tensor, side in ((source, "SOURCE"), (result, "RESULT")):
@@ -189,6 +204,28 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
             defines[f"{side}_{name}"] = int(tensor.dtype == dtype)
     launch = over_elements("cast", "cast", elements, target, params, defines)
     return (Alternative("plain", (launch,)),)
+
+
+def _to(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Convert, also what is beyond a half, and NaN that is a signal."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: NDArray[Any] = values.astype(dtype)
+    return found
+
+
+def _of_halves(words: NDArray[np.int64], result: Tensor) -> NDArray[Any]:
+    """Return what all 65,536 halves become: an integer's nearest value, of NaN its greatest."""
+    halves = words.astype(np.uint16).view(np.float16)
+    if result.dtype in ("float32", "bool"):
+        return _to(halves, result.dtype)
+    values = _to(halves, "float64")
+    limits = np.iinfo(result.dtype)
+    bounded = np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+    inside = np.clip(bounded, -65536.0, 65536.0).astype(np.int64)
+    whole: NDArray[Any] = np.clip(inside, limits.min, limits.max)
+    whole[bounded == np.inf] = limits.max
+    whole[bounded == -np.inf] = limits.min
+    return whole
 
 
 def _answers_to_floats(dtype: str, rules: Rules) -> Params:
@@ -200,8 +237,8 @@ def _answers_to_floats(dtype: str, rules: Rules) -> Params:
     limits = np.iinfo(dtype)
     if rules.saturating_cast:
         # The answer is truncated: the least value is that of floats down to one below it.
-        above = float(limits.max) + 1 if limits.max < 2**24 else 2.0 ** (limits.bits - 1)
-        below = float(limits.min) - 1 if limits.max < 2**24 else -(2.0 ** (limits.bits - 1))
+        above = 2.0 ** int(limits.max).bit_length()
+        below = float(limits.min) - 1 if limits.max < 2**24 or not limits.min else -above
         answers = [int(limits.min), int(limits.max), int(limits.max)]
     else:
         wide = 64 if dtype == "int64" else 32

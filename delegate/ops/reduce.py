@@ -43,10 +43,10 @@ from delegate.target import Target
 
 # What each computes with, and on which types.
 _FOLDS = {
-    "SUM": ("SUM", ("float32", "int32", *quantized.QUANT)),
-    "REDUCE_MAX": ("MAX", ("float32", "int32", *quantized.QUANT)),
-    "REDUCE_MIN": ("MIN", ("float32", "int32", *quantized.QUANT)),
-    "REDUCE_PROD": ("PROD", ("float32", "int32")),
+    "SUM": ("SUM", ("float32", "int32", "int64", *quantized.QUANT)),
+    "REDUCE_MAX": ("MAX", ("float32", "int32", "int64", *quantized.QUANT)),
+    "REDUCE_MIN": ("MIN", ("float32", "int32", "int64", *quantized.QUANT)),
+    "REDUCE_PROD": ("PROD", ("float32", "int32", "int64")),
     "REDUCE_ANY": ("MAX", ("bool",)),
     "REDUCE_ALL": ("MIN", ("bool",)),
 }
@@ -102,14 +102,16 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Average a tensor's elements along some axes.
 
     Raises:
-        Unsupported: see `reduction_of`; other types than 8 bits, int16, int32 and float32; more
-            terms than fit.
+        Unsupported: see `reduction_of`; other types than 8 bits, int16, int32, int64 and float32;
+            more terms than fit.
     Source: tflite/kernels/internal/reference/reduce.h Mean, QuantizedMeanOrSum
     """
     reduction = reduction_of(node)
     terms, items = reduction.terms, reduction.results
     if reduction.source.dtype == "float32":
         return reduce(reduction, target, "SUM", 0, 2, {"factor": bits(1 / terms)})
+    if reduction.source.dtype == "int64":
+        return reduce(reduction, target, "SUM", 0, 1, {"terms": terms})
     if reduction.source.dtype != "int32":
         return reduce(reduction, target, "SUM", 0, 1, mean_rescaling(reduction))
     if terms > _MOST_TERMS:

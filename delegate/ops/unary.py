@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ABS, NEG, SQUARE, SQRT, RSQRT, EXP, LOG, FLOOR, CEIL, ROUND, PRELU: of floats, some of integers.
+"""ABS, NEG, SIGN, SQUARE, SQRT, RSQRT, EXP, LOG, SIN, COS, FLOOR, CEIL, ROUND, PRELU.
 
-Quantised ones are tables. Not those that fail in TFLite on a value an input could have: roots of
-16 bits, and those of 8 whose zero point is not the least value. PRELU's alpha is broadcast to the
-input: by elements, and by rows.
+Of floats, some of integers. Quantised ones are tables. Not those that fail in TFLite on a value an
+input could have: roots of 16 bits, and those of 8 whose zero point is not the least value. PRELU's
+alpha is broadcast to the input: by elements, and by rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Defines, Params
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, one_to_one, require_same_shape, tensors_of
 from delegate.ops._launches.broadcast import broadcast, padded
@@ -43,7 +43,10 @@ from delegate.target import Rules, Target
 # Op -> expression of unary.cl, and the types it has.
 _HOW = {
     "ABS": ("ABSOLUTE", ("float32", "int32", "int8", "int16")),
-    "NEG": ("NEGATIVE", ("float32", "int32", "int8", "int16")),
+    "NEG": ("NEGATIVE", ("float32", "int32", "int64", "int8", "int16")),
+    "SIGN": ("SIGN_OF", ("float32", "int32")),
+    "SIN": ("SINE", ("float32",)),
+    "COS": ("COSINE", ("float32",)),
     "SQUARE": ("SQUARE", ("float32",)),
     "FLOOR": ("FLOOR", ("float32",)),
     "CEIL": ("CEILING", ("float32",)),
@@ -53,7 +56,12 @@ _HOW = {
     "EXP": ("EXPONENTIAL", ("float32", "int8", "int16")),
     "LOG": ("LOGARITHM", ("float32", "int8")),
 }
-_COMPUTED = ("float32", "int32")  # quantised types are tables
+# 2 / pi in binary after 32 zeros, which angles.clh multiplies by.
+_DIGITS = np.array(
+    [0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB],
+    np.uint32,
+)
+_COMPUTED = ("float32", "int32", "int64")  # quantised types are tables
 _LEAST_RATIO, _MOST_RATIO = 2.0**-10, 2.0**20  # of scales, that 20 fractional bits shift by
 _MOST_STEPS = 1e9  # of an output's scale: beyond every range, and within an int32
 _DIMENSIONS = 4  # that alpha steps through differently
@@ -62,13 +70,14 @@ _ALPHAS = {"float32": "float32", "uint8": "uint8", "int8": "int8", "int16": "int
 _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
 
-@lowers("ABS", "NEG", "SQUARE", "FLOOR", "CEIL", "ROUND", "SQRT", "RSQRT", "EXP", "LOG")
+@lowers("ABS", "NEG", "SIGN", "SQUARE", "FLOOR", "CEIL", "ROUND", "SIN", "COS")
+@lowers("SQRT", "RSQRT", "EXP", "LOG")
 def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute a function of each element.
 
     Raises:
         Unsupported: types that the op has no kernel for here or in this TFLite, another shape.
-    Source: tflite/kernels/elementwise.cc, neg.cc, exp.cc, floor.cc, ceil.cc, round.cc
+    Source: tflite/kernels/elementwise.cc, neg.cc, sign.cc, exp.cc, floor.cc, ceil.cc, round.cc
     """
     name, rules = node.op, target.rules
     expression, types = _HOW[name]
@@ -80,8 +89,10 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
         if fails:
             raise Unsupported(f"{source.dtype}: {name} fails in this TFLite")
         return lookup(source, result, answers_of(name, source, result, rules), target)
-    kernel = "unary_float" if source.dtype == "float32" else "unary_int32"
+    kernel = f"unary_{source.dtype.replace('float32', 'float')}"
     fields: Params = {"input": source, "output": result}
+    if name in ("SIN", "COS"):
+        fields["digits"] = Constant(_DIGITS.nbytes, lambda: _DIGITS)
     launch = over_elements("unary", kernel, elements_of(source), target, fields, {"OP": expression})
     return (Alternative("plain", (launch,)),)
 

@@ -68,7 +68,7 @@ class DeviceBench:
         if builds - self._warm:
             self._warm |= builds
             with self._executor(alternative) as executor:
-                executor.repeat(1)
+                outputs_of(executor, random_inputs(executor))
 
     def warm_up_some(self, launches: Sequence[Launch], seconds: float) -> bool:
         """Build and run once what was not run before, for so long; whether that was all of them.
@@ -140,7 +140,8 @@ class DeviceBench:
                 if made[-1].form != form:
                     return self.times(alternatives, rounds, batch, False)
             for executor in made:
-                executor.repeat(1)
+                # How long it takes may depend on the values: of what memory held nobody knows.
+                outputs_of(executor, random_inputs(executor))
                 once = executor.repeat(1)
                 counts.append(max(1, min(_MOST_LAUNCHES, round(_LEAST_SECONDS / once))))
             taken = [

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,9 @@ from delegate.launch import Program
 from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import LARGEST_BYTES, Bytes, as_bytes, block_of, layout_of
+from delegate.runtime.layout import LARGEST_BYTES, Bytes, Layout, as_bytes, block_of, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
+from delegate.runtime.state import Link, State
 from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
 from delegate.runtime.weights import Taken, Weights
 from delegate.sandbox.trials import EXECUTOR, Trial
@@ -41,6 +43,7 @@ class Executor:
 
     Attributes:
         program, batch; form: one of FORMS.
+        inputs, outputs: of the program, those that a run is given and gives.
         trial: to make it; see delegate.sandbox.trials.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory or does not keep it.
@@ -57,14 +60,20 @@ class Executor:
         transfer: str = COPIED,
         weights: Weights | None = None,
         own_queue: bool = False,
+        state: State | None = None,
     ) -> None:
         """Take memory for `batch` pictures at once and upload what does not change.
 
         `form`: one of FORMS; where the device cannot do it, launches go one by one. `transfer`: how
         bytes cross, one of TRANSFERS. `weights`: where constants are, shared with other executors;
-        None: with none. `own_queue`: its runs go beside those of others.
+        None: with none. `own_queue`: its runs go beside those of others. `state`: what brings and
+        keeps the values that it has; others cross as all tensors do, as for measuring.
         """
         self.program = program
+        self.inputs, self.outputs = (
+            tuple(tensor for tensor in tensors if state is None or not state.has(tensor))
+            for tensors in (program.inputs, program.outputs)
+        )
         self.batch = batch
         self._device = device
         self._trials = kernels.trials
@@ -93,11 +102,25 @@ class Executor:
                     if kernels.trials.is_due(run):
                         self._run_once(run, each)
                 kind = transfer_for(transfer, batch, device.shares_memory)
-                self._transfer = kind(device, self._queue, memory.arena, layout, ready)
+                crossing, link = self._crossing(layout, state)
+                self._transfer = kind(device, self._queue, memory.arena, crossing, ready, link)
         except BaseException:
             self.close()
             raise
         self.form = PERSISTENT if whole is not None else ONE_BY_ONE
+
+    def _crossing(self, layout: Layout, state: State | None) -> tuple[Layout, Link | None]:
+        """Return the layout of what a run is given and gives, and what brings the rest."""
+        program = self.program
+        inputs, outputs = (
+            tuple(place for tensor, place in zip(every, places, strict=True) if tensor in crossing)
+            for every, places, crossing in (
+                (program.inputs, layout.inputs, self.inputs),
+                (program.outputs, layout.outputs, self.outputs),
+            )
+        )
+        link = None if state is None else state.link(layout, program.inputs, program.outputs)
+        return replace(layout, inputs=inputs, outputs=outputs), link
 
     def _upload(self, whole: Persistent | None) -> _Memory:
         """Fill every buffer."""
@@ -193,7 +216,8 @@ class Executor:
         return self._transfer
 
     def _checked(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> Copied:
-        transfer, layout = self.transfer, self._layout
+        transfer = self.transfer
+        layout = transfer.layout
         if self._sized[0] is inputs and self._sized[1] is outputs:
             return transfer
         for given, (_, size) in zip(
@@ -237,7 +261,7 @@ class Executor:
         transfer = self.transfer
         if self.form != ONE_BY_ONE or self.batch != 1:
             raise DelegateError("its launches are not apart: make the delegate with profiling=True")
-        return Steps(self.program, transfer)
+        return Steps(self.program, transfer, self.inputs, self.outputs)
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""

@@ -92,6 +92,8 @@ class Steps:
 
     program: Program
     transfer: Copied
+    inputs: Sequence[Tensor]  # of the program, those that a run is given
+    outputs: Sequence[Tensor]
 
     def run(
         self,
@@ -103,16 +105,20 @@ class Steps:
         """Run each node by itself and wait for it; return what each computed of `wanted`.
 
         `inputs`, `outputs`: of the program, as Executor.run takes them. `given`: what a node reads
-        in the place of what the nodes before it computed, where it holds that.
+        in the place of what the nodes before it computed, where it holds that; then the state stays
+        what it was.
 
         Raises:
             DeviceError: a failed OpenCL call.
         """
         known, kernels = given or {}, iter(self.transfer.kernels)
         made = []
-        with self.transfer.device.calling("running a node at a time"):
-            for tensor, values in zip(self.program.inputs, inputs, strict=True):
+        link, at = self.transfer.link, (self.transfer.queue, self.transfer.arena)
+        with self.transfer.calling("running a node at a time"):
+            for tensor, values in zip(self.inputs, inputs, strict=True):
                 self._write(tensor, values)
+            if link is not None:
+                link.restore(*at)
             self.transfer.queue.finish()
             for step in self.program.steps:
                 read = _read(step)
@@ -130,7 +136,9 @@ class Steps:
                         {t.index: self._values(t) for t in _written(step) if t in wanted},
                     )
                 )
-            for tensor, result in zip(self.program.outputs, outputs, strict=True):
+            if link is not None and given is None:
+                link.keep(*at)
+            for tensor, result in zip(self.outputs, outputs, strict=True):
                 np.copyto(result, as_bytes(self._values(tensor)))
         return made
 
@@ -142,9 +150,11 @@ class Steps:
         """
         transfer, clock = self.transfer, time.perf_counter_ns
         calls, events = [], []
-        with transfer.device.calling("running"):
+        with transfer.calling("running"):
             begun = clock()
             transfer.put(inputs)
+            if transfer.link is not None:
+                transfer.link.restore(transfer.queue, transfer.arena)
             transfer.queue.finish()
             uploaded = clock()
             for kernel in transfer.kernels:
@@ -154,6 +164,8 @@ class Steps:
             transfer.queue.flush()
             enqueued = clock()
             self._wait()
+            if transfer.link is not None:
+                transfer.link.keep(transfer.queue, transfer.arena)
             computed = clock()
             transfer.take(outputs)
             ended = clock()
@@ -266,4 +278,7 @@ def _read(step: Step) -> list[Tensor]:
     read = [t for launch in step.alternative.launches for t in launch.reads]
     own = set(_written(step))
     every = dict.fromkeys([*(() if view is None else view[:1]), *read])
-    return [t for t in every if t.data is None and t not in own]
+    # Of what is kept TFLite has variable tensors, as a run finds them.
+    is_seen = [not t.kept or (t.is_variable and t.index >= 0) for t in every]
+    every_seen = [t for t, seen in zip(every, is_seen, strict=True) if seen]
+    return [t for t in every_seen if t.data is None and t not in own]

@@ -4,7 +4,6 @@ into mapped memory, through pinned memory, or by the host into memory shared wit
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +12,11 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout
-from delegate.sandbox.process import keep_for_good
+from delegate.runtime.mapping import unmap, unmap_if_possible
+from delegate.runtime.state import Guarded, Link
 
 # A kernel whose arguments are set, its global and its local size.
 ReadyKernel = tuple[cl.Kernel, tuple[int], tuple[int]]
@@ -27,7 +28,7 @@ class Copied:
     A run is `put`, `enqueue` and `take`, which other ways change; who calls these catches errors.
 
     Attributes:
-        device, queue, arena, layout; kernels: in launch order.
+        device, queue, arena, layout, link; kernels: in launch order.
         events: of the last run's launches.
     """
 
@@ -38,32 +39,40 @@ class Copied:
         arena: cl.Buffer,
         layout: Layout,
         kernels: Sequence[ReadyKernel],
+        link: Link | None = None,
     ) -> None:
+        """`link`: what brings state to the arena before a run, and keeps it after."""
         self.events: list[cl.Event] = []
         self.device = device
         self.queue = queue
         self.arena = arena
         self.layout = layout
         self.kernels = kernels
+        self.link = link
         # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
         self._copies: list[object] = []
         # Made once: networks of a few microseconds notice it.
-        self._running = device.calling("running")
+        self._running = self.calling("running")
         self._input_places = [self._place(place, True) for place in layout.inputs]
         self._output_places = [self._place(place, False) for place in layout.outputs]
+
+    def calling(self, call: str) -> opencl | Guarded:
+        """Return the context of a run's calls; an error in it loses the state."""
+        made = self.device.calling(call)
+        return made if self.link is None else Guarded(made, self.link.state)
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes; raises DeviceError."""
         with self._running:
             self.put(inputs)
-            self.events = self.enqueue()
+            self.events = self.compute()
             self.take(outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the arrays are the device's until `wait`."""
         with self._running:
             self._copy_up(inputs)
-            self.events = self.enqueue()
+            self.events = self.compute()
             self._copy_down(outputs)
             self.queue.flush()
 
@@ -76,9 +85,24 @@ class Copied:
         """Put the launches alone into the queue; return their events."""
         return [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
 
+    def compute(self) -> list[cl.Event]:
+        """Enqueue a run's work on the device: the launches, and before and after them its state."""
+        if self.link is None:
+            return self.enqueue()
+        self.link.restore(self.queue, self.arena)
+        events = self.enqueue()
+        self.link.keep(self.queue, self.arena)
+        return events
+
     def put(self, inputs: Sequence[Bytes]) -> None:
         """Bring the inputs to the device, before what is enqueued next."""
         self._copy_up(inputs)
+
+    def put_zeros(self) -> None:
+        """As `put`, with zeros for all inputs; raises DeviceError."""
+        batch, inputs = self.layout.batch, self.layout.inputs
+        with self._running:
+            self.put([np.zeros(batch * size, np.uint8) for _, size in inputs])
 
     def take(self, outputs: Sequence[Bytes]) -> None:
         """Wait for what is enqueued, and bring the outputs."""
@@ -147,7 +171,7 @@ class Mapped(Copied):
         try:
             yield view
         finally:
-            _unmap(view.base, self.queue)
+            unmap(view.base, self.queue)
 
 
 class Pinned(Copied):
@@ -186,7 +210,7 @@ class Pinned(Copied):
             array: Bytes = cl.enqueue_map_buffer(
                 self.queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8
             )[0]
-        weakref.finalize(array, _unmap_if_possible, array.base, self.queue).atexit = False
+        weakref.finalize(array, unmap_if_possible, array.base, self.queue).atexit = False
         return array
 
 
@@ -206,7 +230,7 @@ class Direct(Copied):
         access = cl.map_flags.READ | cl.map_flags.WRITE
         with device.calling("mapping the arena"):
             whole: Bytes = cl.enqueue_map_buffer(queue, arena, access, 0, arena.size, np.uint8)[0]
-        self._unmap = weakref.finalize(self, _unmap_if_possible, whole.base, queue)
+        self._unmap = weakref.finalize(self, unmap_if_possible, whole.base, queue)
         self._unmap.atexit = False
         # Small copies: writing through a memoryview is faster, and reading through an array.
         self._inputs = [whole.data[at : at + size] for at, size in self.layout.inputs]
@@ -219,7 +243,7 @@ class Direct(Copied):
         self.wait()
         with self._running:
             self.put(inputs)
-            self.events = self.enqueue()
+            self.events = self.compute()
             self.queue.flush()
         self._waiting = outputs
 
@@ -245,7 +269,7 @@ class Direct(Copied):
 
     def take(self, outputs: Sequence[Bytes]) -> None:
         """Copy from the arena, once the launches have ended."""
-        if self.events:
+        if self.events and self.link is None:
             self.events[-1].wait()  # it is faster than `finish`
         else:
             self.queue.finish()
@@ -257,24 +281,6 @@ class Direct(Copied):
         """Unmap the arena, behind all that was put into the queue; later runs fail."""
         self._inputs, self._outputs = [], []
         self._unmap()
-
-
-def _unmap(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
-    """Give mapped memory back.
-
-    If the driver refuses that, pyopencl asks again where it frees the object, and a second refusal
-    ends the process. So the object is never freed then.
-    """
-    try:
-        mapping.release(queue)
-    except cl.Error:
-        keep_for_good(mapping)
-        raise
-
-
-def _unmap_if_possible(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
-    with contextlib.suppress(cl.Error):  # of a lost device
-        _unmap(mapping, queue)
 
 
 COPIED, MAPPED, PINNED, DIRECT = "copied", "mapped", "pinned", "direct"

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from delegate.errors import DeviceError
@@ -191,11 +192,15 @@ def lift_bans() -> int:
 
 
 def _done(store: Store) -> dict[Trial, str]:
-    done = {}
-    for key, how in store.load(TRIALS).items():
-        with contextlib.suppress(ValueError, TypeError, RecursionError):  # it is foreign
-            done[Trial.unpacked(json.loads(key))] = str(how)
-    return done
+    found = ((_trial(key), how) for key, how in store.load(TRIALS).items())
+    return {trial: str(how) for trial, how in found if trial is not None}
+
+
+@lru_cache(maxsize=1 << 14)  # a process that opens a device often reads the same ones each time
+def _trial(key: str) -> Trial | None:
+    with contextlib.suppress(ValueError, TypeError, RecursionError):  # else it is foreign
+        return Trial.unpacked(json.loads(key))
+    return None
 
 
 def _bans(store: Store) -> list[Ban]:

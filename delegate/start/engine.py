@@ -23,6 +23,7 @@ from delegate.runtime.device_list import matching
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
+from delegate.runtime.state import State
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
 from delegate.runtime.weights import Weights
 from delegate.sandbox import process
@@ -37,6 +38,7 @@ from delegate.tuning.tune import Tuner
 
 # Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
 _OF_NODES, _OF_FIRST = 0.7, 0.8
+Lowered = dict[Node, tuple[Alternative, ...]]  # each node once, for all programs of a partition
 _log = logging.getLogger("delegate")
 
 
@@ -106,8 +108,13 @@ class Engine:
 
         return self.trials.settled(("verdicts", graph, target, exclude_ops), look)
 
-    def executor(self, partition: Partition, target: Target, batch: int = 1) -> Executor:
+    def executor(
+        self, partition: Partition, target: Target, batch: int = 1, state: State | None = None
+    ) -> Executor:
         """Return a partition ready to run, in the form that measures faster.
+
+        `state`: what keeps its kept tensors over runs, which nothing here touches: what is measured
+        or compared is given them as it is given all inputs.
 
         Raises:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
@@ -125,9 +132,12 @@ class Engine:
             request = "executor", partition, target, batch
             chosen, whole = self.trials.settled(request, look)
             try:
-                executor = self._made(chosen.program, chosen.form, batch)
-                executor.repeat(1)  # now: a driver's first run is slow
-                if self.trials.is_due(whole):
+                executor = self._made(chosen.program, chosen.form, batch, state=state)
+                # A driver's first run is slow. What memory holds may let a kernel's loops be long.
+                with executor.trying():
+                    executor.transfer.put_zeros()
+                executor.repeat(1)
+                if self.trials.is_due(whole):  # in a child, whose executors have no state
                     outputs_of(executor, random_inputs(executor))
             finally:  # what does not fit needs no child again to find that
                 self.trials.note(whole, DONE)
@@ -137,15 +147,18 @@ class Engine:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
         try:
             fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
+            lowered: Lowered = {}
             with progress.share(0, _OF_NODES):
-                expected = self._as_one_launch(fused, target, batch)
-                programs = self._programs(partition, fused, target, batch)
+                expected = self._as_one_launch(fused, target, batch, lowered)
+                programs = self._programs(partition, fused, target, batch, lowered)
             with progress.share(_OF_NODES, 1):
                 return self._forms.fastest(programs, batch, expected)
         finally:
             self.chooser.save()
 
-    def _as_one_launch(self, fused: Partition, target: Target, batch: int) -> Program | None:
+    def _as_one_launch(
+        self, fused: Partition, target: Target, batch: int, lowered: Lowered
+    ) -> Program | None:
         """Return what runs until all nodes are measured: lower()'s first choices, if they are
         faster as one launch. That gains more than the nodes' choices, so it is asked first.
 
@@ -154,14 +167,14 @@ class Engine:
         """
         if not (self.chooser.mode == QUICK and self._may_be_one_launch(batch)):
             return None
-        program = self._of_first_choices(fused, target)
+        program = self._of_first_choices(fused, target, lowered)
         is_float = any(tensor.dtype == "float32" for tensor in fused.inputs)
         likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
         is_likely = not likely.isdisjoint(self.device.proven)
         return program if self._forms.is_one_launch_faster(program, is_likely) else None
 
     def _programs(
-        self, partition: Partition, fused: Partition, target: Target, batch: int
+        self, partition: Partition, fused: Partition, target: Target, batch: int, lowered: Lowered
     ) -> list[Program]:
         """Return the programs that compute a partition, each of the alternatives chosen for it.
 
@@ -171,33 +184,45 @@ class Engine:
         choose = partial(self._tuner.choose, batch=batch, reference=reference)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
-            programs = [compiler.compile_partition(partition, target, choose, steps)]
+            programs = [compiler.compile_partition(partition, target, choose, steps, lowered)]
         if fused is not partition:
             with progress.share(_OF_FIRST, 1):
-                programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
+                programs.insert(
+                    0, compiler.compile_partition(fused, target, choose, steps, lowered)
+                )
         if target.group_items > 1 and self._may_be_one_launch(batch):
             # One by one, short launches all take the same time, so tuning cannot rank them. Inside
             # a persistent launch they differ, so try lower()'s first choices too.
-            programs.append(self._of_first_choices(fused, target))
+            programs.append(self._of_first_choices(fused, target, lowered))
         return programs
 
     def _may_be_one_launch(self, batch: int) -> bool:
         return self._is_free and batch == 1 and bool(self.device.proven & ORDERS)
 
-    def _of_first_choices(self, partition: Partition, target: Target) -> Program:
+    def _of_first_choices(self, partition: Partition, target: Target, lowered: Lowered) -> Program:
         def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
             return first_that_runs(alternatives, self._bench.check)
 
-        return compiler.compile_partition(partition, target, expected)
+        return compiler.compile_partition(partition, target, expected, lowered=lowered)
 
     def sibling(self, executor: Executor) -> Executor:
-        """Return a second executor of the same program, with a queue and an arena of its own."""
+        """Return a second executor of the same program, with a queue and an arena of its own.
+
+        It has no state: runs that share one come one after the other.
+        """
         return self._made(executor.program, executor.form, executor.batch, own_queue=True)
 
-    def _made(self, program: Program, form: str, batch: int, own_queue: bool = False) -> Executor:
+    def _made(
+        self,
+        program: Program,
+        form: str,
+        batch: int,
+        own_queue: bool = False,
+        state: State | None = None,
+    ) -> Executor:
         transfer, weights = self._transfer(), self.weights
         return Executor(
-            self.device, self._kernels, program, batch, form, transfer, weights, own_queue
+            self.device, self._kernels, program, batch, form, transfer, weights, own_queue, state
         )
 
     def _transfer(self) -> str:

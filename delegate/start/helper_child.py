@@ -37,6 +37,7 @@ from delegate.sandbox.trials import PLATFORMS, SOURCE, Free, Told, Trial
 from delegate.start.engine import Engine, granted, target_of
 from delegate.start.self_tests import PASSED, tested
 from delegate.tflite.library import installed_rules
+from delegate.tuning.chooser import State
 
 IDLE_SECONDS = 10  # without a request
 _log = logging.getLogger("delegate")
@@ -162,8 +163,8 @@ class _Performer:
         request: Sequence[Any],
         done: dict[Trial, str],
         left_out: dict[Trial, str],
-        state: tuple[dict[str, str], float],
-    ) -> tuple[dict[str, str], float]:
+        state: State,
+    ) -> State:
         """Do what the parent's engine is about to do; return the chooser's state."""
         if self._engine is None or same != self._same or not self._told.knows(done, left_out):
             if self._engine is not None:

@@ -129,10 +129,10 @@ class Repeated(Free):
 
         begun = time.perf_counter()
         with progress.phase("build"):
-            choices, seconds_left = self.records.ask(wanted)
+            choices, seconds_left, taken = self.records.ask(wanted)
         if request[0] == "verdicts":  # the next start need not build them, and measures
             seconds_left -= time.perf_counter() - begun
-        self._chooser.go_on(choices, seconds_left)
+        self._chooser.go_on(choices, seconds_left, taken)
 
     def _say_bans(self) -> None:
         """Say once what of earlier starts' bans this one met."""

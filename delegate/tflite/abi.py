@@ -16,6 +16,7 @@ READ_ONLY = 1  # kTfLiteMmapRo, an allocation type: a constant of the file
 ARENA = 2  # kTfLiteArenaRw, likewise: TFLite plans where it lies
 DYNAMIC = 4  # kTfLiteDynamic, likewise
 BUILTIN_DELEGATE = 51  # kTfLiteBuiltinDelegate
+MARK = 2  # kTfLiteEdgeTpuContext, a type of external contexts, which no kernel of TFLite looks at
 # kTfLiteDelegateFlagsAllowDynamicTensors | kTfLiteDelegateFlagsRequirePropagatedShapes: without
 # the first, one dynamic tensor anywhere in a model makes TFLite refuse the whole delegate; without
 # the second, a resized input leaves the outputs at their old shapes.
@@ -100,6 +101,12 @@ class Registration(C.Structure):
     ]
 
 
+class ExternalContext(C.Structure):
+    """TfLiteExternalContext: TFLite calls Refresh, if there is one, when threads are set."""
+
+    _fields_ = [("type", C.c_int), ("Refresh", C.c_void_p)]
+
+
 class Context(C.Structure):
     _fields_ = [
         ("tensors_size", C.c_size_t),
@@ -125,6 +132,10 @@ class Context(C.Structure):
             "ReplaceNodeSubsetsWithDelegateKernels",
             C.CFUNCTYPE(C.c_int, C.c_void_p, Registration, C.POINTER(IntArray), C.c_void_p),
         ),
+        ("recommended_num_threads", C.c_int),
+        # All graphs of an interpreter share these, by type; None: not set.
+        ("GetExternalContext", C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int)),
+        ("SetExternalContext", C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_void_p)),
     ]
 
 

@@ -7,15 +7,18 @@ TFLite's plan is compared with them: have the interpreter and the delegate the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from delegate.errors import AbiMismatch, ModelError
 from delegate.graph.ir import Graph
+from delegate.graph.resources import Resources
 from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.locate import locate
 from delegate.tflite.reader import read_code, read_subgraph
+from delegate.tflite.stateful import resources_in
 from delegate.tflite.table import File, Source, named, open_model, options_of
 
 _log = logging.getLogger("delegate")
@@ -25,7 +28,7 @@ class Graphs:
     """Finds the graph of each interpreter."""
 
     def __init__(self, model: Source | Graph | None) -> None:
-        """`model`: the one of every interpreter, or its main graph, which is then not read again.
+        """`model`: the one of every interpreter, or a graph of it, which is then not read again.
 
         None: each is found in the memory of TFLite.
 
@@ -34,8 +37,10 @@ class Graphs:
         """
         self._content: memoryview | None = None
         self._given: dict[int, Graph | None] = {}  # of the given model, by subgraph
+        # What is asked of the model as a whole is asked of this graph of it.
+        self.main = model.subgraph if isinstance(model, Graph) else 0
         if isinstance(model, Graph):
-            self._given[0] = model
+            self._given[self.main] = model
         elif model is not None:
             with named(model):
                 self._content = open_model(model)
@@ -44,12 +49,13 @@ class Graphs:
     @property
     def given(self) -> Graph | None:
         """The main graph of the given model, before any interpreter asks."""
-        return self._given.get(0)
+        return self._given.get(self.main)
 
     def graph(self, context: int) -> Graph | None:
         """Return the graph that a TfLiteContext is of; None: TFLite keeps it.
 
-        That is a body of control flow, and one that is damaged and not the model's first.
+        That is one that is damaged and not the model's first, and a called one whose shapes change
+        from call to call, or that is more than run.
 
         A graph found in memory has views of TFLite's constants, which live as long as the
         interpreter.
@@ -57,19 +63,33 @@ class Graphs:
         Raises:
             ModelError: it is not found, or cannot be read.
         """
-        first = self._given.get(0)
-        if first is not None and first.subgraphs == 1:
-            return first
+        given = self.given
+        if given is not None and given.subgraphs == 1:
+            return given
         located = locate(context)
         if located is None:
-            raise ModelError(_NOT_FOUND if first is None else _NOT_TOLD)
+            raise ModelError(_NOT_FOUND if given is None else _NOT_TOLD)
         number = located.subgraph
         if number in self._given:
             return self._given[number]
         if self._content is None:
-            return _main_graph(located.content, number)
-        self._given[number] = _main_graph(self._content, number)
+            return _graph_of(located.content, number)
+        self._given[number] = _graph_of(self._content, number)
         return self._given[number]
+
+    def resources(self, context: int) -> Resources:
+        """Return what all graphs of a TfLiteContext's model say of resource variables.
+
+        Raises:
+            ModelError: the model is not found.
+        """
+        content = self._content
+        if content is None:
+            located = locate(context)
+            if located is None:
+                raise ModelError(_NOT_FOUND)
+            content = located.content
+        return resources_in(content)
 
 
 _NOT_FOUND = (
@@ -81,8 +101,8 @@ _NOT_TOLD = (
 )
 
 
-def _main_graph(content: memoryview, number: int) -> Graph | None:
-    """Return a subgraph that is run for itself; None: it is called, or damaged and not the first.
+def _graph_of(content: memoryview, number: int) -> Graph | None:
+    """Return a subgraph; None: its nodes are another op's, its shapes change, or it is damaged.
 
     Raises:
         ModelError: the first cannot be read.
@@ -90,23 +110,49 @@ def _main_graph(content: memoryview, number: int) -> Graph | None:
     if number == 0:
         return read_subgraph(content, 0)
     try:
-        return None if number in _called(content) else read_subgraph(content, number)
+        callers = _callers(content).get(number, set())
+        graph = replace(read_subgraph(content, number), is_called=bool(callers))
+        why = _left(graph, callers) if callers else None
     except ModelError as error:  # TFLite may never run it
         _log.warning("subgraph %d is left to the CPU: %s", number, error)
         return None
+    if why is not None:
+        _log.info("subgraph %d is left to the CPU: %s", number, why)
+    return graph if why is None else None
 
 
-def _called(content: memoryview) -> set[int]:
-    """Return the subgraphs that operators call: bodies of control flow and the like."""
+def _left(graph: Graph, callers: Collection[str]) -> str | None:
+    """Return why a graph that operators call stays on the CPU; None: it is judged."""
+    # Others read the nodes of the graph that they call, such as STABLEHLO_SCATTER its sum.
+    if others := {*callers} - _RUNNERS:
+        return f"{min(others)} calls it"
+    for tensor in (*graph.inputs, *graph.outputs):
+        if -1 in tensor.shape_signature:
+            return f"the size of tensor {tensor.index} is known only at run time"
+    if "BODY" in callers:
+        for given, made in zip(graph.inputs, graph.outputs, strict=False):
+            if given.shape != made.shape:
+                return f"each round makes tensor {made.index} of another size"
+    return None
+
+
+# What runs a graph as a whole.
+_RUNNERS = frozenset({"IF", "WHILE", "BODY", "CALL_ONCE"})
+
+
+def _callers(content: memoryview) -> dict[int, set[str]]:
+    """Return the ops that call subgraphs, by the subgraph's number; of a WHILE's body also BODY."""
     model = File(content).root()
     ops = [read_code(c)[0] for c in model.tables("operator_codes", "operator code")]
-    found: set[int] = set()
+    found: dict[int, set[str]] = {}
     for subgraph in model.tables("subgraphs", "subgraph"):
         for operator in subgraph.tables("operators", "operator"):
             code = operator.scalar("opcode_index")
-            if code < len(ops):
-                options = options_of(operator, ops[code])
-                found.update(number for name, number in options.items() if "subgraph" in name)
+            op = ops[code] if code < len(ops) else ""
+            for name, number in (options_of(operator, op) if op else {}).items():
+                if "subgraph" in name:
+                    is_body = op == "WHILE" and name.startswith("body")
+                    found.setdefault(number, set()).update((op, "BODY") if is_body else (op,))
     return found
 
 

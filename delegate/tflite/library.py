@@ -7,6 +7,7 @@ import ctypes as C
 import functools
 import logging
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable
@@ -23,7 +24,8 @@ _log = logging.getLogger("delegate")
 # The last TFLite that is taken for one that computes as tflite-runtime does, before its kernels are
 # asked. Seen of 2.2, 2.9 and 2.14; of those between 2.14 and ai-edge-litert none was at hand.
 _LAST_OLDER = (2, 14)
-# Their reference kernels were compared with these rules value by value, so they are not asked.
+# Their reference kernels were compared with these rules value by value, so they are not asked. That
+# was on x86-64; how a row of floats is quantised follows from the processor, too (`Rules`).
 _COMPARED = frozenset(
     {("TFLite", "2.14.1"), ("tflite-runtime", "2.14.0"), ("ai-edge-litert", "2.3.0")}
 )
@@ -55,7 +57,7 @@ def rules_of_library(file: str) -> Rules:
     """Return the rules of the TFLite in this file, asked once a process."""
     for package in PACKAGES:
         if package in Path(file).parts:
-            return _asked(rules(package), functools.partial(package_kernels, package))
+            return _rules_of_package(package)
     version = _version_of(file)
     if version is not None:
         by_version = rules_of_version("TFLite", version, _numbers(version) <= _LAST_OLDER)
@@ -66,6 +68,11 @@ def rules_of_library(file: str) -> Rules:
             "which TFLite calls is not known (%s tells no version): it is taken for a new one", file
         )
     return rules(package)
+
+
+@functools.cache
+def _rules_of_package(package: str) -> Rules:
+    return _asked(rules(package), functools.partial(package_kernels, package))
 
 
 def _asked(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
@@ -102,7 +109,7 @@ def installed_rules() -> Rules:
     """
     imported = [package for package in PACKAGES if package in sys.modules]
     found = imported or [package for package in PACKAGES if _installed_version(package)]
-    return rules(found[0]) if found else Rules()
+    return _rules_of_package(found[0]) if found else Rules()
 
 
 def _installed_version(package: str) -> str:
@@ -130,7 +137,13 @@ def rules_of_version(runtime: str, version: str, is_older: bool) -> Rules:
         for rule in fields(Rules)
         if isinstance(rule.default, bool)
     }
-    return Rules(runtime=runtime, version=version, float_function=float_function, **differ)
+    return Rules(
+        runtime=runtime,
+        version=version,
+        processor=platform.machine(),
+        float_function=float_function,
+        **differ,
+    )
 
 
 @functools.cache

@@ -109,14 +109,18 @@ def _pieces(anchors: list[int]) -> Iterator[_Piece]:
 
     `anchors`: in rising order. They may lie apart: another delegate's tensors have its own names.
     """
-    for start, end in _readable():
+    for start, end in _readable(anchors[-1]):
         held = anchors[bisect.bisect_left(anchors, start) : bisect.bisect_left(anchors, end)]
         if held:
             yield _Piece(start, held[0], held[-1], end)
 
 
-def _readable() -> list[tuple[int, int]]:
-    """Return the process's readable memory in rising order: from where to where."""
+def _readable(last_wanted: int) -> list[tuple[int, int]]:
+    """Return the process's readable memory in rising order: from where to where.
+
+    `last_wanted`: an address; what begins behind it may be left out. PoCL maps a file or more for
+    each kernel.
+    """
     joined: list[tuple[int, int]] = []
     last: list[str] = []
     with open("/proc/self/maps", errors="replace") as maps:
@@ -125,6 +129,8 @@ def _readable() -> list[tuple[int, int]]:
             if not mode.startswith("r"):
                 continue
             low, high = (int(part, 16) for part in span.split("-"))
+            if low > last_wanted and path != last:
+                break
             # The kernel tells a heap, or a file of which a part is protected in another way, in
             # pieces. What is of another file is left apart: it may be a device's memory.
             if joined and joined[-1][1] == low and path == last:

@@ -49,15 +49,15 @@ class TensorMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What the author says of a model: of its first subgraph, in the order of the file."""
+    """What the author says of a model: of a subgraph of it, in the order of the file."""
 
     name: str = ""
     inputs: tuple[TensorMetadata, ...] = ()
     outputs: tuple[TensorMetadata, ...] = ()
 
 
-def read_metadata(source: Source) -> ModelMetadata | None:
-    """Return a model's metadata; None: it has none.
+def read_metadata(source: Source, subgraph: int = 0) -> ModelMetadata | None:
+    """Return a model's metadata, of its subgraph of this number; None: it has none.
 
     Raises: ModelError: the model or its metadata is damaged. OSError: the path cannot be read.
     """
@@ -66,9 +66,9 @@ def read_metadata(source: Source) -> ModelMetadata | None:
         if content is None:
             return None
         root = File(content, _IDENTIFIER, "the metadata").root("ModelMetadata")
-        subgraph = next(_tables(root, "subgraph_metadata"), None)
+        own = next(islice(_tables(root, "subgraph_metadata"), subgraph, None), None)
         sides = [
-            () if subgraph is None else tuple(map(_tensor, _tables(subgraph, name)))
+            () if own is None else tuple(map(_tensor, _tables(own, name)))
             for name in ("input_tensor_metadata", "output_tensor_metadata")
         ]
         return ModelMetadata(root.string("name"), *sides)

@@ -44,7 +44,7 @@ class Question:
 @functools.cache
 def questions() -> tuple[Question, ...]:
     """Return all questions."""
-    return (*_sums(), *_types(), *_others())
+    return (*_sums(), *_types(), *_others(), *_hybrid())
 
 
 def _sums() -> list[Question]:
@@ -106,6 +106,50 @@ def _others() -> list[Question]:
     ]
 
 
+def _hybrid() -> list[Question]:
+    """Return what tells how a row of floats is quantised; the weights take one value out of it."""
+    op, symmetric = "FULLY_CONNECTED", {"asymmetric_quantize_inputs": False}
+    # Just below a half at a scale of 1, in a row of whole vectors.
+    below = [_input("float32", [[np.float32(0.5 - 2.0**-25), *[127] * 7]])]
+    first = _constant("int8", [[1] + [0] * 7], 1.0)
+    # A scale of 1 and a zero point of 72: -2.5 + 72 is rounded up, and -2.5 down.
+    tie = [_input("float32", [[-200, 55, -2.5]]), _constant("int8", [[0, 0, 1]], 1.0)]
+    asymmetric = {"asymmetric_quantize_inputs": True}
+    both, _ = _constant("int8", [[1], [1]], 1.0)
+    scales = replace(both, quantization=Quantization((1.0, 2.0), (0, 0)))
+    channels = [_input("float32", [[127]]), (scales, None)]
+    pair, _ = _constant("int8", [[[[1, 2]]]], 1.0)
+    # 0x21 is 33 where it is read as int8; a sum of integers is left in the output then, or, in
+    # Debian's TFLite, nothing
+    misread = np.int32(33 * 127).view(np.float32)
+    halves = replace(pair, dtype="int4", data=np.array([0x21], np.uint8)), None
+    pixel = [_input("float32", [[[[127, 0]]]]), halves, _constant("float32", [0])]
+    window = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
+    looked_up = [_input("int32", [1]), channels[1]]
+    return [
+        _ask(
+            "rows_round_by_adding", op, [*below, first], "float32", [[0]], [[1]],
+            options=symmetric, kernel=REFERENCE, version=3,
+        ),
+        _ask(
+            "rows_in_doubles", op, tie, "float32", [[-2]], [[-3]],
+            options=asymmetric, kernel=REFERENCE, version=9,
+        ),
+        _ask(
+            "hybrid_loses_channels", op, channels, "float32", [[0, 0]], [[127, 254]],
+            options=symmetric, kernel=REFERENCE, version=9,
+        ),
+        _ask(
+            "int4_convolutions", "CONV_2D", pixel, "float32", [[[[misread]]]], [[[[127]]]],
+            options=window, version=5, may_be_refused=True, also=[[[[0]]]],
+        ),
+        _ask(
+            "embedding_scales_a_row", "EMBEDDING_LOOKUP", looked_up, "float32", [[0]], [[2]],
+            version=3, may_be_refused=True,
+        ),
+    ]  # fmt: skip
+
+
 def _input(dtype: str, values: ArrayLike, scale: float = 0.0) -> Given:
     tensor, _ = _constant(dtype, values, scale)
     assert tensor.data is not None
@@ -133,15 +177,18 @@ def _ask(
     kernel: str = ANY,
     version: int = 1,
     may_be_refused: bool = False,
+    also: ArrayLike | None = None,
 ) -> Question:
     """Return the question of an op's rule; `older`, `newer`: the output that each gives.
 
-    `may_be_refused`: by the older ones, too.
+    `may_be_refused`: by the older ones, too. `also`: what some of the older ones give.
     """
     output, _ = _constant(dtype, newer, scale)
     tensors = tuple(tensor for tensor, _ in given)
     node = Node(0, op, version, tensors, (replace(output, data=None),), dict(options or {}))
     answers = {None if older is None else np.asarray(older, dtype).tobytes()}
+    if also is not None:
+        answers.add(np.asarray(also, dtype).tobytes())
     return Question(
         rule,
         op,

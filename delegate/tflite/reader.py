@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.tflite import schema
+from delegate.tflite.bodies import Bodies
+from delegate.tflite.signatures import subgraph_of
 from delegate.tflite.sparsity import dense as sparsity_values
 from delegate.tflite.table import File, Source, Table, named, open_model, options_of
 
 _MAX_DIMENSIONS = 32  # numpy 1's limit
 
 
-def read_model(source: Source) -> Graph:
-    """Return the first subgraph of a .tflite model.
+def read_model(source: Source, signature: str | None = None) -> Graph:
+    """Return the subgraph of a .tflite model that this signature runs; None: the first.
 
     A path is mapped into memory, and constants are read-only views of it: replace a model file
     that may be in use, do not rewrite it.
@@ -42,13 +44,14 @@ def read_model(source: Source) -> Graph:
 
     Raises:
         ModelError: the file is damaged, foreign or above 2 GB.
-        OSError: the path cannot be read.
+        SignatureError: it has no such signature. OSError: the path cannot be read.
     """
     with named(source):
-        return read_subgraph(open_model(source), 0)
+        content = open_model(source)
+        return read_subgraph(content, subgraph_of(content, signature))
 
 
-def read_subgraph(content: memoryview, number: int) -> Graph:
+def read_subgraph(content: memoryview, number: int, bodies: Bodies | None = None) -> Graph:
     """Return one subgraph of a model whose bytes these are, as `read_model` returns the first.
 
     Raises:
@@ -77,6 +80,8 @@ def read_subgraph(content: memoryview, number: int) -> Graph:
         for index, operator in enumerate(subgraph.tables("operators", "operator"))
     )
     _check_producers(nodes)
+    inner = bodies or Bodies(count)
+    nodes = inner.attach(number, nodes, lambda called: read_subgraph(content, called, inner))
     return Graph(
         tensors=tensors,
         nodes=nodes,
@@ -228,7 +233,8 @@ def _read_node(
     inputs = _lookup(operator, "inputs", "input", tensors)
     outputs = _known(_lookup(operator, "outputs", "output", tensors), operator, "output")
     options = _custom_options(file, operator) if is_custom else options_of(operator, op)
-    return Node(index, op, version, inputs, outputs, options, is_custom)
+    between = _lookup(operator, "intermediates", "intermediate", tensors)
+    return Node(index, op, version, inputs, outputs, options, is_custom, intermediates=between)
 
 
 def _lookup(

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.edit import of_one_node
-from delegate.graph.ir import Node
+from delegate.graph.ir import Graph, Node
+from delegate.graph.kept import written
 from delegate.launch import element_type
 from delegate.target import Rules
 from delegate.tflite.asking import package_outputs
@@ -30,7 +32,7 @@ def reference_outputs(
     if package is None or node.op.islower():
         return None
     try:
-        model = write_model(of_one_node(node))
+        model = write_model(_graph_of(node))
     except ValueError:
         return None
     found = package_outputs(package, model, [values.tobytes() for values in inputs])
@@ -38,3 +40,12 @@ def reference_outputs(
         return None
     outputs = zip(node.outputs, found, strict=True)
     return [np.frombuffer(content, element_type(tensor.dtype)) for tensor, content in outputs]
+
+
+def _graph_of(node: Node) -> Graph:
+    """Return a node's graph; what it makes of variable tensors is read of those after the run."""
+    made = written(node)
+    graph = of_one_node(replace(node, outputs=node.outputs[: len(node.outputs) - len(made)]))
+    own = graph.nodes[0].inputs
+    after = (own[node.inputs.index(tensor)] for tensor in made)
+    return replace(graph, outputs=(*graph.outputs, *(t for t in after if t is not None)))

@@ -7,6 +7,7 @@ Knows no op, and does not check that TFLite can run what it writes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,28 @@ def write_model(graph: Graph) -> bytes:
         ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
             graph's own; a sparse one has no values; the graph has several subgraphs.
     """
-    if graph.subgraphs != 1:
+    graphs = _with_bodies(graph)
+    if graph.subgraphs not in (1, len(graphs)):
         raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
-    return packed(model_tree(graph))
+    return packed(model_tree(*graphs))
+
+
+def _with_bodies(graph: Graph, first: int = 0) -> list[Graph]:
+    """Return the graph and its nodes' decompositions, by whose numbers their nodes name them.
+
+    `first`: the graph's own number.
+    """
+    found, nodes = [graph], []
+    for node in graph.nodes:
+        if node.body is not None:
+            number = first + len(found)
+            found += _with_bodies(node.body, number)
+            options = {**node.options, "decomposition_subgraph_index": number}
+            node = replace(node, options=options)
+        nodes.append(node)
+    if len(found) > 1:
+        found[0] = replace(graph, nodes=tuple(nodes))
+    return found
 
 
 def model_tree(*graphs: Graph) -> Tree:
@@ -163,6 +183,8 @@ def _operator(graph: Graph, node: Node, code: int) -> Tree:
         "inputs": [_index(graph, tensor, where) for tensor in node.inputs],
         "outputs": [_index(graph, tensor, where) for tensor in node.outputs],
     }
+    if node.intermediates:
+        values["intermediates"] = [_index(graph, tensor, where) for tensor in node.intermediates]
     options_class = None if node.is_custom else schema.options_class(node.op)
     if node.is_custom:
         _check_names(node.options, ["custom_options"], where)

@@ -21,8 +21,13 @@ QUICK_SECONDS = 2.0
 ROUNDS = {QUICK: 3, FULL: 12}
 # For all candidates of a choice that run whole programs; each runs once at least.
 _WHOLE_SECONDS = {QUICK: 0.5, FULL: 5.0}
+_NEAR = 2  # between sizes of which one's choice holds for the other
 _UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C costs no more
 _log = logging.getLogger("delegate")
+
+
+# What is known, by key; the seconds that measuring may still take; what other shapes gave, by key.
+State = tuple[dict[str, str], float, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Choice:
         default: what is taken where nothing was measured; None: whoever asks knows.
         can_wait: a quick start that has chosen anything leaves this one to later starts.
         is_long: only people who asked for the fastest wait for it.
+        kin: what it is of, whatever its shape; (): of nothing that has other shapes.
+        size: how much is computed, in any unit.
     """
 
     key: str
@@ -42,6 +49,8 @@ class Choice:
     default: str | None = None
     can_wait: bool = False
     is_long: bool = False
+    kin: tuple[object, ...] = ()
+    size: int = 0
 
 
 class Chooser:
@@ -65,6 +74,8 @@ class Chooser:
         self._has_chosen = False  # in this start
         self._wait: Callable[[str], None] | None = None  # tells what a child is to measure
         self._left: set[str] = set()  # keys that later starts measure
+        self._taken: dict[str, str] = {}  # by key: what was taken over from another shape
+        self._of_kin: dict[tuple[object, ...], tuple[str, int]] = {}  # what is known, of what size
         self._saved_s = time.perf_counter()
 
     def leave_to_child(self, wait: Callable[[str], None]) -> None:
@@ -76,12 +87,15 @@ class Chooser:
         """Count the choices that were due in this start and wait for a later one."""
         return len(self._left)
 
-    def state(self) -> tuple[dict[str, str], float]:
-        """Return what is known, by key, and the seconds that measuring may still take."""
-        return self._known(), self.seconds_left
+    def state(self) -> State:
+        """Return what another process goes on from."""
+        return self._known(), self.seconds_left, self._taken
 
-    def go_on(self, known: Mapping[str, str], seconds_left: float) -> None:
+    def go_on(
+        self, known: Mapping[str, str], seconds_left: float, taken: Mapping[str, str] | None = None
+    ) -> None:
         """Go on from another process's state."""
+        self._taken |= taken or {}
         before = len(self._known())
         self._chosen = self._known() | dict(known)
         self._has_chosen |= len(self._chosen) > before
@@ -91,15 +105,30 @@ class Chooser:
         """Return the candidate that is known to be the fastest, else what `measure` finds.
 
         It is not asked to measure in mode "off", nor when the seconds for it are used up, nor where
-        a child measures: then, and where it finds nothing, that is the default.
+        a child measures: then, and where it finds nothing, that is the default. Another shape of
+        the same has the same fastest candidate, if it is not far larger or smaller, unless people
+        wait for the fastest.
         """
         if self.mode == OFF:
             return choice.default
         self._left.discard(choice.key)
         known = self._known().get(choice.key)
+        if known not in choice.candidates and self.mode != FULL:
+            known = self._taken.get(choice.key) or self._taken_over(choice)
+            if known is not None and known in choice.candidates:
+                # For the child, too, which knows nothing of other shapes.
+                self._taken[choice.key] = known
         if known not in choice.candidates:
             known = self._measured(choice, measure)
+        if known and choice.kin:
+            self._of_kin[choice.kin] = known, choice.size
         return choice.default if known is None else known
+
+    def _taken_over(self, choice: Choice) -> str | None:
+        """Return what is known of another shape."""
+        known, size = self._of_kin.get(choice.kin, ("", 0))
+        is_near = max(size, choice.size) <= _NEAR * min(size, choice.size)
+        return known if choice.kin and known and is_near else None
 
     def _measured(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         if choice.is_long and self.mode != FULL:

@@ -107,7 +107,10 @@ class Forms:
         key = self._key(programs, batch)
         if self._profiling:  # among fewer forms: no choice for those who have all of them
             key += f", {ONE_BY_ONE}"
-        name = self._chooser.take(Choice(key, forms), lambda: self._measured(forms, batch))
+        choice = Choice(
+            key, forms, kin=_kin(programs, batch, self._profiling), size=_size(programs)
+        )
+        name = self._chooser.take(choice, lambda: self._measured(forms, batch))
         return None if name is None else forms[name]
 
     def _measured(self, forms: Mapping[str, tuple[Program, str]], batch: int) -> str | None:
@@ -165,6 +168,15 @@ class Forms:
         for step in (step for program in programs for step in program.steps):
             digest.update(signature([step.alternative], self._bench.source_of).encode())
         return digest.hexdigest()[:24]
+
+
+def _kin(programs: Sequence[Program], batch: int, is_apart: bool) -> tuple[object, ...]:
+    nodes = ((step.op, step.node_index) for program in programs for step in program.steps)
+    return "form", batch, is_apart, *nodes
+
+
+def _size(programs: Sequence[Program]) -> int:
+    return sum(launch.tiles for program in programs for launch in program.launches)
 
 
 def _words(program: Program, form: str) -> str:

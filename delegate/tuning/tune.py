@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from delegate.errors import DeviceError, KernelBuildError, Unsupported
@@ -49,7 +50,12 @@ class Tuner:
         if len(alternatives) > 1:
             names = [*(each.name for each in alternatives), _NONE]
             known = self._chooser.take(
-                Choice(f"{signature(alternatives, self._bench.source_of)}x{batch}", names),
+                Choice(
+                    f"{signature(alternatives, self._bench.source_of)}x{batch}",
+                    names,
+                    kin=(node.op, node.index, batch, *names, *_constants(node)),
+                    size=sum(math.prod(tensor.shape) for tensor in node.outputs),
+                ),
                 lambda: self._measure(node, alternatives, batch, reference),
             )
             if known == _NONE:
@@ -109,6 +115,11 @@ def signature(alternatives: Sequence[Alternative], source_of: Callable[[Launch],
             digest.update(repr((launch.kernel, launch.tiles, sizes)).encode())
             digest.update(source_of(launch).encode())
     return digest.hexdigest()[:24]
+
+
+def _constants(node: Node) -> list[int]:
+    """Return what tells a node from those of other graphs: where its constants lie."""
+    return [id(t.data) for t in node.inputs if t is not None and t.data is not None]
 
 
 def _size(value: Tensor | Constant) -> object:

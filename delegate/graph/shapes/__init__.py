@@ -7,11 +7,23 @@ recorded ones wrong. TFLite itself infers them, but only after it asked which no
 
 from __future__ import annotations
 
-from delegate.graph.ir import Node
-from delegate.graph.shapes import axes, slices, windows
-from delegate.graph.shapes.rule import RULES, Shape
+from dataclasses import replace
 
-__all__ = ["RULES", "axes", "output_shapes", "slices", "windows"]
+from delegate.graph.ir import Node
+from delegate.graph.kept import written
+from delegate.graph.shapes import axes, detections, recurrent, slices, windows
+from delegate.graph.shapes.rule import CUSTOM_RULES, RULES, Shape
+
+__all__ = [
+    "CUSTOM_RULES",
+    "RULES",
+    "axes",
+    "detections",
+    "output_shapes",
+    "recurrent",
+    "slices",
+    "windows",
+]
 
 
 def output_shapes(node: Node) -> tuple[Shape, ...] | None:
@@ -20,12 +32,17 @@ def output_shapes(node: Node) -> tuple[Shape, ...] | None:
     None: there is no rule for the op, a value that decides is not known, or TFLite refuses the
     node.
     """
-    rule = None if node.is_custom else RULES.get(node.op)
+    rule = (CUSTOM_RULES if node.is_custom else RULES).get(node.op)
     if rule is None or not node.inputs:
         return None
+    versions = [tensor.shape for tensor in written(node)]  # of variables: the last outputs
+    if versions:
+        node = replace(node, outputs=node.outputs[: -len(versions)])
     try:
         shapes = tuple(tuple(int(size) for size in shape) for shape in rule(node))
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         return None
     is_possible = all(0 <= size < 2**31 for shape in shapes for size in shape)
-    return shapes if len(shapes) == len(node.outputs) and is_possible else None
+    if len(shapes) != len(node.outputs) or not is_possible:
+        return None
+    return (*shapes, *versions)

@@ -4,12 +4,15 @@
 Source: tflite/kernels/activations.cc, elementwise.cc, add.cc, comparisons.cc, select.cc,
 concatenation.cc, pack.cc, unpack.cc, split.cc, split_v.cc, pad.cc, mirror_pad.cc, tile.cc,
 broadcast_to.cc, fill.cc, one_hot.cc, shape.cc, rank.cc, range.cc, reshape.cc, squeeze.cc,
-expand_dims.cc, transpose.cc, reduce.cc ResizeOutputTensor, arg_min_max.cc, topk_v2.cc
+expand_dims.cc, transpose.cc, reduce.cc ResizeOutputTensor, arg_min_max.cc, topk_v2.cc,
+scatter_nd.cc
 """
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from delegate.graph.ir import Node
 from delegate.graph.shapes.rule import (
@@ -27,17 +30,19 @@ from delegate.graph.shapes.rule import (
 
 
 @output(
-    "ABS CAST CEIL COS CUMSUM DENSIFY DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP FAKE_QUANT FLOOR GELU"
+    "ABS ATAN2 CAST CEIL COS CUMSUM DENSIFY DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP FAKE_QUANT"
+    " FLOOR GELU"
     " HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_NOT LOGISTIC"
     " LOG_SOFTMAX MATRIX_SET_DIAG NEG PRELU QUANTIZE RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1"
     " REVERSE_SEQUENCE REVERSE_V2 ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE TANH ZEROS_LIKE"
+    " STABLEHLO_ADD STABLEHLO_MAXIMUM STABLEHLO_MINIMUM STABLEHLO_MULTIPLY"
 )
 def _same(node: Node) -> Shape:
     return shape(node)
 
 
 @output(
-    "ADD ATAN2 BITWISE_XOR DIV EQUAL FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL"
+    "ADD BITWISE_XOR DIV EQUAL FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL"
     " LOGICAL_AND LOGICAL_OR MAXIMUM MINIMUM MUL NOT_EQUAL POW RIGHT_SHIFT SQUARED_DIFFERENCE SUB"
 )
 def _two(node: Node) -> Shape:
@@ -147,6 +152,20 @@ def _fill(node: Node) -> list[int]:
     return integers(node, 0)
 
 
+@outputs("STABLEHLO_COMPOSITE")
+def _composite(node: Node) -> list[Shape]:
+    body = node.body
+    shapes = [shape(node, position) for position in range(len(node.inputs))]
+    if body is None or shapes != [tensor.shape for tensor in body.inputs]:
+        raise ValueError("its decomposition has other shapes")
+    return [tensor.shape for tensor in body.outputs]
+
+
+@output("SCATTER_ND")
+def _scatter_nd(node: Node) -> list[int]:
+    return integers(node, 2)
+
+
 @output("SHAPE")
 def _shape(node: Node) -> Shape:
     return (len(shape(node)),)
@@ -159,8 +178,24 @@ def _rank(node: Node) -> Shape:
 
 @output("RANGE")
 def _range(node: Node) -> Shape:
-    start, limit, delta = (integer(node, position) for position in range(3))
-    return (len(range(start, limit, delta)),)
+    if node.outputs[0].dtype == "float32":
+        start, limit, delta = (_float(node, position) for position in range(3))
+        if (start > limit and delta > 0) or (start < limit and delta < 0):
+            raise ValueError("no way to the limit")
+        # In floats, as TFLite's are.
+        steps = (np.float32(limit) - np.float32(start)) / np.float32(delta)
+        return (int(np.ceil(np.abs(steps))),)
+    first, last, step = (integer(node, position) for position in range(3))
+    if (first > last and step > 0) or (first < last and step < 0):
+        raise ValueError("no way to the limit")
+    return (len(range(first, last, step)),)
+
+
+def _float(node: Node, position: int) -> float:
+    given = node.inputs[position]
+    if given is None or given.data is None or given.dtype != "float32" or given.data.size != 1:
+        raise ValueError("no constant float")
+    return float(given.data.item())
 
 
 @output("RESHAPE")

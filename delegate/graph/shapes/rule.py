@@ -15,13 +15,15 @@ Shape = tuple[int, ...]
 Rule = Callable[[Node], Iterable[Sequence[int]]]
 OneShape = Callable[[Node], Sequence[int]]
 RULES: dict[str, Rule] = {}  # by op
+CUSTOM_RULES: dict[str, Rule] = {}  # of custom ops
 
 
-def outputs(ops: str) -> Callable[[Rule], Rule]:
+def outputs(ops: str, is_custom: bool = False) -> Callable[[Rule], Rule]:
     """Make a function the rule of these ops, which spaces part."""
 
     def register(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(ops.split(), rule))
+        rules = CUSTOM_RULES if is_custom else RULES
+        rules.update(dict.fromkeys(ops.split(), rule))
         return rule
 
     return register

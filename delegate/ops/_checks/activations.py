@@ -10,6 +10,7 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
+from delegate.launch import Defines
 from delegate.ops._checks.quantized import QUANT, QUANT8, per_tensor
 from delegate.ops._numbers import bits
 
@@ -57,6 +58,10 @@ def bounds_of(result: Tensor, activation: object) -> dict[str, int]:
     """
     if result.dtype == "float32":
         return float_bounds(activation)
+    if result.dtype == "int64":
+        if _fused(activation) != (None, None):
+            raise Unsupported(f"{activation} of int64: only NONE")
+        return {}
     if result.dtype == "int32":
         low, high = _fused(activation)
         least = int(_INT32.min) if low is None else low
@@ -65,8 +70,8 @@ def bounds_of(result: Tensor, activation: object) -> dict[str, int]:
     return {"output_min": least, "output_max": greatest}
 
 
-def float_bounds(activation: object) -> dict[str, int]:
-    """Return the fields for the bounds of floats, as their bits.
+def float_bounds(activation: object, most: float = _LARGEST) -> dict[str, int]:
+    """Return the fields for the bounds of floats, as their bits; `most`: where there is none.
 
     Raises:
         Unsupported: an activation that is no clamp.
@@ -74,9 +79,23 @@ def float_bounds(activation: object) -> dict[str, int]:
     """
     low, high = _fused(activation)
     return {
-        "output_min": bits(-_LARGEST if low is None else low),
-        "output_max": bits(_LARGEST if high is None else high),
+        "output_min": bits(-most if low is None else low),
+        "output_max": bits(most if high is None else high),
     }
+
+
+def applied(activation: object) -> tuple[dict[str, int], Defines]:
+    """Return the fields for the bounds of floats, and macros: for ops that do not clamp.
+
+    They apply an activation: without one, infinite sums stay; with one, NaN becomes its least
+    number.
+
+    Raises:
+        Unsupported: an activation that is no clamp.
+    Source: tflite/kernels/internal/tensor_utils.h ApplyActivationToVector
+    """
+    is_none = _fused(activation) == (None, None)
+    return float_bounds(activation, math.inf), {} if is_none else {"NAN_IS_LEAST": 1}
 
 
 def quantized_bounds(

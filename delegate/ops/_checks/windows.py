@@ -39,6 +39,9 @@ class Window:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+ONE_TAP = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)  # of a product of matrices
+
+
 def window(
     source: Tensor, result: Tensor, kernel_h: int, kernel_w: int, options: Mapping[str, Any]
 ) -> Window:

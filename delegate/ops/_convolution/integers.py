@@ -32,7 +32,7 @@ def conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[Alternative
     of_weights: Defines = {"WEIGHT": elem}
     last = plain(conv, "conv_2d", "conv_2d_quant8", conv.weights, None, defines | of_weights)
     # Devices with groups of several work-items have blocks of their own: simt/conv_2d.py.
-    block = None if target.group_items > 1 else _block_of(conv.out_c, target)
+    block = None if target.group_items > 1 else block_of(conv.out_c, target)
     if block is None:
         return (last,)
     lanes, vectors = block
@@ -59,7 +59,7 @@ def conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[Alternative
     return Alternative(f"tiled {lanes}x{vectors}", (launch,)), last
 
 
-def _block_of(channels: int, target: Target) -> tuple[int, int] | None:
+def block_of(channels: int, target: Target) -> tuple[int, int] | None:
     """Return (lanes, vectors) of the block that wastes least, or None where none fits."""
     width = min(target.vector_width, 16)
     sizes = [(width, 2), (width, 1), *((lanes, 1) for lanes in (8, 4) if lanes < width)]
@@ -105,7 +105,7 @@ def conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternati
     last = plain(conv, file, file, conv.weights, groups, conv.sums.defines)
     is_cpu = target.group_items == 1
     if is_cpu:
-        block = _block_of(conv.out_c, target)
+        block = block_of(conv.out_c, target)
     else:
         lanes = _lanes_kept(conv, target)
         block = (lanes, 1) if conv.out_c >= lanes else None

@@ -10,12 +10,14 @@ neighbouring channels a kernel treats alike.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._convolution.records import Convolution, Quant8Convolution
 from delegate.ops._launches.tiles import launch_over, one_each
@@ -102,7 +104,7 @@ def plain(
     file: str,
     kernel: str,
     weights: NDArray[np.generic],
-    own: Mapping[str, int] | None = None,
+    own: Mapping[str, int | Tensor] | Mapping[str, int] | None = None,
     defines: Mapping[str, int | str] | None = None,
 ) -> Alternative:
     """Return the launch of one work-item an output element; `own`: its op's fields."""
@@ -254,14 +256,29 @@ def exception_rows_a_block(vectors: int) -> int:
     return 7 * vectors + 1
 
 
-def _rescale(conv: Quant8Convolution, **options: Any) -> FloatRescale:
-    return float_rescale(
-        conv.scaling,
-        conv.output_zero,
-        conv.clamp,
-        single_rounding=conv.single_rounding,
-        **options,
-    )
+def _rescale(
+    conv: Quant8Convolution,
+    sums: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    **options: Any,
+) -> FloatRescale:
+    rows = None if sums is None else np.array(sums, np.int64).tobytes()
+    named = {**options, "single_rounding": conv.single_rounding}
+    return _rescale_of(conv.scaling.tobytes(), conv.output_zero, conv.clamp, rows, *named.items())
+
+
+@functools.lru_cache(256)
+def _rescale_of(
+    scaling: bytes,
+    zero_point: int,
+    clamp: tuple[int, int],
+    sums: bytes | None,
+    *options: tuple[str, Any],
+) -> FloatRescale:
+    """Search once for all shapes of a layer: it takes longer than to pack the weights."""
+    numbers = np.frombuffer(scaling, np.int32).reshape(2, -1)
+    rows = None if sums is None else np.frombuffer(sums, np.int64).reshape(2, -1)
+    occur = None if rows is None else (rows[0], rows[1])
+    return float_rescale(numbers, zero_point, clamp, sums=occur, **dict(options))
 
 
 def _int32(values: NDArray[Any]) -> NDArray[np.int32]:

@@ -28,6 +28,7 @@ FAMILY = {
     "bool": "quant8",
     "int16": "quant16",
     "int32": "int32",
+    "int64": "int64",
     "float32": "float",
 }
 NUMBERS = ("int32", "float32")
@@ -36,7 +37,7 @@ IDENTITY = (1 << 30, 1)  # a multiplier and shift that change nothing
 _FEW = 40  # registers that keep four elements of both inputs
 _OUTER = 4  # dimensions around a row that binary.cl walks
 # Expressions without vectors, by family.
-_ONE_BY_ONE = {("POWER", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
+_ONE_BY_ONE = {("POWER", "float"), ("ANGLE", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
 _ONE_BY_ONE_OF_FEW = {("DIVIDE", "float")}  # where registers are few
 _SHORT_ROW = 64  # elements
 
@@ -193,7 +194,7 @@ def binary(
     }
     wide = np.dtype(operands.left.dtype).itemsize
     lonely = _ONE_BY_ONE if target.keeps(_FEW) else _ONE_BY_ONE | _ONE_BY_ONE_OF_FEW
-    most = 1 if (op, family) in lonely else 16 if wide == 1 else 8
+    most = 1 if (op, family) in lonely or family == "int64" else 16 if wide == 1 else 8
     return over_rows("binary", f"binary_{family}", fields, defines, wide, most, target)
 
 

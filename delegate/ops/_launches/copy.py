@@ -115,6 +115,17 @@ def moved(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
         flat = Box((elements,), (1,), (1,)) if elements > 1 else Box((), (), ())
         if box == flat and math.prod(source.shape) == elements:
             return view(source, result)
+    return copied(moves, target)
+
+
+def copied(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
+    """Return the same where the result is to have bytes of its own, be they the source's.
+
+    Raises:
+        Unsupported: see `moved`.
+    """
+    for move in moves:
+        _require_inside(move)
     plain = Alternative("plain", tuple(_launch(move, target, False) for move in moves))
     if target.group_items > 1:
         return (plain,)

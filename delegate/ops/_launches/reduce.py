@@ -22,6 +22,7 @@ from delegate.target import Target
 
 _DIMENSIONS = 3  # kept ones and reduced ones that a kernel steps through
 _ROUNDS = most_rounds(1, 10_000)  # of all loops
+_DIGITS = 64  # rounds of a division of int64
 _STEPS = 8  # elements a round of the innermost loop
 
 
@@ -119,8 +120,8 @@ def reduce(
     """Return the alternatives of a reduction: over vectors where it can be, the plain one last.
 
     `fold`: SUM, PROD, MAX or MIN. `start`: what changes nothing in it, for floats its bits.
-    `finish`: 0 the number itself; 1 with the fields of `mean_rescaling`; 2 times the float
-    `factor`; 3 the float fields of `rescaled_sum`.
+    `finish`: 0 the number itself; 1 with the fields of `mean_rescaling`, of int64 divided by
+    `terms`; 2 times the float `factor`; 3 the float fields of `rescaled_sum`.
 
     Raises:
         Unsupported: more terms than a work-item can visit, or too many dimensions.
@@ -132,8 +133,8 @@ def reduce(
     rounds = terms // innermost[0] * (innermost[0] // _STEPS + min(innermost[0], _STEPS))
     if rounds > _ROUNDS:
         raise Unsupported(f"{terms} elements for one of the result: more than can be visited")
-    common = reduction.params() | {"start": start} | dict(finishing or {})
     dtype = reduction.source.dtype
+    common = reduction.params() | _starts(start, dtype) | dict(finishing or {})
     defines: Defines = {"ELEM": ELEM[dtype], "FOLD": fold, "FINISH": finish}
     if reduction.is_whole and fold in ("MAX", "MIN") and dtype == "float32":
         # Then TFLite begins with the first element, and a NaN there stays.
@@ -145,7 +146,7 @@ def reduce(
         blocks = {"blocks": ceil_div(along[0], lanes)} if kernel == "vector" else {}
         launch = launch_over(
             "reduce",
-            f"reduce_{kernel}" if lanes else "reduce",
+            f"reduce_{kernel}" if lanes else "reduce_int64" if dtype == "int64" else "reduce",
             tiling,
             common | blocks | {"items": items},
             # All steps but the innermost are multiples of the innermost size.
@@ -154,6 +155,8 @@ def reduce(
         return Alternative(f"{kernel} {lanes}" if lanes else kernel, (launch,))
 
     found = []
+    if dtype == "int64":
+        return (alternative("plain", 0, results, rounds + (_DIGITS if finish else 0)),)
     if reduction.kept and reduction.kept[-1][1] == 1:
         size = reduction.kept[-1][0]
         lanes = lanes_of(size, target)
@@ -166,6 +169,14 @@ def reduce(
             each = innermost[0] // lanes + innermost[0] % lanes
             found.append(alternative("row", lanes, results, terms // innermost[0] * each))
     return (*found, alternative("plain", 0, results, rounds))
+
+
+def _starts(start: int, dtype: str) -> dict[str, int]:
+    """Return the fields of what a fold begins with; of int64 two words with signs."""
+    if dtype != "int64":
+        return {"start": start}
+    low = start & 0xFFFFFFFF
+    return {"start_low": low - (low >> 31 << 32), "start_high": start >> 32}
 
 
 def mean_rescaling(reduction: Reduction) -> dict[str, int]:

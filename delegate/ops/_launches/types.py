@@ -13,10 +13,11 @@ ELEM = {
     "int8": "char",
     "int16": "short",
     "int32": "int",
+    "int64": "uint2",  # two words, the low one first: OpenCL C's `long` is not everywhere
     "float32": "float",
     "bool": "uchar",
 }
-# Where bytes only move, the width is all that counts. OpenCL C's `long` is not everywhere.
+# Where bytes only move, the width is all that counts.
 _BY_BYTES = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
 WIDEST_BYTES = max(_BY_BYTES)
 _LARGEST_ELEMENT = 8

@@ -7,7 +7,7 @@ Arrays are int64 and hold the numbers that the reference has in int32 or int16.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ ONE = 1 << 16  # a share of one in the table of sigmoids
 _ENTRIES = 256
 
 
+@lru_cache(1 << 16)  # another shape has the same scales
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return (multiplier, shift) with real ~ multiplier * 2**(shift - 31).
 

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors of an LSTM node, checked: its gates' weights, its sizes, and its state.
+
+The state stands twice in a node: inputs that a run finds, and outputs that it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.ops._checks.node import (
+    elements_of,
+    inputs_of,
+    require_constant,
+    require_shape,
+    shape_text,
+)
+
+# Places among the inputs, of the gates input, forget, cell and output.
+_WEIGHTS, _RECURRENT, _BIASES, _NORMS = 1, 5, 12, 20
+_PEEPHOLES = (9, 10, None, 11)
+_PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL = 16, 17, 18, 19
+_INPUTS = 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lstm:
+    """An LSTM over steps of rows.
+
+    A sequence of gates has four, or three where the input gate is what the forget gate leaves.
+    """
+
+    source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
+    result: Tensor  # the same with `width` in the place of the depth
+    hidden: Tensor  # (rows, width): the output of the step before
+    cell: Tensor  # (rows, cells)
+    next_hidden: Tensor
+    next_cell: Tensor
+    weights: tuple[Tensor, ...]  # (cells, depth)
+    recurrent: tuple[Tensor, ...]  # (cells, width)
+    peepholes: tuple[Tensor | None, ...]  # (cells,)
+    biases: tuple[Tensor, ...]  # (cells,)
+    projection: Tensor | None  # (width, cells); None: the width is that of the cells
+    projection_bias: Tensor | None  # (width,)
+    rows: int
+    steps: int
+    depth: int
+    cells: int
+    width: int
+    is_time_major: bool
+
+    def stride(self, size: int) -> tuple[int, int]:
+        """Return the elements from step to step and from row to row, of rows of `size`."""
+        if self.is_time_major:
+            return self.rows * size, size
+        return size, self.steps * size
+
+
+def decoded(node: Node) -> Lstm:
+    """Return a node's record.
+
+    Raises:
+        Unsupported: no state, layer normalisation, shapes that do not fit.
+    Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc CheckInputTensorDimensions
+    """
+    (source,), rest = inputs_of(node.inputs, 1, _INPUTS - 1)
+    tensors: list[Tensor | None] = [source, *rest]
+    if any(each is not None for each in tensors[_NORMS:]):
+        raise Unsupported("layer normalisation is not implemented")
+    hidden, cell = tensors[_HIDDEN], tensors[_CELL]
+    if hidden is None or cell is None or len(node.outputs) != 3:
+        raise Unsupported("two variable tensors and what they become are needed")
+    first = 0 if tensors[_WEIGHTS] is not None else 1
+    weights = _present(tensors[_WEIGHTS + first : _WEIGHTS + 4], "weights")
+    recurrent = _present(tensors[_RECURRENT + first : _RECURRENT + 4], "recurrent weights")
+    biases = _present(tensors[_BIASES + first : _BIASES + 4], "biases")
+    if first and (tensors[_RECURRENT] is not None or tensors[_BIASES] is not None):
+        raise Unsupported("an input gate without weights, but with recurrent weights or a bias")
+    peepholes = [None if at is None else tensors[at] for at in _PEEPHOLES[first:]]
+    if len({each is None for each in peepholes if each is not peepholes[-2]}) > 1:
+        raise Unsupported("some gates read the cell, and some do not")
+    is_time_major, steps, rows = _sizes(node, source)
+    lstm = Lstm(
+        source=source,
+        result=node.outputs[0],
+        hidden=hidden,
+        cell=cell,
+        next_hidden=node.outputs[1],
+        next_cell=node.outputs[2],
+        weights=weights,
+        recurrent=recurrent,
+        peepholes=tuple(peepholes),
+        biases=biases,
+        projection=tensors[_PROJECTION],
+        projection_bias=tensors[_PROJECTION_BIAS],
+        rows=rows,
+        steps=steps,
+        depth=source.shape[-1],
+        cells=weights[0].shape[0] if weights[0].shape else 0,
+        width=recurrent[0].shape[-1] if recurrent[0].shape else 0,
+        is_time_major=is_time_major,
+    )
+    _require_shapes(lstm)
+    return lstm
+
+
+def _sizes(node: Node, source: Tensor) -> tuple[bool, int, int]:
+    """Return whether steps come before rows, and how many there are of both."""
+    if node.op == "LSTM":
+        if len(source.shape) != 2:
+            raise Unsupported(f"input {shape_text(source)}: rank 2 is needed")
+        return True, 1, source.shape[0]
+    if len(source.shape) != 3:
+        raise Unsupported(f"input {shape_text(source)}: rank 3 is needed")
+    is_time_major = bool(node.options.get("time_major"))
+    steps, rows = source.shape[:2] if is_time_major else source.shape[1::-1]
+    return is_time_major, steps, rows
+
+
+def _present(tensors: Sequence[Tensor | None], what: str) -> tuple[Tensor, ...]:
+    found = tuple(each for each in tensors if each is not None)
+    if len(found) != len(tensors):
+        raise Unsupported(f"{len(found)} {what}: {len(tensors)} are needed")
+    return found
+
+
+def _require_shapes(lstm: Lstm) -> None:
+    cells, width, rows = lstm.cells, lstm.width, lstm.rows
+    if lstm.projection is None and (lstm.projection_bias is not None or width != cells):
+        raise Unsupported(f"{cells} cells, {width} outputs: a projection is needed")
+    wanted: list[tuple[Sequence[Tensor | None], tuple[int, ...]]] = [
+        (lstm.weights, (cells, lstm.depth)),
+        (lstm.recurrent, (cells, width)),
+        ((*lstm.peepholes, *lstm.biases), (cells,)),
+        ([lstm.projection], (width, cells)),
+        ([lstm.projection_bias], (width,)),
+        ([lstm.cell, lstm.next_cell], (rows, cells)),
+        ([lstm.hidden, lstm.next_hidden], (rows, width)),
+        ([lstm.result], (*lstm.source.shape[:-1], width)),
+    ]
+    for tensors, shape in wanted:
+        for tensor in tensors:
+            if tensor is not None:
+                if tensor.shape != shape:
+                    raise Unsupported(f"a tensor {shape_text(tensor)}: the others give {shape}")
+                elements_of(tensor)
+    require_shape(lstm.result, (*lstm.source.shape[:-1], width))
+    elements_of(lstm.source)
+    has_peepholes = any(each is not None for each in lstm.peepholes)
+    if has_peepholes and width != cells:
+        # NOTE: TFLite's kernels take the outputs' number for that of the cells there.
+        raise Unsupported("a projection to another size, and gates that read the cell")
+
+
+def require_types(lstm: Lstm, types: Sequence[tuple[Sequence[Tensor | None], str]]) -> None:
+    """Check the types of tensors, where they are not left out.
+
+    Raises:
+        Unsupported: one differs.
+    """
+    for tensors, dtype in types:
+        for tensor in tensors:
+            if tensor is not None and tensor.dtype != dtype:
+                raise Unsupported(f"{tensor.dtype}: {dtype} is needed with {lstm.source.dtype}")
+
+
+def stacked(tensors: Sequence[Tensor], what: str) -> NDArray[Any]:
+    """Return constants of one shape, one after the other.
+
+    Raises:
+        Unsupported: one is computed.
+    """
+    return np.stack([require_constant(tensor, what) for tensor in tensors])

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of float rows, which are quantised at each run, with int8 weights: hybrid ops.
+
+A launch of its own turns the rows into int8, with a scale and a zero point each, between the
+launches of one node. The sums of products are integers, so all that can differ from TFLite is how
+a row is quantised, and in which order its few float operations come.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import require_constant, shape_text
+from delegate.ops._convolution.packing import as_stored, int16_pairs
+from delegate.ops._convolution.records import Convolution
+from delegate.ops._launches.tiles import by_share, lanes_of, launch_of, launch_over, one_each
+from delegate.ops._numbers import ceil_div
+from delegate.target import Rules, Target
+
+TILE_W = 4  # rows a work-item, which share the weights they load
+_LANE_BYTES = 64  # a row of values is filled up to whole vectors, which kernels may load
+# Rows of more floats are quantised in parts, by several work-groups; at most so many parts.
+_LONG_ROW, _PART, _MOST_PARTS = 16_384, 8_192, 1_024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of floats as int8, and the launches that make them so."""
+
+    launches: tuple[Launch, ...]
+    values: Tensor  # (rows, pitch) of int8 or int16, zeros behind each row
+    scales: Tensor  # (rows,) of float32
+    zeros: Tensor  # (rows,) of int32
+
+    @property
+    def fields(self) -> Params:
+        """What kernels read of them."""
+        return {
+            "input": self.values,
+            "row_scales": self.scales,
+            "row_zeros": self.zeros,
+            "pitch": self.values.shape[1],
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Product(Convolution):
+    """A product of float rows, `batch` of them, with int8 weights.
+
+    A row of a convolution is a whole picture.
+    """
+
+    family: ClassVar[str] = "hybrid"
+    is_asymmetric: bool  # whether a row has a zero point
+    is_channel_first: bool = False  # a channel's scale is multiplied before the row's
+    is_offset_in_floats: bool = False  # the zero point's part is taken off in floats
+    scales: NDArray[np.float32]  # (out_c,)
+    bias: NDArray[np.float32]  # (out_c,)
+    clamp: dict[str, int]  # fields: the bits of floats
+    clamp_defines: Defines = field(default_factory=dict)
+
+    def widened(self) -> NDArray[np.int16]:
+        """The weights as int16."""
+        return self.weights.astype(np.int16)
+
+    @property
+    def defines(self) -> Defines:
+        """The macros of hybrid.clh that are not 0."""
+        found = {
+            "CHANNEL_FIRST": int(self.is_channel_first),
+            "OFFSET_IN_FLOATS": int(self.is_offset_in_floats),
+        }
+        return {name: value for name, value in found.items() if value} | {**self.clamp_defines}
+
+    def channels(self) -> Constant:
+        """Each channel's sum of weights, then its scale, then its bias: three rows of 32 bits."""
+
+        def pack() -> NDArray[np.int32]:
+            sums = self.weights.sum((1, 2), dtype=np.int64).astype(np.int32)
+            return np.stack([sums, self.scales.view(np.int32), self.bias.view(np.int32)])
+
+        return Constant(12 * self.out_c, pack)
+
+    def params(self) -> Params:
+        """The fields every kernel of a convolution reads, but for its pictures' scales."""
+        scales = Constant(8 * self.out_c, lambda: np.stack([self.scales, self.bias]))
+        return {**Convolution.params(self), **self.clamp, "channels": scales}
+
+
+def quantised_rows(product: Product, target: Target, dtype: str = "int8") -> Rows:
+    """Return the rows of a product's input as int8, or as those numbers in `dtype`."""
+    depth = product.in_c
+    pitch = ceil_div(depth, _LANE_BYTES) * _LANE_BYTES
+    return quantised(
+        product.source, (product.batch, depth, pitch), product.is_asymmetric, target, dtype
+    )
+
+
+def quantised(
+    source: Tensor,
+    sizes: tuple[int, int, int],
+    is_asymmetric: bool,
+    target: Target,
+    dtype: str = "int8",
+    is_centred: bool = False,
+) -> Rows:
+    """Return rows of floats as int8, or as those numbers in `dtype`.
+
+    `sizes`: rows, floats a row, and numbers that a row of them takes, zeros behind the last;
+    `is_centred`: numbers are less their row's zero point, which int16 holds.
+
+    Source: tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc,
+    optimized/neon_tensor_utils.cc; which of them a runtime has is asked of it.
+    """
+    rows, depth, pitch = sizes
+    values = temporary("quantised rows", (rows, pitch), dtype)
+    scales = temporary("scales of rows", (rows,), "float32")
+    zeros = temporary("zero points of rows", (rows,), "int32")
+    is_alone = target.group_items == 1
+    own: Defines = {"LANES": (lanes_of(depth, target) if is_alone else 0) or 1}
+    own["ALONE"] = int(is_alone)
+    if not is_alone:
+        own["SCRATCH_INTS"] = 2 * target.group_items
+    defines: Defines = own | {
+        "OUT": "char" if dtype == "int8" else "short",
+        "IS_ASYMMETRIC": int(is_asymmetric),
+        "IS_CENTRED": int(is_centred),
+        "ROUNDS_BY_ADDING": int(target.rules.rows_round_by_adding),
+        "IN_DOUBLES": int(target.rules.rows_in_doubles),
+    }
+    results: Params = {"output": values, "scale_output": scales, "zero_output": zeros}
+    params: Params = {"input": source, "depth": depth}
+    file, group = "quantize_row", target.group_items
+    if depth <= _LONG_ROW:
+        params |= {"pitch": pitch, **results}
+        whole = launch_of(file, f"{file}_float", rows, group, params, defines)
+        return Rows((whole,), values, scales, zeros)
+    part = ceil_div(max(_PART, ceil_div(depth, _MOST_PARTS)), _LANE_BYTES) * _LANE_BYTES
+    parts = ceil_div(depth, part)
+    ranges = temporary("ranges of parts", (rows, parts, 2), "float32")
+    params |= {"part": part, "parts": parts}
+    found = launch_of(
+        file, f"{file}_range_float", rows * parts, group, params | {"output": ranges}, defines
+    )
+    params |= {"pitch": pitch, "ranges": ranges, **results}
+    written = launch_of(file, f"{file}_part_float", rows * parts, group, params, defines)
+    return Rows((found, written), values, scales, zeros)
+
+
+def by_rows(product: Product, rows: Rows) -> Params:
+    """Return the fields that every kernel of a product reads."""
+    return {
+        **rows.fields,
+        "output": product.result,
+        "in_c": product.in_c,
+        "out_c": product.out_c,
+        **product.clamp,
+        "channels": product.channels(),
+    }
+
+
+def blocks_of(product: Product, tile_w: int, block: int) -> dict[str, int]:
+    """Return the fields of kernels over blocks of `tile_w` rows x `block` channels."""
+    row_blocks = ceil_div(product.batch, tile_w)
+    return {
+        "rows": product.batch,
+        "row_blocks": row_blocks,
+        "pairs": ceil_div(product.in_c, 2),
+        "items": row_blocks * ceil_div(product.out_c, block),
+    }
+
+
+def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the portable ways to multiply, the plain one last."""
+    rows = quantised_rows(product, target)
+    both = by_rows(product, rows)
+    file, elements = "fully_connected", product.batch * product.out_c
+    own: Params = {"weights": as_stored(product.weights), "elements": elements}
+    launch = launch_over(file, f"{file}_hybrid", one_each(elements), both | own, product.defines)
+    plain = Alternative("plain", (*rows.launches, launch))
+    lanes = lanes_of(product.out_c, target)
+    if not lanes:
+        return (plain,)
+    tile_w = TILE_W if product.batch >= TILE_W else 1
+    blocks = blocks_of(product, tile_w, lanes)
+    own = {"weights": int16_pairs(product, product.widened, lanes), **blocks}
+    tiling, defines = (
+        by_share(blocks["items"], target),
+        {
+            **product.defines,
+            "LANES": lanes,
+            "TILE_W": tile_w,
+        },
+    )
+    vector = launch_over(file, f"{file}_vector_hybrid", tiling, both | own, defines)
+    return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
+
+
+def is_hybrid(node: Node) -> bool:
+    """Whether a node has floats and weights of int8 or int4."""
+    types = [tensor.dtype for tensor in (*node.inputs[:2], *node.outputs) if tensor is not None]
+    return types in (["float32", "int8", "float32"], ["float32", "int4", "float32"])
+
+
+def require_known(rules: Rules) -> None:
+    """Check that the calling TFLite quantises rows in a way that was compared.
+
+    Raises:
+        Unsupported: it runs on another processor.
+    """
+    if rules.processor != "x86_64":
+        raise Unsupported(
+            f"hybrid: how TFLite quantises rows of floats on {rules.processor} is not known"
+        )
+
+
+def weight_values(weights: Tensor) -> NDArray[np.int8]:
+    """Return a hybrid op's weights as int8; of int4 the first of two has the low bits.
+
+    Raises:
+        Unsupported: they are computed, or their bytes are not as many as their shape wants.
+    Source: tflite/kernels/internal/portable_tensor_utils.cc UnpackPackedIntToInt8
+    """
+    data = require_constant(weights, "weights")
+    if weights.dtype != "int4":
+        return data.astype(np.int8, copy=False)
+    count = math.prod(weights.shape)
+    if data.size != ceil_div(count, 2):
+        raise Unsupported(f"{data.size} bytes for int4 {shape_text(weights)}")
+    stored = data.view(np.uint8)
+    both = np.stack([stored << 4, stored], axis=-1).view(np.int8) >> 4
+    return np.ascontiguousarray(both.reshape(-1)[:count].reshape(weights.shape))
+
+
+def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
+    """Return a scale for each channel of a hybrid op's weights.
+
+    Raises:
+        Unsupported: scales that do not fit, a zero point other than 0.
+    """
+    # int4 has a scale a channel as int8 has
+    scales, zero_point = quantized.weight_scales(replace(weights, dtype="int8"), channel_axis)
+    if zero_point:
+        raise Unsupported(f"{weights.dtype} weights with zero point {zero_point}: it must be 0")
+    return np.array(scales, np.float32)
+
+
+def require_right_signs(values: NDArray[np.generic], rules: Rules) -> None:
+    """Check that the calling TFLite multiplies these weights rightly.
+
+    Raises:
+        Unsupported: a weight of -128 where the sign of an input is put on weights.
+    Source: both runtimes' kernels, compared value by value: where rows are rounded by adding a
+    half, x86's instructions stand for NEON's. Their product flips the sign of -128.
+    """
+    if rules.rows_round_by_adding and int(values.min()) == -128:
+        raise Unsupported("a weight of -128: this TFLite flips its sign where an input is negative")
+
+
+def require_right_sums(values: NDArray[np.int8], is_asymmetric: bool, rules: Rules) -> None:
+    """Check that the calling TFLite sums these weights rightly, as rows with zero points need.
+
+    Shapes:
+        values (out_c, terms)
+    Raises:
+        Unsupported: weights that its vectors are wrong for.
+    Source: as of `require_right_signs`; a row's weights are added in 16 bits, pair by pair over 16
+    neighbours.
+    """
+    if not is_asymmetric or not rules.rows_round_by_adding:
+        return
+    whole = values.shape[1] // 16 * 16
+    lanes = values[:, :whole].reshape(len(values), -1, 8, 2).sum((1, 3), dtype=np.int64)
+    if lanes.size and not -(2**15) <= int(lanes.min()) <= int(lanes.max()) < 2**15:
+        raise Unsupported(
+            "sums of a row's weights: this TFLite adds them in 16 bits, which these pass"
+        )

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DYNAMIC_UPDATE_SLICE and SCATTER_ND: elements that go where indices say.
+
+What a constant says is known before a run; else kernels read it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.ops._checks.indices import inside
+from delegate.ops._checks.node import (
+    ANY,
+    elements_of,
+    require_shape,
+    require_types,
+    shape_text,
+    tensors_of,
+    vector_of,
+)
+from delegate.ops._launches.copy import Box, Move, copied, steps_of
+from delegate.ops._launches.tiles import HALF_ROUNDS, by_elements, launch_over, over_elements
+from delegate.ops._launches.types import ELEM, moved_type
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+_MOST_AXES = 6
+_ADDED = ("float32", "uint8", "int8", "int32", "int64", "bool")  # that SCATTER_ND sums
+
+
+@lowers("DYNAMIC_UPDATE_SLICE")
+def lower_dynamic_update_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Put an update into a copy of the operand, moved so far that all of it is inside.
+
+    Shapes:
+        operand (d0, d1, ...), update with no size above the operand's, starts (rank,)
+        -> output (d0, d1, ...)
+    Raises:
+        Unsupported: types that differ, an update larger than the operand, more than 6 dimensions.
+    Source: tflite/kernels/dynamic_update_slice.cc
+    """
+    operand, update, starts, result = tensors_of(node, 3, ANY)
+    require_types(update, result)
+    require_shape(result, operand.shape)
+    if starts.dtype not in ("int32", "int64"):
+        raise Unsupported(f"{starts.dtype} starts: only int32 and int64")
+    rank = len(operand.shape)
+    if not 1 <= rank <= _MOST_AXES:
+        raise Unsupported(f"{rank} dimensions: 1 to {_MOST_AXES} are implemented")
+    if len(update.shape) != rank or starts.shape != (rank,):
+        raise Unsupported(
+            f"update {shape_text(update)} and starts {shape_text(starts)} for "
+            f"{shape_text(operand)}: they do not fit"
+        )
+    most = [all_ - own for all_, own in zip(operand.shape, update.shape, strict=True)]
+    if min(most) < 0:
+        raise Unsupported(f"update {shape_text(update)}: larger than {shape_text(operand)}")
+    steps = steps_of(result.shape)
+    whole = Move(operand, result, Box(operand.shape, steps, steps))
+    if starts.data is not None:
+        first = np.clip(vector_of(starts, "starts", rank), 0, most)
+        at = int(first @ np.array(steps))
+        part = Box(update.shape, steps_of(update.shape), steps, 0, at)
+        return copied((whole, Move(update, result, part)), target)
+    params: Params = {"update": update, "starts": starts, "output": result, "axes": rank}
+    absent = _MOST_AXES - rank
+    for name, values in (
+        ("size", (*update.shape, *(1,) * absent)),
+        ("step", (*steps, *(0,) * absent)),
+        ("most", (*most, *(0,) * absent)),
+    ):
+        params |= {f"{name}_{axis}": value for axis, value in enumerate(values)}
+    defines: Defines = {"ELEM": moved_type(result), "WORDS": _words(starts)}
+    file, elements = "dynamic_update_slice", elements_of(update)
+    launch = over_elements(file, file, elements, target, params, defines)
+    return tuple(
+        Alternative(copy.name, (*copy.launches, launch)) for copy in copied((whole,), target)
+    )
+
+
+def _words(tensor: Tensor) -> int:
+    return 2 if tensor.dtype == "int64" else 1
+
+
+@lowers("SCATTER_ND")
+def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Add rows to zeros at their indices, one after the other where indices are equal.
+
+    Shapes:
+        indices (k..., coordinates), updates (k..., inner...), shape (rank,)
+        -> output of that shape (n0, n1, ..., inner...)
+    Raises:
+        Unsupported: other types, a computed shape, an index that is or may be out of range:
+            TFLite fails on it at run time.
+    Source: tflite/kernels/scatter_nd.cc, internal/reference/reference_ops.h ScatterNd
+    """
+    indices, updates, shape, result = tensors_of(node, 3)
+    require_types(updates, result, _ADDED)
+    if indices.dtype != "int32" or shape.dtype != "int32":
+        raise Unsupported(f"{indices.dtype} indices, {shape.dtype} shape: only int32")
+    require_shape(result, vector_of(shape, "sizes"))
+    count = indices.shape[-1] if indices.shape else 0
+    if not 1 <= count <= len(result.shape):
+        raise Unsupported(f"{count} coordinates of {shape_text(result)}")
+    places, sizes, inner = indices.shape[:-1], result.shape[:count], result.shape[count:]
+    if updates.shape != (*places, *inner):
+        raise Unsupported(f"updates {shape_text(updates)}: not one for each index")
+    elements_of(indices)
+    at = inside(indices, sizes)
+    picks, row, rows = math.prod(places), math.prod(inner), math.prod(sizes)
+    steps = np.array(steps_of(sizes), np.int32)
+    params: Params = {"updates": updates, "output": result, "row": row}
+    kernel, rounds = "scatter_nd", picks
+    if indices.data is not None:
+        params |= _by_row(at @ steps.astype(np.int64), rows)
+    else:
+        kernel, rounds = "scatter_nd_computed", picks * (count + 1)
+        params |= {"indices": indices, "picks": picks, "axes": count}
+        params["steps"] = Constant(steps.nbytes, lambda: steps)
+    if rounds > HALF_ROUNDS:
+        raise Unsupported(f"{picks} updates: more than a work-item looks at")
+    kind = result.dtype
+    defines: Defines = {"ELEM": ELEM[kind], "IS_BOOL": int(kind == "bool"), "WORDS": _words(result)}
+    elements = elements_of(result)
+    tiling = by_elements(elements, target, most=HALF_ROUNDS // rounds)
+    params["elements"] = elements
+    launch = launch_over("scatter_nd", kernel, tiling, params, defines)
+    return (Alternative("plain", (launch,)),)
+
+
+def _by_row(rows_of: NDArray[np.int64], rows: int) -> Params:
+    """Return the fields by which a row of the result finds its updates, in their order."""
+    table = np.argsort(rows_of, kind="stable").astype(np.int32)
+    firsts = np.searchsorted(rows_of[table], np.arange(rows + 1)).astype(np.int32)
+    return {
+        "firsts": Constant(firsts.nbytes, lambda: firsts),
+        "table": Constant(table.nbytes, lambda: table),
+    }

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resource variables of interpreters: on the device, all of an interpreter's or none.
+
+They outlive what is built for a graph: TFLite builds all anew where an input is resized, and the
+graphs of several signatures share them. So they belong to the interpreter. TFLite tells delegates
+of graphs alone, by addresses that come again, so the interpreter gets a mark.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from delegate.errors import DelegateError
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition
+from delegate.graph.resources import OPS, Resources, touches, with_resources
+from delegate.graph.verdict import Verdict
+from delegate.runtime.state import State
+from delegate.start.engine import Engine
+from delegate.tflite.marks import mark, mark_of
+
+_Claim = TypeVar("_Claim")
+
+
+def out_of_order(graph: Graph, groups: Sequence[Partition]) -> Iterator[tuple[str, str]]:
+    """Yield each kept value that TFLite would read or write out of order, and which it would do.
+
+    It groups nodes by what they read, and sees no order in what is kept.
+    """
+    places = {tensor: node.index for node in graph.nodes for tensor in node.outputs}
+    now: dict[str, int] = {}  # the node that made what a variable is, before each group
+    for group in groups:
+        for tensor in group.inputs:
+            if tensor.kept and places.get(tensor, -1) != now.get(tensor.kept, -1):
+                yield tensor.kept, f"TFLite would read {tensor.kept!r} out of order"
+        for tensor in group.outputs:
+            if tensor.kept and places[tensor] < now.get(tensor.kept, -1):
+                yield tensor.kept, f"TFLite would assign {tensor.kept!r} out of order"
+            if tensor.kept:
+                now[tensor.kept] = places[tensor]
+
+
+class Stay(Exception):
+    """Why an interpreter's variables stay on the CPU."""
+
+
+class Variables:
+    """Those of one interpreter.
+
+    Attributes:
+        are_here: whether the device has them; None: no graph of the interpreter was judged yet.
+        users: what was judged with them, weakly.
+    """
+
+    def __init__(self) -> None:
+        self.are_here: bool | None = None
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._state: State | None = None
+
+    def state(self, engine: Engine, graph: Graph, partition: Partition) -> State | None:
+        """Return what keeps a partition's variables, which begin now if they have not yet.
+
+        None: it touches none. Raises: DeviceError: no room.
+        """
+        ends = (*partition.inputs, *partition.outputs)
+        kept = [tensor for tensor in ends if tensor.kept and not tensor.is_variable]
+        if not kept:
+            return None
+        if self._state is None:
+            self._state = State(engine.device, remedy="make a new interpreter")
+        self._state.add(kept, graph.initial)
+        return self._state
+
+    def require(self, graph: Graph, groups: Sequence[Partition], taken: Sequence[Verdict]) -> None:
+        """Return if these groups may run with the variables on the device.
+
+        Raises:
+            Stay: a node that touches one stays on the CPU, or the order would be another one.
+        """
+        for verdict in taken:
+            if verdict.op in OPS and verdict.reason is not None:
+                raise Stay(
+                    f"node {verdict.node} ({verdict.op}), which touches resource variables, stays "
+                    f"on the CPU: {verdict.reason}"
+                )
+        names = {t.kept for t in graph.tensors if t.kept and not t.is_variable}
+        for name, why in out_of_order(graph, groups):
+            if name in names:
+                raise Stay(why)
+
+    def free(self, groups: Sequence[Partition]) -> list[Partition]:
+        """Return the groups that options may leave to the CPU though the variables are here."""
+        bound = OPS if self.are_here else ()
+        return [each for each in groups if all(node.op not in bound for node in each.nodes)]
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        if self._state is not None:
+            self._state.close()
+
+
+class Interpreters:
+    """The variables of all interpreters that a delegate serves."""
+
+    def __init__(self) -> None:
+        self._variables: dict[int, Variables] = {}  # by the address of the mark
+        self._dropped: set[int] = set()
+
+    def judged(
+        self,
+        context: int,
+        graph: Graph,
+        resources: Callable[[], Resources],
+        judge: Callable[[Graph, Variables | None], _Claim],
+    ) -> _Claim:
+        """Return what `judge` makes of a graph with its variables kept, or else left to the CPU.
+
+        Raises:
+            DelegateError: they cannot be here, and those of the interpreter's other graphs are.
+        """
+        if not touches(graph):
+            return judge(graph, None)
+        variables = None
+        try:
+            variables = self._of(context)
+            kept = with_resources(graph, resources())
+            if kept.unkept:
+                raise Stay(kept.unkept)
+            if variables.are_here is False:
+                raise Stay("another graph's resource variables are on the CPU")
+            claim = judge(kept, variables)
+        except Stay as why:
+            if variables is not None and variables.are_here:
+                raise DelegateError(
+                    f"resource variables are on the device, and graph {graph.subgraph} needs them "
+                    f"on the CPU: {why}"
+                ) from None
+            if variables is not None:
+                variables.are_here = False
+            return judge(with_resources(graph, Resources(why_not=str(why))), None)
+        variables.are_here = True
+        variables.users.add(claim)
+        return claim
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        for address in [*self._variables]:
+            self._drop(address)
+
+    def _of(self, context: int) -> Variables:
+        """Return those of the interpreter of a TfLiteContext.
+
+        Raises:
+            Stay: it has another one's mark. DelegateError: its variables were given up.
+        """
+        address = mark_of(context)
+        if address in self._dropped:
+            raise DelegateError("the interpreter's resource variables were given up")
+        if address and address not in self._variables:
+            raise Stay("another delegate has marked the interpreter")
+        if not address:
+            # What nobody uses is of interpreters that are gone: a graph that is built anew finds
+            # its interpreter's mark. The last one's kernels are still held, by the delegate.
+            for each in [a for a, variables in self._variables.items() if not variables.users]:
+                self._drop(each)
+            address = mark(context)
+            self._variables[address] = Variables()
+        return self._variables[address]
+
+    def _drop(self, address: int) -> None:
+        self._variables.pop(address).close()
+        self._dropped.add(address)
