@@ -78,14 +78,14 @@ class Carried:
     points: Sequence[int] = ()  # of a pose: how many, and numbers a point
 
 
-def read_carried(source: str | bytes, input_number: int = 0) -> Carried:
+def read_carried(source: str | bytes, input_number: int = 0, subgraph: int = 0) -> Carried:
     """Return what a model carries; a warning says what of it is damaged.
 
-    `input_number`: the input that takes the picture.
+    `input_number`: the input that takes the picture. `subgraph`: the number of its graph.
     """
     files = _archive(source)
     try:
-        metadata = read_metadata(source)
+        metadata = read_metadata(source, subgraph)
     except ModelError as error:
         log.warning("the model's metadata is not used: %s", error)
         metadata = None

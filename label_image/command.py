@@ -19,7 +19,9 @@ from label_image.lines import log_error
 from label_image.many_pictures import ManyPictures
 from label_image.one_picture import OnePicture
 from label_image.prepare import LABELS_NAME, prepare
+from label_image.video.live import Live
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.cluster.scheduler import require_distributed
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import SUCCESS, USAGE
 from tflite_opencl.common.fetch import OFFICIAL, fetch
@@ -70,9 +72,15 @@ def _command(settings: Settings, out: TextIO) -> int:
     if settings.fetch is not None:
         _fetch(settings.fetch)
         return SUCCESS
+    if settings.scheduler:
+        require_distributed()
+        # An extra, which takes half a second to import.
+        from label_image.cluster.spread_pictures import SpreadPictures
+
+        return SpreadPictures(prepare(settings), out, _width(sys.stderr)).run()
     if settings.use_gpu and not settings.device_timeout:
         start_early()
-    kind = ManyPictures if settings.is_for_several else OnePicture
+    kind = Live if settings.video else ManyPictures if settings.is_for_several else OnePicture
     return kind(prepare(settings), out, _width(sys.stderr)).run()
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from delegate.inspect import Graph, Tensor
+from delegate.inspect import Graph
 from label_image.path import Outputs
-from tflite_opencl.common.difference import Difference, difference
+from tflite_opencl.common.chain import Shares
+from tflite_opencl.common.difference import Difference, difference, judged
 
 # The paths beside OpenCL's: TFLite's own on the CPU, its reference kernels, and OpenCL with what it
 # leaves to the CPU on the reference kernels.
@@ -20,7 +21,7 @@ NO_REFERENCE = "the reference kernels cannot run this model"
 
 FIRST = 8  # pictures at the start
 _EACH = 101  # then about one in a hundred: a prime, so that each place in a batch has its turn
-_MOST = 0.1  # of the time by the clock,
+MOST = 0.1  # of the time by the clock,
 _MOST_S = 1.0  # or so long, whichever is more
 
 
@@ -31,15 +32,27 @@ class Distances(NamedTuple):
     cpu_to_reference: Difference
     gpu_to_cpu: Difference
     is_promised: bool = True  # that OpenCL's path gives the reference's integers: no other delegate
+    shares: Shares | None = None  # of two delegates, each alone; None: there are none
 
     @property
     def wrong_by(self) -> int:
-        """Give by how many quanta OpenCL's outputs are not the reference kernels'; 0: they are."""
-        return self.gpu_to_reference.quanta or 0 if self.is_promised else 0
+        """Give by how many quanta OpenCL's outputs are not the reference kernels'; 0: they are.
+
+        Beside another delegate they are those of OpenCL's own nodes, on what reached them.
+        """
+        if self.is_promised:
+            return self.gpu_to_reference.quanta or 0
+        return self.shares.own.quanta or 0 if self.shares else 0
+
+    def wrong_text(self, device: str, reference: str, which: str = "") -> str:
+        """Return what is said of a device whose outputs are not these reference kernels'."""
+        apart = f"up to {self.wrong_by} quanta from {reference}"
+        return f"{device} computes wrongly: its outputs{which} are {apart}"
 
     def larger(self, other: Distances) -> Distances:
         first, second, third = (a.larger(b) for a, b in zip(self[:3], other[:3], strict=True))
-        return Distances(first, second, third, self.is_promised)
+        both = self.shares and other.shares and self.shares.larger(other.shares)
+        return Distances(first, second, third, self.is_promised, both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +116,10 @@ class Sample:
         is_all: whether all are, from now on. seconds: what comparing took so far.
     """
 
-    def __init__(self, is_all: bool) -> None:
+    def __init__(self, is_all: bool, share: float = MOST) -> None:
+        """`share`: of the time by the clock that comparing may take, after the first second."""
         self.is_all = is_all
+        self._share = share
         self.seconds = 0.0
         self._compared = 0
         self._begin_s = time.perf_counter()
@@ -116,7 +131,7 @@ class Sample:
         if number >= FIRST and number % _EACH:
             return False
         with_it = self.seconds * (1 + 1 / self._compared)
-        return with_it <= max(_MOST_S, _MOST * (time.perf_counter() - self._begin_s))
+        return with_it <= max(_MOST_S, self._share * (time.perf_counter() - self._begin_s))
 
     def count(self, pictures: int, seconds: float) -> None:
         """Count pictures that were compared, and the time that it took."""
@@ -129,6 +144,8 @@ def distances_between(
     others: Mapping[str, Outputs | None],
     reasons: Mapping[str, str],
     graph: Graph,
+    shares: Shares | None = None,
+    *,
     is_promised: bool = True,
 ) -> Distances:
     """Return how far OpenCL's outputs and those of the paths beside it are apart.
@@ -146,14 +163,7 @@ def distances_between(
         apart(others.get(CPU), CPU, REFERENCE),
         apart(gpu, CPU),
         is_promised,
-    )
-
-
-def wrong_text(device: str, quanta: int, which: str = "") -> str:
-    """Return what is said of a device whose outputs are not the reference kernels'."""
-    return (
-        f"{device} computes wrongly: its outputs{which} are up to {quanta} quanta from TFLite's "
-        "reference kernels"
+        shares,
     )
 
 
@@ -170,30 +180,3 @@ def distance_entry(found: Distances | None, number: int) -> dict[str, int | floa
 def _finite(found: Difference, number: int) -> int | float | None:
     apart = found.each[number] if number < len(found.each) else None
     return apart if apart is not None and math.isfinite(apart) else None
-
-
-def judged(found: Difference, graph: Graph) -> Difference:
-    """Return OpenCL's difference from the reference, without the outputs that prove nothing.
-
-    Equal arithmetic gives equal integers. But a model may find indices and truth values by
-    comparing floats: these may differ as floats do.
-    """
-    if not any(_has_floats(node.inputs) and _has_floats(node.outputs) for node in graph.nodes):
-        return found
-    steps = [
-        (apart, tensor.quantization is not None)
-        for apart, tensor in zip(found.each, graph.outputs, strict=False)
-        if isinstance(apart, int)
-    ]
-    proven = [apart for apart, is_quantised in steps if is_quantised]
-    doubtful = max((apart for apart, is_quantised in steps if not is_quantised), default=0)
-    if not doubtful:
-        return found
-    if proven:
-        return Difference(max(proven), "", found.each)
-    reason = f"integers that floats decide are up to {doubtful} apart, which rounding may explain"
-    return Difference(None, reason, found.each)
-
-
-def _has_floats(tensors: Sequence[Tensor | None]) -> bool:
-    return any(t is not None and t.data is None and t.dtype == "float32" for t in tensors)

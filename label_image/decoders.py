@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,32 @@ class DecoderFailed(OneLineError):
     """No picture at all can be decoded; the text is one line that says why."""
 
 
+class Source(Protocol):
+    """Where pictures come from, decoded and resized."""
+
+    is_closed: bool
+
+    @property
+    def processes(self) -> int:
+        """Count the processes that decode; 0: it is this one."""
+
+    def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
+        """Fill the tensor with the next picture; None after the last. May raise OneLineError."""
+
+    def close(self) -> None:
+        """End it; whoever waits in `next_into`, in another thread, gets None or an error."""
+
+
 class Decoders:
     """The child processes, started as they are needed."""
 
-    def __init__(self, paths: Iterable[str], format: Format, processes: int | None = None) -> None:
-        """`processes`: None: as many as this process may use cores."""
+    def __init__(
+        self, paths: Iterable[str | None], format: Format, processes: int | None = None
+    ) -> None:
+        """`paths`: None: there is none now, and asking again may wait for a moment.
+
+        `processes`: None: as many as this process may use cores.
+        """
         self._paths, self._format = iter(paths), asdict(format)
         self._most = processes or len(os.sched_getaffinity(0))
         self._children: dict[int, _Decoder] = {}
@@ -58,9 +79,12 @@ class Decoders:
         Raises: DecoderFailed: a child cannot even start, or talks nonsense.
         """
         most = self._received + self._most * (1 + _AHEAD)
-        while self._sent < most and (path := next(self._paths, None)) is not None:
-            self._child(self._sent).decode(path)
-            self._sent += 1
+        while self._sent < most and (path := next(self._paths, "")) != "":
+            if path is not None:
+                self._child(self._sent).decode(path)
+                self._sent += 1
+            elif self._received < self._sent or self.is_closed:
+                break  # nobody waits for what may come
         if self._received == self._sent:
             return None
         place = self._received
@@ -152,7 +176,7 @@ class Batches:
         is_at_end: whether `next` gave all batches.
     """
 
-    def __init__(self, decoders: Decoders, buffers: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, decoders: Source, buffers: Sequence[NDArray[Any]]) -> None:
         """`buffers`: memory for a batch each: one is filled while another runs."""
         self._decoders = decoders
         self._free: queue.SimpleQueue[NDArray[Any] | None] = queue.SimpleQueue()

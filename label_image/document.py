@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from label_image.compare import Distances, Outcome
+from label_image.compare import Distances, Outcome, Totals
 from label_image.expect import Entry
 from label_image.path import Path
 from label_image.report import rate_of
@@ -34,15 +34,17 @@ def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
     if outcome.error:
         return entry | {"error": outcome.error}
     entry |= result.entry(outcome.distances)
-    return entry | (_difference_entry(outcome.distances) if outcome.distances else {})
+    return entry | (difference_entry(outcome.distances) if outcome.distances else {})
 
 
 def totals_entry(series: Series, threads: int | None) -> dict[str, Any]:
-    totals = series.totals
+    return count_entry(series.totals) | _paths(series, threads, {})
+
+
+def count_entry(totals: Totals) -> dict[str, Any]:
     entry: dict[str, Any] = _named(totals, "classified", "unreadable", "seconds")
     entry["pictures_per_second"] = totals.per_second
-    entry["decoding"] = {"average_ms": totals.decoding_ms, "processes": totals.processes}
-    return entry | _paths(series, threads, {})
+    return entry | {"decoding": {"average_ms": totals.decoding_ms, "processes": totals.processes}}
 
 
 def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) ->
     why = "no picture was classified" if series.beside is not None else "--compare=false"
     nothing = Difference(None, why)
     found = totals.distances or Distances(nothing, nothing, nothing)
-    entries |= _difference_entry(found) | {"speedup": series.speedup}
+    entries |= difference_entry(found) | {"speedup": series.speedup}
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
     if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
         return entries
@@ -112,8 +114,15 @@ def _named(of: object, *names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-def _difference_entry(found: Distances) -> dict[str, Any]:
-    return {
+def difference_entry(found: Distances) -> dict[str, Any]:
+    entry: dict[str, Any] = {
         "max_difference_quanta_reference": found.gpu_to_reference.quanta,
         "max_difference_quanta_cpu": found.gpu_to_cpu.quanta,
     }
+    if found.shares is not None:
+        pairs = {"opencl": found.shares.own, "external": found.shares.library}
+        entry["shares"] = {
+            name: {"max_difference_quanta": each.quanta, "max_difference": each.floats}
+            for name, each in pairs.items()
+        }
+    return entry

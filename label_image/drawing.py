@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture with what was found in it: boxes with names, bodies, or coloured classes."""
+"""The picture with what was found in it: boxes with names, bodies, colours, or a class."""
 
 from __future__ import annotations
 
@@ -83,6 +83,9 @@ def drawn(picture: NDArray[np.uint8], scene: Scene, most: int) -> Image.Image:
     for thing in reversed((scene.boxes or ())[:most]):  # the most certain one on top
         text = f"{thing.label or thing.index} {format_score(round(thing.score, 2))}"
         pen.box(thing.box, text, color_of(thing.index))
+    for number, row in enumerate((scene.rows or ())[:most]):
+        corner = (0, number * pen.row_height)
+        pen.label(corner, f"{format_score(round(row.score, 2))} {row.label}", color_of(row.index))
     for number, pose in enumerate((scene.poses or ())[:most]):
         pen.pose(pose, color_of(number))
     return image

@@ -12,9 +12,9 @@ from tflite_opencl.common.flag_values import (
     MOST_PICTURES,
     at_most,
     compared,
+    delegate_options,
     divisor,
     integer,
-    named_file,
     names,
     not_negative,
     one_of,
@@ -140,6 +140,7 @@ DELEGATE: tuple[Flag, ...] = (
     *_not_done(_NO_COREML, "Core ML", use_coreml=False, coreml_version=0),
 )  # fmt: skip
 OWN: tuple[Flag, ...] = (
+    _shared("signature"),
     _shared("device", "; several pictures go to several devices by all, all WORDS or A,B (or "
             "set TFLITE_OPENCL_DEVICE); --list_devices shows them"),
     _shared("device_profile", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file"),
@@ -162,8 +163,8 @@ OWN: tuple[Flag, ...] = (
     Flag("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin "
          "(no XNNPACK) or reference", one_of("auto", "builtin", "reference"), "auto",
          "auto|builtin|reference"),
-    Flag("device_timeout", "run OpenCL in a child process and end it after so many seconds; 0: "
-         "no child", seconds, 0.0, "SECONDS"),
+    _shared("device_timeout", "; it runs in a child process then; 0: no child", 0.0,
+            convert=seconds),
     _shared("json"),
     Flag("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "
          "then holds nothing else", path),
@@ -173,8 +174,29 @@ OWN: tuple[Flag, ...] = (
     _shared("resume", ": the file of --json_lines says how far it came", False),
     Flag("shard", "of all pictures only part I of N: every Nth, from the Ith on", shard,
          metavar="I/N"),
-    Flag("expect", "count what is right: top-1 and top-5 by a CSV file with the columns file "
-         "and index, mAP by COCO's JSON", path),
+    _shared("scheduler", ": pictures"),
+    Flag("unordered", "with --scheduler: rows come as they are ready, not in the order of the "
+         "pictures"),
+    Flag("chunk", "with --scheduler: pictures that a worker gets at once (default: what takes two "
+         "seconds)", at_most(MOST_PICTURES, positive)),
+    Flag("chunk_timeout", "with --scheduler: a worker that takes longer for them is ended; 0: no "
+         "limit", seconds, 600.0, "SECONDS"),
+    Flag("video", "classify a video's frames instead of pictures: a file, /dev/videoN, rtsp:// or "
+         "http://, or - for stdin; the newest frame is classified, others are dropped", path,
+         metavar="SOURCE"),
+    Flag("watch", "classify the pictures of a folder, and each that comes into it, until Ctrl-C",
+         path, metavar="DIR"),
+    Flag("every_frame", "classify all frames of --video: what decodes them waits for the model",
+         truth, False),
+    Flag("source_timeout", "end --video where nothing comes for so long; 0: wait for ever",
+         seconds, 10.0, "SECONDS"),
+    Flag("video_options", 'FFmpeg\'s options of --video, as "video_size:640x480;framerate:30"; '
+         "format: of what kind it is", delegate_options, {}, "OPTIONS"),
+    Flag("output_video", "with --video: write the frames with what was found in them as a video "
+         "(.mp4, .mkv, ...); - is stdout, which then holds nothing else", path),
+    Flag("show", "with --video: a page on this machine with the live picture, results and times; "
+         "0: at a free port", at_most(65535, not_negative), metavar="PORT"),
+    _shared("expect", ", mAP by COCO's JSON"),
     Flag("threshold", "show no result with a lower score (default: the model's own, or 0.001; "
          "0.25 where many boxes are left to choose from)", part, metavar="SCORE"),
     Flag("classes", "show these classes alone: their names or numbers", names, (), "A,B"),
@@ -183,9 +205,8 @@ OWN: tuple[Flag, ...] = (
     Flag("task", "what the model is for, if that is not seen: classification, segmentation, "
          "detection, pose or embedding; with the kind of its outputs as detection:yolo8",
          one_of(*TASKS), metavar="TASK[:KIND]"),
-    Flag("input", "an input's values, and of which input: its name or its number (0 is the "
-         "first); may be repeated; inputs without a file or a picture get zeros", named_file,
-         [], "NAME=FILE.npy", is_repeatable=True),
+    _shared("input", "; may be repeated; inputs without a file or a picture get zeros", [],
+            metavar="NAME=FILE.npy", is_repeatable=True),
     Flag("output_dir", "write every output as .npy into this folder, and the picture with what "
          "was found in it; of several pictures each gets a folder inside", path,
          metavar="DIR"),

@@ -45,7 +45,10 @@ class Settings(argparse.Namespace):
     @property
     def is_for_several(self) -> bool:
         """Whether a folder is given, or what makes sense of several pictures alone."""
-        asked = (self.pictures, self.batch, *self.documents.values(), self.expect, self.shard)
+        asked = (
+            self.pictures, self.batch, self.video, self.watch, *self.documents.values(),
+            self.expect, self.shard, self.scheduler,
+        )  # fmt: skip
         return any(asked) or os.path.isdir(self.image)
 
     @property
@@ -62,7 +65,7 @@ class Settings(argparse.Namespace):
     @property
     def is_on_stdout(self) -> bool:
         """Whether a document is stdout's only content."""
-        return "-" in (self.json, *self.documents.values())
+        return "-" in (self.json, self.output_video, *self.documents.values())
 
 
 def parse(arguments: Sequence[str]) -> Settings:
@@ -96,6 +99,12 @@ def parse(arguments: Sequence[str]) -> Settings:
         given["threads"] = given["num_threads"]
     if given["resume"] and given["json_lines"] in (None, "-"):
         raise UsageError("--resume needs --json_lines FILE, which the run before has written")
+    if given["video"]:
+        _check_video(settings)
+    if given["watch"] and (given["is_image_asked"] or given["video"] or given["batch"]):
+        raise UsageError("--watch excludes pictures, --video and --batch")
+    if given["scheduler"] and (given["video"] or given["watch"]):
+        raise UsageError("--scheduler is for pictures that are there: not for --video and --watch")
     if given["quiet"] and given["verbose"]:
         raise UsageError("--quiet and --verbose exclude each other")
     given["threads"] = None if given["threads"] == -1 else given["threads"]
@@ -106,6 +115,17 @@ def parse(arguments: Sequence[str]) -> Settings:
         if given[name] not in (None, _BY_NAME[name].default) and settings.is_for_several:
             raise UsageError(f"--{name} is for one picture, and this command line is for several")
     return settings
+
+
+def _check_video(settings: Settings) -> None:
+    """Raise UsageError where a flag is of pictures."""
+    if settings.is_image_asked:
+        raise UsageError("--video and pictures exclude each other")
+    for name in ("expect", "shard", "resume"):
+        if getattr(settings, name):
+            raise UsageError(f"--{name} is for pictures, and --video is given")
+    if settings.batch and not settings.every_frame:
+        raise UsageError("--batch with --video needs --every_frame: else each frame is the newest")
 
 
 def usage(has_all: bool = False) -> str:
@@ -127,6 +147,23 @@ def _warnings(given: dict[str, Any]) -> list[str]:
         lines += [
             f"--{name} does nothing without --use_gpu"
             for name in ("device", "device_profile", "exclude_ops", "device_timeout")
+            if given[name]
+        ]
+    if not given["video"]:
+        lines += [
+            f"--{name} does nothing without --video"
+            for name in ("every_frame", "video_options")
+            if given[name]
+        ]
+        lines += [
+            f"--{name} does nothing without --video"
+            for name in ("output_video", "show")
+            if given[name] is not None
+        ]
+    if not given["scheduler"]:
+        lines += [
+            f"--{name} does nothing without --scheduler"
+            for name in ("unordered", "chunk")
             if given[name]
         ]
     if given["announce_xnnpack"] and given["cpu_kernels"] != "auto":

@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, TextIO
 
 import numpy as np
@@ -17,16 +17,19 @@ from numpy.typing import NDArray
 
 from delegate.inspect import several_devices
 from label_image import lines
-from label_image.document import picture_entry, totals_entry
+from label_image.compare import Outcome
+from label_image.document import totals_entry
 from label_image.heads.classes import CLASSIFICATION
 from label_image.prepare import Prepared
 from label_image.report import summary_text
 from label_image.result import Result, picture_folder
 from label_image.series import Series
 from label_image.sinks import Sinks
+from label_image.told import Told, result_of, told_of
+from label_image.watched import watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import RunError, UsageError
-from tflite_opencl.common.exit_codes import ERROR
+from tflite_opencl.common.exit_codes import ERROR, SUCCESS
 from tflite_opencl.common.feeds import warn_of_zeros
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
@@ -73,47 +76,57 @@ class ManyPictures:
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
                 self._classify(series, sinks)
             with interrupts.held():
-                told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
-                told |= {"skipped": self._skipped.total()} if self._skipped else {}
-                sinks.end(told, totals_entry(series, settings.threads))
+                sinks.end(self._told, totals_entry(series, settings.threads))
+        text = summary_text(series, prepared.kernels, self._width, sinks.facts)
+        return self._ended(text, series.totals.unreadable, sinks) or series.exit_code()
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        """What comes before all totals."""
+        told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
+        return told | ({"skipped": self._skipped.total()} if self._skipped else {})
+
+    def _ended(self, text: str, unreadable: int, sinks: Sinks) -> int:
+        """Show the summary, and return the exit code of pictures that are not as they should be."""
         if self._skipped:
             log.warning("skipped what no installed reader reads: %s", skipped_text(self._skipped))
-        text = summary_text(series, prepared.kernels, self._width, sinks.facts)
         lines.write(sys.stderr, text)
         is_met = sinks.expected is None or sinks.expected.is_met()
-        if series.totals.unreadable or sinks.unreadable_before or not is_met:
-            return ERROR
-        return series.exit_code()
+        return ERROR if unreadable or sinks.unreadable_before or not is_met else SUCCESS
 
     def _job(self, stack: contextlib.ExitStack) -> Job:
         """Find the pictures, and return the job of the first path."""
-        settings, prepared, feeds = self._settings, self._prepared, self._prepared.feeds
-        if settings.device_timeout and several_devices(device_asked(settings.device)):
-            raise UsageError("--device_timeout is for one device, which --device names")
+        settings, prepared = self._settings, self._prepared
+        if settings.watch is not None:
+            if not os.path.isdir(settings.watch):
+                raise RunError(f"--watch: there is no folder {settings.watch}")
+            return job_of_many(prepared)
         found = find_pictures(settings.pictures or [settings.image])
         is_there = is_file(found[0]) or os.path.isdir(found[0])
         if len(found) == 1 and (found[0] == STDIN or not is_there):
             kept = stack.enter_context(kept_file(found[0]))
             self._names, found = {kept: found[0]}, [kept]
         self._found = found
-        nothing = np.zeros((16, 16, 3), np.uint8)
-        # Refuses an input that takes no picture, before anything is built.
-        pixels = to_input(nothing, *astuple(prepared.meaning.format))
-        if prepared.meaning.fed.shape[0] != 1:
-            raise RunError("several pictures need an input whose first dimension is 1")
-        if feeds.main in feeds.given:
-            raise RunError("--input gives values to the input that would take the pictures")
-        warn_of_zeros(prepared.graph, feeds)
-        return prepared.job(pixels)
+        return job_of_many(prepared)
 
-    def _pictures(self, skipped: Counter[str]) -> Iterator[tuple[int, str]]:
-        """Yield each picture that is to be classified, with its number among all, from 1."""
+    def _pictures(self, skipped: Counter[str]) -> Iterator[tuple[int, str | None]]:
+        """Yield each picture that is to be classified, with its number among all, from 1.
+
+        None: there is none now.
+        """
         left = self._done.copy()
         which, of = self._settings.shard or (1, 1)
-        for number, path in enumerate(picture_paths(self._found, skipped), 1):
-            if (number - which) % of:
+        paths: Iterable[str | None] = picture_paths(self._found, skipped)
+        if self._settings.watch is not None:
+            paths = watched(self._settings.watch)
+        number = 0
+        for path in paths:
+            number += path is not None
+            if path is None:
+                yield number, None
+            elif (number - which) % of:
                 continue
-            if left[path]:
+            elif left[path]:
                 left[path] -= 1
             else:
                 yield number, path
@@ -123,35 +136,73 @@ class ManyPictures:
         settings, meaning = self._settings, self._prepared.meaning
         numbers: deque[int] = deque()  # of the pictures under way
 
-        def paths() -> Iterator[str]:
+        def paths() -> Iterator[str | None]:
             for number, path in self._pictures(self._skipped):
-                numbers.append(number)
+                if path is not None:
+                    numbers.append(number)
                 yield path
 
         def count() -> int:
             return sum(1 for _ in self._pictures(Counter()))
 
         outcomes = series.outcomes(paths(), meaning.format)
-        with bars.steps("classifying", count) as step, contextlib.closing(outcomes):
-            is_read = True
+        bar: contextlib.AbstractContextManager[Callable[[], None]] = bars.steps(
+            "classifying", count
+        )
+        if settings.watch is not None:
+            bar = contextlib.nullcontext(_no_step)
+        with bar as step, contextlib.closing(outcomes):
             for kept in outcomes:
-                number, name = numbers.popleft(), self._names.get(kept.path, kept.path)
-                outcome = replace(kept, path=name, error=kept.error.replace(kept.path, name))
-                most = settings.num_results_of_several
-                result = Result(meaning, outcome.outputs, outcome.size, most)
-                if outcome.error:
-                    log.error("%s", outcome.error)
-                elif settings.output_dir is not None:
-                    folder = picture_folder(settings.output_dir, number, name)
-                    result.write(folder, _picture(kept.path, result), settings.num_results)
-                if not (outcome.error or settings.is_on_stdout):
-                    is_read = lines.write(self._out, result.row(name))
-                with interrupts.held():  # no half of an entry
-                    sinks.add(picture_entry(outcome, result))
+                with interrupts.held():  # what is counted is shown and written, too, and whole
+                    is_read = self._tell(kept, numbers.popleft(), sinks)
                 interrupts.check()
                 step()
                 if not is_read and not sinks.sinks:
                     break  # `| head` has seen enough
+
+    def _tell(self, kept: Outcome, number: int, sinks: Sinks) -> bool:
+        """Show and write what came of a picture; return whether somebody reads the rows."""
+        result = result_of(self._prepared.meaning, kept, self._settings.num_results_of_several)
+        told = told_of(kept, self._names.get(kept.path, kept.path), result)
+        return self._show(told, result, kept.path, number, sinks)
+
+    def _show(
+        self, told: Told, result: Result | None, path: str, number: int, sinks: Sinks
+    ) -> bool:
+        """Show and write a picture; return whether somebody reads the rows.
+
+        `result`: None: no files of it are asked for. `path`: where the picture is.
+        """
+        settings, outcome, is_read = self._settings, told.outcome, True
+        if outcome.error:
+            log.error("%s", outcome.error)
+        elif settings.output_dir is not None and result is not None:
+            folder = picture_folder(settings.output_dir, number, outcome.path)
+            result.write(folder, _picture(path, result), settings.num_results)
+        if not (outcome.error or settings.is_on_stdout):
+            is_read = lines.write(self._out, told.row)
+        sinks.add(told.entry)
+        return is_read
+
+
+def _no_step() -> None:
+    pass
+
+
+def job_of_many(prepared: Prepared) -> Job:
+    """Return the job of the first path; raises RunError, UsageError: it is not one for many."""
+    settings, feeds = prepared.settings, prepared.feeds
+    if settings.device_timeout and several_devices(device_asked(settings.device)):
+        raise UsageError("--device_timeout is for one device, which --device names")
+    nothing = np.zeros((16, 16, 3), np.uint8)
+    # Refuses an input that takes no picture, before anything is built.
+    pixels = to_input(nothing, *astuple(prepared.meaning.format))
+    if prepared.meaning.fed.shape[0] != 1:
+        raise RunError("several pictures need an input whose first dimension is 1")
+    if feeds.main in feeds.given:
+        raise RunError("--input gives values to the input that would take the pictures")
+    warn_of_zeros(prepared.graph, feeds)
+    return prepared.job(pixels)
 
 
 def _picture(path: str, result: Result) -> NDArray[np.uint8] | None:

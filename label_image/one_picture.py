@@ -178,7 +178,7 @@ class OnePicture:
             about["image"] = settings.image
         if settings.input:
             about["inputs"] = dict(settings.input)
-        about["runtime"] = f"{runtime.name} {runtime.version}"
+        about["runtime"] = runtime.text
         return about | ({"interrupted": True} if interrupts.was_pressed() else {})
 
 

@@ -208,7 +208,7 @@ def _resized(
     job: Job, runtime: Runtime, graph: Graph, batch: int
 ) -> Callable[[Array], list[Outputs]]:
     """Return what runs a whole batch at once; raises where the model is not made for that."""
-    interpreter = interpreter_for(job, runtime, [])
+    interpreter = interpreter_for(job, runtime, graph)
     inputs = interpreter.get_input_details()
     for details in inputs:
         interpreter.resize_tensor_input(details["index"], [batch, *details["shape"][1:]])

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from delegate import NoDeviceError
 from delegate.inspect import Graph, several_devices
+from label_image.chain import Judging
 from label_image.compare import (
     CPU,
     GPU_ON_REFERENCE,
+    MOST,
     NO_REFERENCE,
     REFERENCE,
     Outcome,
     Sample,
     Totals,
     distances_between,
-    wrong_text,
 )
 from label_image.lines import log_error
 from label_image.open_path import open_path
@@ -48,11 +49,11 @@ class Paths(contextlib.ExitStack):
 
     Attributes:
         job: of the first path; `job.reference`: compare it. floats: compare with the reference
-            kernels even where all outputs are floats. gpu: the OpenCL path; None: there is none, or
-            it failed. beside: what it is compared with; None: nothing is. reasons: for each path
-            that is missing there, why it is. untuned: OpenCL's path before, where `gpu` was tuned
-            after it. totals: of all pictures so far. answer: the outputs of the one picture; after
-            Ctrl-C there are none.
+            kernels even where all outputs are floats. reference: whose kernels those are. gpu: the
+            OpenCL path; None: there is none, or it failed. beside: what it is compared with; None:
+            nothing is. reasons: for each path that is missing there, why it is. untuned: OpenCL's
+            path before, where `gpu` was tuned after it. totals: of all pictures so far. answer: the
+            outputs of the one picture; after Ctrl-C there are none.
     """
 
     def __init__(
@@ -64,16 +65,19 @@ class Paths(contextlib.ExitStack):
         floats: bool = False,
         compares_all: bool = True,
         limit_s: float = 0.0,
+        share: float = MOST,
     ) -> None:
         """`job.input`: the picture, or what the paths for many are warmed up with.
 
         `compares_all`: each picture, not a sample of them. `limit_s`: of OpenCL's start and of each
-        batch, which are in a child process then.
+        batch, which are in a child process then. `share`: as of `Sample`.
         """
         super().__init__()
-        self.job, self.floats = job, floats
+        self.job, self.floats, self.reference = job, floats, runtime.reference
         self._runtime, self._graph, self._limit_s = runtime, graph, limit_s
-        self._sample = Sample(compares_all)
+        self._sample = Sample(compares_all, share)
+        why_not = "--device_timeout keeps the chain in a child process" if limit_s else ""
+        self._judging = self.enter_context(Judging(job, runtime, graph, why_not))
         self._gpu_stack = self.enter_context(contextlib.ExitStack())
         self._instead: Path | None = None  # what runs in OpenCL's place
         self.beside: dict[str, Path] | None = None
@@ -121,7 +125,7 @@ class Paths(contextlib.ExitStack):
         told, totals = self._gave_up or self._left_out, self.totals
         if told or not totals.wrong or totals.distances is None:
             return told
-        return wrong_text(self._device_name, totals.distances.wrong_by) + self.where
+        return totals.distances.wrong_text(self._device_name, self.reference) + self.where
 
     @property
     def _device_name(self) -> str:
@@ -249,11 +253,11 @@ class Paths(contextlib.ExitStack):
     def _count(self, outcome: Outcome) -> None:
         """Count a picture; the first that OpenCL computed wrongly is complained of."""
         self.totals.add(outcome)
-        if self.totals.wrong != 1 or not outcome.is_wrong:
+        if self.totals.wrong != 1 or outcome.distances is None or not outcome.is_wrong:
             return
-        assert outcome.distances is not None
         which = f" for {outcome.path}" if outcome.path else ""
-        log.error("%s", wrong_text(self._device_name, outcome.distances.wrong_by, which))
+        distances = outcome.distances
+        log.error("%s", distances.wrong_text(self._device_name, self.reference, which))
         if self.cpu is not None:
             log.warning("the results%s are the CPU's", " of such pictures" if which else "")
         if self._not_compared:
@@ -279,11 +283,14 @@ class Paths(contextlib.ExitStack):
             except (RunError, DelegateFailed) as error:
                 del self.beside[name]
                 self._lose(name, error)
-        outcomes, taken = [], self.gpu and self.gpu.delegation
-        is_promised = not (taken and taken.others)
+        outcomes, taken = [], self.gpu.delegation if self.gpu else None
+        is_promised, shares = not (taken and taken.others), self._judging.shares(taken, pixels)
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}
-            distances = distances_between(ours, theirs, self.reasons, self._graph, is_promised)
+            distances = distances_between(
+                ours, theirs, self.reasons, self._graph, shares[number] if shares else None,
+                is_promised=is_promised,
+            )  # fmt: skip
             outcome = Outcome("", outputs=ours, distances=distances)
             is_ours = not outcome.is_wrong or CPU not in theirs
             outcomes.append(outcome if is_ours else replace(outcome, outputs=theirs[CPU]))

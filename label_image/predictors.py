@@ -17,19 +17,13 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 
 from delegate import DelegateError, Options, Unsupported, Verdict
-from delegate.inspect import infer
-from label_image.carried import read_carried
-from label_image.heads.view import View
-from label_image.meaning import Meaning
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
-from label_image.prepare import Model, read_graph
+from label_image.reading import Reading
 from label_image.scene import Class, Found, Mask, Pose, Scene
 from tflite_opencl.common.errors import DelegateFailed, reason_of
 from tflite_opencl.common.errors import RunError as RunError
-from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.job import Job
-from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.pictures.decode import PictureError as PictureError
 from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
 from tflite_opencl.common.runtime import runtime_if_any
@@ -81,26 +75,17 @@ class Predictor(Generic[Result]):
                 read. delegate.DelegateError: the model is damaged (ModelError), there is no such
                 device (NoDeviceError), or it runs no node of the model (Unsupported).
         """
-        source = model if isinstance(model, bytes) else os.fspath(model)
-        name = "the model" if isinstance(source, bytes) else source
-        graph = read_graph(Model(name, source, None))
-        feeds = feeds_of(graph, (), is_image_asked=True)
-        if feeds.picture is None or graph.inputs[feeds.picture].shape[:1] != (1,):
-            raise RunError(f"no input of {name} takes one picture")
-        carried = read_carried(source, feeds.main)
-        names, origin = _labels(labels, carried.labels)
         task = task or self._task
         if task.partition(":")[0] != self._task:
             raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
-        self.labels = names
-        fed = graph.inputs[feeds.main]
-        view = View(graph, infer(graph).outputs, fed, names, bool(names), carried, threshold)
-        self._meaning = Meaning(view, task, mean, std)
-        self._meaning.check(origin or carried.labels_from)
+        reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std)
+        self.labels = reading.labels
+        self._meaning, feeds = reading.meaning, reading.feeds
+        fed = self._meaning.fed
         self._format = astuple(self._meaning.format)
         on_device = Options(device, tune=tune, min_nodes_per_partition=1)
         job = Job(
-            model=source,
+            model=reading.source,
             input=np.zeros(fed.shape, fed.dtype),
             batch=batch,
             threads=threads,
@@ -233,14 +218,3 @@ def _plain_errors() -> Iterator[None]:
         raise RunError(reason_of(error)) from error
     except RunError as error:
         raise RunError(reason_of(error)) from error
-
-
-def _labels(
-    given: str | os.PathLike[str] | Sequence[str] | None, carried: Sequence[str]
-) -> tuple[Sequence[str], str]:
-    """Return the labels, and where they come from; raises RunError: they cannot be read."""
-    if given is None:
-        return carried, ""
-    if isinstance(given, (str, os.PathLike)):
-        return labels_in(os.fspath(given)), os.fspath(given)
-    return list(given), "labels"

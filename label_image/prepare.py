@@ -106,6 +106,7 @@ class Prepared:
             longer_s=_COMPARED_S if settings.compare and self.is_watched else 0.0,
             level=settings.level,
             input_number=self.feeds.main,
+            signature=settings.signature,
             other_inputs=self.feeds.others,
         )
 
@@ -154,17 +155,18 @@ def prepare(settings: Settings) -> Prepared:
     # Without OpenCL nothing is left that could run.
     runtime = runtime_if_any() if settings.use_gpu else find_runtime()
     if runtime.why_not:
-        log.warning("%s: only OpenCL runs the model, and nothing is compared", runtime.why_not)
+        text = "%s: only OpenCL runs the model, and numpy is what it is compared with"
+        log.warning(text, runtime.why_not)
     with bars.progress("building the default model") as progress:
         model = find_model(settings.tflite_model, progress)
-    graph = read_graph(model)
+    graph = read_graph(model, settings.signature)
     log.info("Loaded model %s", model.name)
     log.info("resolved reporter")
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
     feeds = feeds_of(graph, settings.input, settings.is_image_asked)
-    carried = read_carried(model.source, feeds.main)
+    carried = read_carried(model.source, feeds.main, graph.subgraph)
     labels = find_labels(model, settings.labels, carried.labels)
     try:
         classes = class_numbers(settings.classes, labels)
@@ -184,6 +186,8 @@ def prepare(settings: Settings) -> Prepared:
 def _check_files(settings: Settings) -> None:
     """Look at the places to write to. Raises: RunError, UsageError: one cannot be written."""
     documents = {"json": settings.json, **settings.documents}
+    if settings.output_video is not None:
+        documents["output_video"] = settings.output_video
     on_stdout = [f"--{flag}" for flag, path in documents.items() if path == "-"]
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} cannot both be stdout")
@@ -217,14 +221,14 @@ def find_model(name: str | None, progress: Progress) -> Model:
     return Model(path, path, labels)
 
 
-def read_graph(model: Model) -> Graph:
-    """Return the model's graph, which has an input and an output.
+def read_graph(model: Model, signature: str | None = None) -> Graph:
+    """Return the model's graph of this signature, None: its first; it has an input and an output.
 
     Raises: RunError: there is no such file, or it lacks one of these. ModelError: the file is
-        damaged or foreign.
+        damaged or foreign. SignatureError: it has no such signature.
     """
     try:
-        graph = read_model(model.source)
+        graph = read_model(model.source, signature)
     except OSError as error:
         why = error.strerror or error
         if model.name in OFFICIAL:

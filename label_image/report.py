@@ -15,6 +15,7 @@ from delegate.inspect import Portion
 from label_image.compare import CPU, Totals
 from label_image.path import Path
 from label_image.series import Series
+from tflite_opencl.common.chain import share_text
 from tflite_opencl.common.job import Delegation
 from tflite_opencl.common.tables import render
 
@@ -48,25 +49,25 @@ def summary_text(
     ours = series.job.delegates if series.job.external else "OpenCL"
     named = {f"{ours}, tuned" if untuned else ours: gpu, f"{ours}, first": untuned}
     paths = {name: path for name, path in {**named, cpu: series.cpu}.items() if path is not None}
-    table = _table("")
+    table = table_of("")
     for name, path in paths.items():
         at_once = f"{path.batch} at once" if path.batch > 1 else "one by one"
         table.add_column(name if is_timed else f"{name}, {at_once}", justify="right")
     for word, texts in path_rows([*paths.values()]):
         table.add_row(word, *texts)
     grid = Table.grid(padding=(0, 2))
-    counts = [] if is_timed else [*_count_facts(series.totals), *more]
+    counts = [] if is_timed else [*count_facts(series.totals), *more]
     for fact in (*counts, *speedup_facts(series), *comparison_facts(series, kernels)):
         grid.add_row(*fact)
     shown: list[RenderableType] = [table, grid]
     if rows := refusals(gpu.delegation if gpu else None):
-        shown.append(refused := _table("left to the CPU", "count", "why", "nodes", numbers=(1,)))
+        shown.append(refused := table_of("left to the CPU", "count", "why", "nodes", numbers=(1,)))
         for row in rows:
             refused.add_row(*row)
     return render(width, *shown)
 
 
-def _count_facts(totals: Totals) -> Facts:
+def count_facts(totals: Totals) -> Facts:
     """Return what all pictures together took by the clock."""
     unreadable = f", {totals.unreadable} not readable" if totals.unreadable else ""
     rate = f", {totals.per_second:.1f}/s by the clock" if totals.seconds else ""
@@ -81,7 +82,7 @@ def _count_facts(totals: Totals) -> Facts:
 
 def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
     """Return the OpenCL devices as a table; the first column is what --device takes."""
-    table = _table("", "device", "type", "platform", "OpenCL", "driver", numbers=(0,))
+    table = table_of("", "device", "type", "platform", "OpenCL", "driver", numbers=(0,))
     for info in devices:
         # "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-...": the second word is the version.
         version = "".join(info.version.split()[1:2])
@@ -89,7 +90,7 @@ def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
     return render(width, table)
 
 
-def _table(*headings: str, numbers: Sequence[int] = ()) -> Table:
+def table_of(*headings: str, numbers: Sequence[int] = ()) -> Table:
     """Return an empty table; `numbers`: which columns hold numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, heading in enumerate(headings):
@@ -178,16 +179,19 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     # The CPU's part of the nodes would otherwise bring its own difference.
     too = "" if not taken.on_cpu else ", which then run the CPU's part too"
     if ours.quanta == 0:
-        facts.append(("outputs", f"equal to TFLite's reference kernels{too}: 0 quanta"))
+        facts.append(("outputs", f"equal to {series.reference}{too}: 0 quanta"))
     elif ours.quanta is not None:
         apart = _count(ours.quanta, "quantum", "quanta")
-        facts.append(("outputs", f"DIFFER from TFLite's reference kernels{too}: {apart}{where}"))
+        facts.append(("outputs", f"DIFFER from {series.reference}{too}: {apart}{where}"))
     elif ours.floats is None:
         facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
     if ours.floats is not None:
         how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
-        facts.append(("" if facts else "outputs", f"floats {how} TFLite's reference kernels'{too}"))
-    if taken.others and (ours.quanta or ours.floats):
+        facts.append(("" if facts else "outputs", f"floats {how} {series.reference}'{too}"))
+    if (shares := distances.shares) is not None:
+        facts.append(("", f"OpenCL's nodes alone: {share_text(shares.own)}"))
+        facts.append(("", f"{taken.library}'s nodes alone: {share_text(shares.library)}"))
+    elif taken.others and (ours.quanta or ours.floats):
         whose = f"{taken.library} may have computed otherwise in its nodes"
         facts.append(("", f"{whose}: {', '.join(map(str, taken.others))}"))
     own = [_count(theirs.quanta, "quantum", "quanta")] if theirs.quanta else []

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import NoDeviceError
-from label_image.compare import FIRST, Distances, Outcome, Totals, wrong_text
+from label_image.compare import FIRST, Distances, Outcome, Totals
 from label_image.decoder import Format
-from label_image.decoders import Batches, Decoders, runs_in_order
+from label_image.decoders import Batches, Decoders, Source, runs_in_order
 from label_image.lines import log_error
 from label_image.path import Outputs, Run
 from label_image.paths import ENDED, Paths
@@ -77,19 +77,28 @@ class Series(Paths):
 
     # --- many
 
-    def outcomes(self, paths: Iterable[str], format: Format) -> Generator[Outcome, None, None]:
-        """Yield what comes of each picture, in order.
+    def outcomes(
+        self, paths: Iterable[str | None], format: Format
+    ) -> Generator[Outcome, None, None]:
+        """Yield what comes of each picture, in order. `paths`: as of `Decoders`.
 
         Raises: RunError: the CPU cannot run the model. DecoderFailed: nothing can be decoded.
         """
+        return self.outcomes_of(Decoders(paths, format))
+
+    def outcomes_of(
+        self, source: Source, buffers: int | None = None
+    ) -> Generator[Outcome, None, None]:
+        """Yield what comes of each picture, in order; raises as `outcomes`, and what `source` does.
+
+        `buffers`: memory for so many batches; None: one is filled while others run.
+        """
         begin_s = time.perf_counter()
-        decoders = Decoders(paths, format)
         like = self.job.input
         usual = partial(np.empty, (self.job.batch or 1, *like.shape[1:]), like.dtype)
         empty = (self.gpu and self.gpu.empty_batch) or usual
-        # One is filled while others run.
-        buffers = [empty() for _ in range(1 + (self.gpu.ahead if self.gpu else 1))]
-        with contextlib.closing(Batches(decoders, buffers)) as batches:
+        count = buffers or 1 + (self.gpu.ahead if self.gpu else 1)
+        with contextlib.closing(Batches(source, [empty() for _ in range(count)])) as batches:
             for batch, run in runs_in_order(batches, self._started, self._together):
                 classified = iter(self._classify(batch.pixels, run) if batch.count else ())
                 for entry in batch.entries:
@@ -99,7 +108,7 @@ class Series(Paths):
                     if not entry.error:
                         outcome = replace(next(classified), path=entry.path, size=entry.size)
                     self.totals.decoding_seconds += entry.seconds
-                    self.totals.processes = decoders.processes
+                    self.totals.processes = source.processes
                     self._count(outcome)
                     self.totals.seconds = time.perf_counter() - begin_s
                     yield outcome
@@ -152,13 +161,14 @@ class Series(Paths):
 
     def _is_to_run_again(self, run: Run, outcomes: Sequence[Outcome]) -> bool:
         """Whether one of several devices computed wrongly and another one can do it."""
-        quanta = max((each.distances.wrong_by for each in outcomes if each.distances), default=0)
-        if not quanta or self.gpu is None:
+        found = [each.distances for each in outcomes if each.distances]
+        worst = max(found, key=lambda each: each.wrong_by, default=None)
+        if worst is None or not worst.wrong_by or self.gpu is None:
             return False
         device, before = run.piece.device if run.piece else None, self._not_compared
-        if not self.gpu.gives_up(device, wrong_text("it", quanta)):
+        if not self.gpu.gives_up(device, worst.wrong_text("it", self.reference)):
             return False
         if before and device is not None and not self._left_out:
-            self._left_out = f"{wrong_text(device.name, quanta)}; {before}"
+            self._left_out = f"{worst.wrong_text(device.name, self.reference)}; {before}"
             log.error("%s", before)
         return True

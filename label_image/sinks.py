@@ -52,7 +52,7 @@ class Sinks:
         self.sinks: list[Sink] = []
         self.unreadable_before = self._resumed = 0
         if settings.json is not None:
-            about = self._about | {"runtime": f"{runtime.name} {runtime.version}"}
+            about = self._about | {"runtime": runtime.text}
             self.sinks.append(Document(stack.enter_context(lines_to(settings.json, out)), about))
         if settings.csv is not None:
             kind_of(meaning.kinds, "--csv", *_COLUMNS)

@@ -27,6 +27,8 @@ from tflite_opencl.compare import subcommand as compare
 from tflite_opencl.compilers import subcommand as kernels
 from tflite_opencl.graph import subcommand as graph
 from tflite_opencl.rewrites import subcommand as rewrite
+from tflite_opencl.run import subcommand as run
+from tflite_opencl.serve import subcommand as serve
 from tflite_opencl.shell import completion, man
 from tflite_opencl.verify import subcommand as verify
 
@@ -52,6 +54,8 @@ SUBCOMMANDS = {
     "man": man,
     "obstacle": obstacle,
     "rewrite": rewrite,
+    "run": run,
+    "serve": serve,
     "tune": tune,
     "verify": verify,
 }

@@ -16,7 +16,7 @@ from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import inputs_for
 from tflite_opencl.common.flags import add_flag, add_models, model_of
 from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.runtime import runtime_if_any
 
 HELP = "write nodes of a model as models of their own, as a driver's author wants to have them"
 EXAMPLES = (
@@ -30,6 +30,7 @@ _PART = re.compile(r"(\d+)(?:-(\d+))?")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
+    add_flag(parser, "signature")
     parser.add_argument(
         "--nodes",
         default="all",
@@ -54,15 +55,17 @@ def run(options: argparse.Namespace) -> str:
             nodes can be cut, or a file cannot be written.
     """
     model, folder = model_of(options), Path(options.output)
-    graph = infer(read_graph(model))
+    graph = infer(read_graph(model, options.signature))
     parts = _parts(options.nodes, len(graph.nodes))
     if options.image is not None and not options.inputs:
         raise CommandError("--image is for --inputs", USAGE)
-    values = None
+    values, told = None, ""
     if options.inputs:
+        runtime = runtime_if_any()
+        told = f", with the values of {runtime.reference}"
         inputs = inputs_for(graph, options.image)
         with bars.waiting("running the whole model"):
-            values = values_of(find_runtime(), model, graph, inputs)
+            values = values_of(runtime, model, graph, inputs)
     lines, written = [], 0
     with bars.parts() as tell:
         for number, (first, last) in enumerate(parts):
@@ -76,7 +79,7 @@ def run(options: argparse.Namespace) -> str:
                 lines.append(f"{files[0]}: {', '.join(_ops(graph, first, last))}")
     if not written:
         raise CommandError("\n".join([*lines, "none of these nodes makes a model of its own"]))
-    return "\n".join([*lines, f"{written} of {len(parts)} written to {folder}"])
+    return "\n".join([*lines, f"{written} of {len(parts)} written to {folder}{told}"])
 
 
 def _parts(asked: str, count: int) -> list[tuple[int, int]]:

@@ -176,7 +176,9 @@ def cpu_times(job: Job, graph: Graph, runtime: Runtime) -> dict[int, float | str
 
 def _values(job: Job, graph: Graph, runtime: Runtime) -> Values:
     """Run the model once on the built-in kernels; return every tensor that numpy can hold."""
-    interpreter = runtime.interpreter(job.model, job.threads, "builtin", keeps_all=True)
+    interpreter = runtime.interpreter(
+        job.model, job.threads, "builtin", keeps_all=True, graph=graph
+    )
     allocate(replace(job, opencl=None, external=None), interpreter, [])
     interpreter.invoke()
     found = {}
@@ -263,7 +265,7 @@ def versions(runtime: Runtime) -> list[tuple[str, str]]:
     """Return what the versions are that results may depend on."""
     rows = [
         ("tflite-opencl", __version__),
-        ("TFLite runtime", f"{runtime.name} {runtime.version}"),
+        ("TFLite runtime", runtime.text),
         ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
     ]
     for name in _PACKAGES:

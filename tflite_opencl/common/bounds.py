@@ -24,23 +24,28 @@ Values = dict[Tensor, Array]
 _SUMS = {
     "ADD", "SUB", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "CUMSUM", "DEPTHWISE_CONV_2D",
     "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL",
-    "RESIZE_BILINEAR",
+    "RESIZE_BILINEAR", "SCATTER_ND", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "SVDF",
 }  # fmt: skip
 # Ops that give the values they are given.
 _MOVES = {
-    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CAST", "CONCATENATION", "DEPTH_TO_SPACE", "EXPAND_DIMS",
-    "FILL", "GATHER", "GATHER_ND", "MAX_POOL_2D", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RESHAPE",
-    "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND",
-    "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
-    "RELU", "RELU6", "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN",
+    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CAST", "CONCATENATION", "DEPTH_TO_SPACE",
+    "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP", "EXPAND_DIMS", "FILL", "GATHER", "GATHER_ND",
+    "MAX_POOL_2D", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR",
+    "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT",
+    "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK", "RELU", "RELU6",
+    "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN", "SIGN", "STABLEHLO_MAXIMUM",
+    "STABLEHLO_MINIMUM", "TOPK_V2",
 }  # fmt: skip
 # Ops whose terms are not larger than their result, and how many roundings they are made of.
 _FUNCTIONS = {
-    "COS": 8, "DIV": 1, "ELU": 4, "EXP": 8, "FLOOR_MOD": 1, "GELU": 8, "HARD_SWISH": 4,
-    "L2_NORMALIZATION": 8, "LEAKY_RELU": 1, "LOG": 8, "LOGISTIC": 8, "LOG_SOFTMAX": 16, "POW": 32,
-    "PRELU": 1, "REDUCE_PROD": 64, "RSQRT": 4, "SIN": 8, "SOFTMAX": 32, "SQRT": 1, "SQUARE": 1,
-    "SQUARED_DIFFERENCE": 2, "TANH": 8,
+    "ATAN2": 8, "COS": 8, "DIV": 1, "ELU": 4, "EXP": 8, "FLOOR_MOD": 1, "GELU": 8, "HARD_SWISH": 4,
+    "L2_NORMALIZATION": 8, "LEAKY_RELU": 1, "LOG": 8, "LOGISTIC": 8, "LOG_SOFTMAX": 16, "LSTM": 16,
+    "POW": 32, "PRELU": 1, "REDUCE_PROD": 64, "RSQRT": 4, "SIN": 8, "SOFTMAX": 32, "SQRT": 1,
+    "SQUARE": 1, "SQUARED_DIFFERENCE": 2, "TANH": 8, "UNIDIRECTIONAL_SEQUENCE_LSTM": 16,
+    "NON_MAX_SUPPRESSION_V5": 16, "TFLite_Detection_PostProcess": 4,
 }  # fmt: skip
+# Ops with variable tensors: what they give depends on the runs before.
+REMEMBERING = frozenset({"LSTM", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"})
 # Functions that subtract numbers of this size on the way to a smaller result.
 _INNER_SIZE = {"ELU": 1.0, "LOG": 1.0, "SIN": 1.0, "COS": 1.0, "TANH": 0.0, "GELU": 1.0}
 
@@ -88,7 +93,13 @@ def float_bounds(
 
 
 def _is_float(node: Node) -> bool:
-    return node.outputs[0].dtype == "float32"
+    return any(each.dtype == "float32" for each in node.outputs)
+
+
+def is_hybrid(node: Node) -> bool:
+    """Whether a node quantises the floats that it reads: of equal ones its results are equal."""
+    kinds = [each.dtype for each in node.inputs[:2] if each is not None]
+    return _is_float(node) and kinds in (["float32", "int8"], ["float32", "int4"])
 
 
 def _read(node: Node) -> list[Tensor]:
@@ -97,6 +108,8 @@ def _read(node: Node) -> list[Tensor]:
 
 def _is_sum(node: Node) -> bool:
     """Whether a node sums or moves floats; floats that are made of integers have no terms."""
+    if is_hybrid(node):
+        return False
     kinds = {each.dtype for each in node.inputs if each is not None}
     return _is_float(node) and node.op in _SUMS | _MOVES and bool(kinds & {"float32", "float16"})
 
@@ -186,9 +199,13 @@ def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def terms_of(node: Node) -> int:
     """Return how many terms the sum behind an element of the result has; 0: it is exact."""
-    if node.outputs[0].dtype != "float32" or node.op in _MOVES:
+    if not _is_float(node) or node.op in _MOVES:
         return 0
-    if node.op in ("ADD", "SUB", "MUL"):
+    if node.op in REMEMBERING:
+        return _terms_of_remembering(node)
+    if is_hybrid(node):
+        return 0
+    if node.op in ("ADD", "SUB", "MUL", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY"):
         return 2
     if node.op in ("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
         weights = node.inputs[1]
@@ -202,6 +219,8 @@ def terms_of(node: Node) -> int:
         assert source is not None
         summed = math.prod(source.shape) // max(1, math.prod(node.outputs[0].shape))
         return summed + max(source.shape, default=1)
+    if node.op == "SCATTER_ND":
+        return math.prod(node.inputs[0].shape[:-1]) if node.inputs[0] else 0
     if node.op == "RESIZE_BILINEAR":
         return 16  # four products of two weights, which are differences
     if node.op == "DEQUANTIZE":
@@ -209,6 +228,20 @@ def terms_of(node: Node) -> int:
     if node.op in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
         return _FUNCTIONS[node.op] + max(node.outputs[0].shape, default=1)
     return _FUNCTIONS.get(node.op, 0)
+
+
+def _terms_of_remembering(node: Node) -> int:
+    """Return the terms of an op with state: an LSTM's error grows from step to step."""
+    shapes = [each.shape for each in node.inputs if each is not None and each.data is not None]
+    if node.op == "SVDF":
+        (filters, depth), (_, memory) = shapes[:2]
+        units = node.outputs[0].shape[-1]
+        return (0 if is_hybrid(node) else depth) + filters // units * memory + 1
+    source = node.inputs[0]
+    assert source is not None
+    terms = source.shape[-1] + node.outputs[0].shape[-1] + _FUNCTIONS[node.op]
+    # Of whichever is the steps, rows or what time_major says: the larger.
+    return int(terms * max(source.shape[:-1] if len(source.shape) > 2 else (1,)) ** 2)
 
 
 def _near(values: Array) -> Array:

@@ -18,8 +18,12 @@ Shape = tuple[int, ...]
 Array = NDArray[Any]
 
 FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
-# Column of the matrix -> the tensors' type. "16x8": int16 activations, int8 weights.
-DTYPES = {"int8-per-channel": "int8", "16x8": "int16"}
+# Column of the matrix -> the tensors' type. "16x8": int16 activations, int8 weights. "hybrid":
+# float32 activations, which become int8 at each run, int8 weights.
+DTYPES = {
+    "int8-per-channel": "int8", "16x8": "int16",
+    "hybrid": "float32", "hybrid-per-channel": "float32",
+}  # fmt: skip
 # Scale and zero point of an input and of an output where a case says nothing else.
 USUAL: dict[str, tuple[tuple[float, int], tuple[float, int]]] = {
     "uint8": ((0.1, 131), (0.07, 120)),
@@ -126,6 +130,14 @@ def constant(
     return tensor(array.shape, kind, scale, zero_point, data=array, axis=axis, name=name)
 
 
+def as_int4(weights: Tensor) -> Tensor:
+    """Return int8 constants, of which each becomes its upper half, as int4: two in a byte."""
+    assert weights.data is not None
+    halves = weights.data.reshape(-1).view(np.uint8) >> 4
+    pairs = np.append(halves, np.zeros(halves.size % 2, np.uint8)).reshape(-1, 2)
+    return dataclasses.replace(weights, dtype="int4", data=pairs[:, 0] | (pairs[:, 1] << 4))
+
+
 def numbers(values: ArrayLike, dtype: str = "int32") -> Tensor:
     """Return a constant of axes, sizes or indices."""
     return constant(np.asarray(values, dtype))
@@ -145,9 +157,11 @@ def node(
     options: Mapping[str, Any] | None = None,
     version: int = 1,
     is_custom: bool = False,
+    intermediates: Sequence[Tensor | None] = (),
 ) -> Node:
     """Return one step of a model; options left out get the schema's defaults."""
-    return Node(-1, op, version, tuple(inputs), tuple(outputs), dict(options or {}), is_custom)
+    own = tuple(inputs), tuple(outputs), dict(options or {})
+    return Node(-1, op, version, *own, is_custom, intermediates=tuple(intermediates))
 
 
 def graph(
@@ -165,13 +179,14 @@ def graph(
     )
     produced = {t for step in nodes for t in step.outputs}
     consumed = {t for step in nodes for t in step.inputs}
+    between = [t for step in nodes for t in step.intermediates if t is not None]
     if inputs is None:
         inputs = [t for t in used if t not in produced and t.data is None and not t.is_variable]
     if outputs is None:
         outputs = [t for t in used if t in produced and t not in consumed]
     numbered = {
         t: dataclasses.replace(t, index=index, name=t.name or f"t{index}")
-        for index, t in enumerate(dict.fromkeys([*used, *inputs, *outputs]))
+        for index, t in enumerate(dict.fromkeys([*used, *inputs, *outputs, *between]))
     }
     return Graph(
         tensors=tuple(numbered.values()),
@@ -181,6 +196,7 @@ def graph(
                 index=index,
                 inputs=tuple(None if t is None else numbered[t] for t in step.inputs),
                 outputs=tuple(numbered[t] for t in step.outputs),
+                intermediates=tuple(t and numbered[t] for t in step.intermediates),
             )
             for index, step in enumerate(nodes)
         ),

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,17 +50,14 @@ class CompiledInterpreter:
             OneLineError: the runtime has no such CompiledModel.
         """
         self._plain = runtime.interpreter(model, threads, cpu_kernels)
-        self._content = model  # which LiteRT does not copy
         compiled_model, settings = _litert("compiled_model"), _litert("options")
         hardware = settings.HardwareAccelerator
         mode = getattr(settings.CpuKernelMode, _KERNEL_MODES[cpu_kernels])
-        model_class = compiled_model.CompiledModel
-        make = model_class.from_buffer if isinstance(model, bytes) else model_class.from_file
-        with _compiling:
+        with _compiling, _as_file(model) as path:
             os.environ[OPTIONS_VARIABLE] = options_text(options)
             known = accelerators()
-            self._model = make(
-                model,
+            self._model = compiled_model.CompiledModel.from_file(
+                path,
                 environment=_environment(folder),
                 options=settings.Options(
                     hardware_accelerators=hardware.GPU | hardware.CPU,
@@ -160,6 +158,21 @@ def options_text(options: Mapping[str, Any]) -> str:
         return str(value) if isinstance(value, str | int) else ",".join(value)
 
     return ";".join(f"{key}:{text(value)}" for key, value in options.items() if value is not None)
+
+
+@contextlib.contextmanager
+def _as_file(model: bytes | str) -> Iterator[str]:
+    """Give the path of a model while it is opened; content becomes a file in memory.
+
+    The delegate looks for a model in all the memory below its names. A file has memory of its own;
+    below a buffer is the heap, which would take longer to read than a small model to compile.
+    """
+    if isinstance(model, str):
+        yield model
+        return
+    with open(os.memfd_create("model"), "wb", buffering=0) as file:
+        file.write(model)
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _litert(name: str) -> Any:

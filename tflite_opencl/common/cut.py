@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from delegate.inspect import Graph, Tensor, write_model
+from delegate.inspect import Graph, Node, Tensor, write_model
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import CommandError, write
@@ -37,9 +37,8 @@ def cut(known: Graph, first: int, last: int) -> Graph:
     Raises: Uncut: the nodes run other subgraphs, or what they read or write is no value.
     """
     nodes = known.nodes[first : last + 1]
-    for node in nodes:
-        if any("subgraph" in option for option in node.options):
-            raise Uncut(f"node {node.index} {node.op} runs other subgraphs")
+    if why := runs_others(nodes):
+        raise Uncut(why)
     made = dict.fromkeys(tensor for node in nodes for tensor in node.outputs)
     others = [node for node in known.nodes if not first <= node.index <= last]
     read = {tensor for node in others for tensor in node.inputs}.union(known.outputs)
@@ -69,6 +68,14 @@ def cut(known: Graph, first: int, last: int) -> Graph:
     _require_values(found)
     words = f"node {first}" if first == last else f"nodes {first} to {last}"
     return dataclasses.replace(found, description=f"{words} of a model of {len(known.nodes)}")
+
+
+def runs_others(nodes: Sequence[Node]) -> str:
+    """Return which node runs other subgraphs of its file; "": none does."""
+    for node in nodes:
+        if node.body is None and any("subgraph" in option for option in node.options):
+            return f"node {node.index} {node.op} runs other subgraphs"
+    return ""
 
 
 def _require_values(graph: Graph) -> None:
@@ -154,4 +161,34 @@ def script_of(name: str, inputs: int, runtime: Runtime, made: str, why: str) -> 
         f"    [made.set_tensor(d['index'], numpy.load(f'{name}_input_{{i}}.npy')) "
         f"for i, d in enumerate(made.get_input_details()[:{inputs}])]; made.invoke()\n"
         "    print([made.get_tensor(d['index']).tolist() for d in made.get_output_details()])\n"
+    )
+
+
+def compiled_script_of(name: str, inputs: int, folder: str, options: str, why: str) -> str:
+    """Return the same program for LiteRT's CompiledModel on the accelerator of a folder.
+
+    `options`: of TFLITE_OPENCL_OPTIONS.
+    """
+    return (
+        f"# {' '.join(why.split())}\n"
+        "import numpy, os, ai_edge_litert.interpreter as tflite\n"
+        "from ai_edge_litert import compiled_model, environment, hardware_accelerator\n"
+        "os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
+        f"os.environ['TFLITE_OPENCL_OPTIONS'] = {options!r}\n"
+        "both = hardware_accelerator.HardwareAccelerator\n"
+        f"named = {f'{name}.tflite'!r}\n"
+        "right = tflite.Interpreter(named, experimental_op_resolver_type="
+        "tflite.OpResolverType.BUILTIN_REF); right.allocate_tensors()\n"
+        "made = compiled_model.CompiledModel.from_file(named, hardware_accel=both.GPU | both.CPU, "
+        f"environment=environment.Environment.create(runtime_path={folder!r}))\n"
+        "inputs, outputs = made.create_input_buffers(0), made.create_output_buffers(0)\n"
+        f"for i, d in enumerate(right.get_input_details()[:{inputs}]):\n"
+        f"    values = numpy.load(f'{name}_input_{{i}}.npy')\n"
+        "    right.set_tensor(d['index'], values)\n"
+        "    inputs[i].write(numpy.frombuffer(values.tobytes(), numpy.int8))\n"
+        "right.invoke(); made.run_by_index(0, inputs, outputs)\n"
+        "wanted = [right.get_tensor(d['index']) for d in right.get_output_details()]\n"
+        "print([values.tolist() for values in wanted])\n"
+        "print([buffer.read(values.nbytes, numpy.int8).view(values.dtype).reshape(values.shape)"
+        ".tolist() for buffer, values in zip(outputs, wanted)])\n"
     )

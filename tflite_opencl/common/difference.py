@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.inspect import Graph, Tensor
+
 Outputs = Sequence[NDArray[Any]]
 NOT_QUANTISED = "the outputs are not quantised"
 
@@ -85,3 +87,30 @@ def distances(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
         apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
     same = (one == other) | (np.isnan(one) & np.isnan(other))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def judged(found: Difference, graph: Graph) -> Difference:
+    """Return OpenCL's difference from the reference, without the outputs that prove nothing.
+
+    Equal arithmetic gives equal integers. But a model may find indices and truth values by
+    comparing floats: these may differ as floats do.
+    """
+    if not any(_has_floats(node.inputs) and _has_floats(node.outputs) for node in graph.nodes):
+        return found
+    steps = [
+        (apart, tensor.quantization is not None)
+        for apart, tensor in zip(found.each, graph.outputs, strict=False)
+        if isinstance(apart, int)
+    ]
+    proven = [apart for apart, is_quantised in steps if is_quantised]
+    doubtful = max((apart for apart, is_quantised in steps if not is_quantised), default=0)
+    if not doubtful:
+        return found
+    if proven:
+        return Difference(max(proven), "", found.each)
+    reason = f"integers that floats decide are up to {doubtful} apart, which rounding may explain"
+    return Difference(None, reason, found.each)
+
+
+def _has_floats(tensors: Sequence[Tensor | None]) -> bool:
+    return any(t is not None and t.data is None and t.dtype == "float32" for t in tensors)

@@ -61,11 +61,12 @@ def reason_of(error: BaseException) -> str:
 def code_of(error: Exception) -> int:
     """Return the exit code of a command that this error ends."""
     # Here, because start.py needs this file before Ctrl-C is heard, and the delegate takes long.
-    from delegate import DelegateError, NoDeviceError, ProfileError
+    from delegate import DelegateError, NoDeviceError, ProfileError, SignatureError
 
     if isinstance(error, OneLineError):
         return error.code
-    codes = {NoDeviceError: NO_DEVICE, ProfileError: USAGE, DelegateError: ERROR}
+    codes: dict[type[Exception], int] = {NoDeviceError: NO_DEVICE, ProfileError: USAGE}
+    codes |= {SignatureError: USAGE, DelegateError: ERROR}
     return next((code for kind, code in codes.items() if isinstance(error, kind)), BUG)
 
 

@@ -62,7 +62,7 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
             raise RunError(f"cannot handle input type {TYPE_NUMBERS.get(tensor.dtype, 0)} yet")
     given: dict[int, NDArray[Any]] = {}
     for name, path in asked:
-        number = _number(name, graph)
+        number = number_of(name, graph)
         if number in given:
             raise RunError(f"--input {name}: this input is given twice")
         given[number] = _read(name, path, graph.inputs[number])
@@ -131,7 +131,8 @@ def _check_size(tensor: Tensor) -> None:
         )
 
 
-def _number(name: str, graph: Graph) -> int:
+def number_of(name: str, graph: Graph) -> int:
+    """Return the number of an input by its name or number; raises UsageError: there is none."""
     names = [tensor.name or str(number) for number, tensor in enumerate(graph.inputs)]
     if name in names:
         return names.index(name)

@@ -141,7 +141,7 @@ def named_file(text: str) -> tuple[str, str]:
     """Return an input's name and its file."""
     name, _, file = text.partition("=")
     if not name or not file:
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=FILE.npy")
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=FILE")
     return name, file
 
 

@@ -15,11 +15,13 @@ from typing import Any
 
 from delegate import Options
 from delegate.inspect import Graph
+from tflite_opencl.common.cluster.scheduler import scheduler
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flag_values import (
     delegate_options,
     duration,
+    named_file,
     names,
     not_negative,
     one_of,
@@ -45,6 +47,10 @@ class Shared:
 
 SHARED = {
     "tflite_model": Shared("a .tflite file", short="m"),
+    "signature": Shared("which of a file's graphs runs, by its signature's name; without it the "
+                        "first", str, "NAME"),
+    "input": Shared("an input's values, by its name or its number (0 is the first)", named_file,
+                    "NAME=FILE"),
     "image": Shared("a picture: BMP, or whatever Pillow reads", short="i"),
     "labels": Shared("one label a line", short="l"),
     "count": Shared("timed runs", positive, "N", "c"),
@@ -56,6 +62,7 @@ SHARED = {
     "device_profile": Shared("keep another device's limits: what would not run there does not run "
                              "here", str, "NAME|FILE.toml"),
     "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
+    "device_timeout": Shared("seconds after which OpenCL is given up", duration, "SECONDS"),
     "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (2 "
                    "seconds a start, until all is known), full (to the end, with more runs and "
                    "more ways to launch)",
@@ -72,6 +79,10 @@ SHARED = {
     "models": Shared("a folder of .tflite files", metavar="DIR"),
     "output": Shared("the folder of what is written", metavar="DIR"),
     "list": Shared("show what there is to choose from, and exit", None),
+    "scheduler": Shared("spread the work over the workers of a Dask scheduler, or over N of this "
+                        "machine's own", scheduler, "tcp://HOST:PORT|local:N"),
+    "expect": Shared("count what is right: top-1 and top-5 by a CSV file with the columns file "
+                     "and index"),
     "resume": Shared("go on with a run that was ended", None),
     "quiet": Shared("show no progress and no INFO lines; results, warnings and errors stay", None),
     "version": Shared("show the versions of this, of TFLite and of the OpenCL drivers and exit",

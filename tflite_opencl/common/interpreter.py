@@ -47,13 +47,13 @@ def delegates_for(
         yield found[::-1] if is_library_last else found
 
 
-def read_graph(path: str) -> Graph:
-    """Return a model's graph.
+def read_graph(path: str, signature: str | None = None) -> Graph:
+    """Return the graph of a model that this signature runs; None: the first.
 
-    Raises: CommandError: the file cannot be read. ModelError: it is no model.
+    Raises: CommandError: the file cannot be read. ModelError: it is no model. SignatureError.
     """
     try:
-        return read_model(path)
+        return read_model(path, signature)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -76,7 +76,7 @@ def delegated(
         with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
             (delegate,) = stack.enter_context(delegates_for(graph, runtime, options))
             with failures(model, delegate):
-                made = allocated(runtime, model, cpu_kernels, [delegate])
+                made = allocated(runtime, model, cpu_kernels, [delegate], graph=graph)
         yield made, delegate
 
 
@@ -102,9 +102,13 @@ def allocated(
     delegates: Sequence[object] = (),
     threads: int | None = 1,
     keeps_all: bool = False,
+    graph: Graph | None = None,
 ) -> Any:
-    """Return an interpreter with allocated tensors; raises RuntimeError or ValueError."""
-    made = runtime.interpreter(model, threads, cpu_kernels, delegates, keeps_all)
+    """Return an interpreter with allocated tensors; raises RuntimeError or ValueError.
+
+    `graph`: which of the model's it runs; None: the first.
+    """
+    made = runtime.interpreter(model, threads, cpu_kernels, delegates, keeps_all, graph)
     made.allocate_tensors()
     return made
 

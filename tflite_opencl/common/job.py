@@ -41,6 +41,7 @@ class Job:
     input_number: int = 0  # which of the model's inputs `input` is for
     # Values for other inputs, each with its input's number; what is not here gets zeros.
     other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
+    signature: str | None = None  # which of the model's graphs runs; None: the first
 
     @property
     def library(self) -> str:

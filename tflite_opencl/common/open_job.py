@@ -17,8 +17,9 @@ from delegate import OpenCLDelegate
 from delegate.inspect import Graph, LaunchTime, infer, watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
-from tflite_opencl.common.interpreter import delegates_for, outputs_of, taken_nodes
+from tflite_opencl.common.interpreter import delegates_for, outputs_of, run, taken_nodes
 from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.oracle import overwrites
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times
@@ -110,6 +111,12 @@ class OpenInterpreter:
                 outputs.append(self.outputs())
         return outputs
 
+    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """Return the outputs of a run on these inputs."""
+        with self._running():
+            run(self.interpreter, inputs)
+            return self.outputs()
+
     def outputs(self) -> tuple[NDArray[Any], ...]:
         """Return copies of all outputs of the last run."""
         return tuple(outputs_of(self.interpreter))
@@ -164,6 +171,8 @@ def open_interpreter(
     Raises: RunError: TFLite cannot run the model, or the external delegate cannot be used.
         DelegateError: the OpenCL delegate cannot be made. DelegateFailed: it failed later.
     """
+    if job.external is not None and graph.subgraph:
+        raise RunError("--signature: TFLite tells what a delegate library takes of no other graph")
     begin_s = time.perf_counter()
     with contextlib.ExitStack() as stack:
         # Only our delegate's start has phases to show.
@@ -176,7 +185,7 @@ def open_interpreter(
             if announced:
                 # Only the first delegate of the process is announced so.
                 stdout.info("INFO: %s delegate created.", announced[0])
-            interpreter = interpreter_for(job, runtime, delegates)
+            interpreter = interpreter_for(job, runtime, graph, delegates)
             log_applied(announced)
             others = _of_library(job, interpreter, graph, _ours(delegates))
             allocate(job, interpreter, delegates)
@@ -214,12 +223,17 @@ def log_applied(names: Sequence[str]) -> None:
         log.info("Applied %s delegate.", name)
 
 
-def interpreter_for(job: Job, runtime: Runtime, delegates: Sequence[Any]) -> Any:
+def interpreter_for(job: Job, runtime: Runtime, graph: Graph, delegates: Sequence[Any] = ()) -> Any:
     """Return the job's interpreter; its tensors are not yet allocated. Raises as `step`."""
+    # It is what others are compared with. A delegate would get each node apart.
+    is_reference = job.cpu_kernels == "reference" and not delegates
+    keeps_all = is_reference and overwrites(graph)
     external = job.external is not None
     line = "Failed to apply EXTERNAL delegate." if external else "Failed to construct interpreter"
     with step(delegates, line):
-        return runtime.interpreter(job.model, job.threads, job.cpu_kernels, delegates)
+        return runtime.interpreter(
+            job.model, job.threads, job.cpu_kernels, delegates, keeps_all, graph
+        )
 
 
 def allocate(job: Job, interpreter: Any, delegates: Sequence[Any]) -> None:

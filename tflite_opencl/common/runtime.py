@@ -17,7 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from delegate import OpenCLDelegate
+from delegate.inspect import Graph, read_model
 from tflite_opencl.common.errors import OneLineError, RunError
+from tflite_opencl.common.own_interpreter import NumpyInterpreter, WholeInterpreter
+from tflite_opencl.common.signature import OfSignature
 
 ENVIRONMENT_VARIABLE = "LABEL_IMAGE_RUNTIME"
 
@@ -50,7 +54,17 @@ class Runtime:
     name: str  # of the distribution: "ai-edge-litert"
     version: str
     module: Any  # its `interpreter` module
-    why_not: str = ""  # there is none, and why; it then makes no interpreter
+    why_not: str = ""  # there is none, and why; numpy then is the reference, and nothing else runs
+
+    @property
+    def text(self) -> str:
+        """Name it and its version, for people."""
+        return "no TFLite" if self.why_not else f"{self.name} {self.version}"
+
+    @property
+    def reference(self) -> str:
+        """Whose kernels say what is right, for people."""
+        return "numpy's reference kernels" if self.why_not else "TFLite's reference kernels"
 
     def interpreter(
         self,
@@ -59,17 +73,24 @@ class Runtime:
         cpu_kernels: str,
         delegates: Sequence[object] = (),
         keeps_all: bool = False,
+        graph: Graph | None = None,
     ) -> Any:
         """Return a new interpreter of a model's file or content, its tensors not yet allocated.
 
         `keeps_all`: every tensor can be read after a run. A delegate then gets each node apart.
+        `graph`: which of the model's it runs; None: the first.
 
-        Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate. RunError: there
-            is no TFLite.
+        Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate, or numpy has no
+            form of a node. RunError: there is no TFLite, and what is asked for is neither numpy
+            nor our delegate alone, or that does not take all.
         """
+        if self.why_not and cpu_kernels == "reference" and not delegates:
+            return NumpyInterpreter(model)
+        if self.why_not and len(delegates) == 1 and isinstance(delegates[0], OpenCLDelegate):
+            return WholeInterpreter(graph or read_model(model), delegates[0])
         if self.why_not:
             raise RunError(self.why_not)
-        return self.module.Interpreter(
+        made = self.module.Interpreter(
             **{"model_content" if isinstance(model, bytes) else "model_path": model},
             num_threads=threads,
             experimental_delegates=list(delegates) or None,
@@ -78,9 +99,12 @@ class Runtime:
             ),
             experimental_preserve_all_tensors=keeps_all,
         )
+        return OfSignature(made, graph) if graph is not None and graph.subgraph else made
 
     def kernels(self, cpu_kernels: str) -> str:
         """Return what these CPU kernels are called in this runtime."""
+        if self.why_not and cpu_kernels == "reference":
+            return self.reference
         if cpu_kernels == "auto":
             # NOTE: tflite-runtime's XNNPACK leaves quantised models to the built-in kernels.
             return "XNNPACK" if self.name == "ai-edge-litert" else "default kernels"

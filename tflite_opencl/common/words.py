@@ -52,7 +52,7 @@ def version_lines(command: str) -> list[str]:
     lines = [f"{command} (tflite-opencl) {__version__}"]
     try:
         runtime = find_runtime()
-        lines.append(f"TFLite runtime: {runtime.name} {runtime.version}")
+        lines.append(f"TFLite runtime: {runtime.text}")
     except RuntimeMissing as error:
         lines.append(f"TFLite runtime: none ({error})")
     try:

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments; most are benchmark_model's, with its defaults."""
     add = parser.add_argument
     add_models(parser)
+    add_flag(parser, "signature")
     add("--graph", dest="tflite_model", action="append", metavar="FILE", help="as MODEL")
     add("--path", type=_path, default=OPENCL, metavar="PATH",
         help="what runs it, as in compare --paths (default: opencl)")  # fmt: skip
@@ -107,9 +108,13 @@ def run(options: argparse.Namespace) -> str:
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path, patience_s = _chosen(options), 600 + limits.max_secs  # of one answer
     threads = options.num_threads or len(os.sched_getaffinity(0))
-    settings = Settings(limits.num_runs, 0, threads, Options(tune=options.tune), patience_s)
+    settings = Settings(
+        limits.num_runs, 0, threads, Options(tune=options.tune), patience_s,
+        signature=options.signature,
+    )  # fmt: skip
     measure = partial(benchmarked, path, settings, limits, nodes_file is not None)
-    machine, found = each_model(models_of(options), None, threads, measure)
+    models, signature = models_of(options), options.signature
+    machine, found = each_model(models, None, threads, measure, signature)
     if nodes_file is not None:
         names = ["model", *(each.name for each in fields(NodeTime))]
         rows = ({"model": each.model, **row} for each in found for row in each.nodes)

@@ -28,13 +28,20 @@ import numpy as np
 from delegate import DelegateError, Options
 from delegate.inspect import Graph, read_model
 from delegate.sandbox.channel import Channel, serving
+from tflite_opencl.common.chain import open_judge
 from tflite_opencl.common.compiled_model import CompiledInterpreter
-from tflite_opencl.common.errors import OneLineError, one_line, reason_of
-from tflite_opencl.common.job import Job
+from tflite_opencl.common.errors import (
+    DelegateFailed,
+    OneLineError,
+    RunError,
+    one_line,
+    reason_of,
+)
+from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.open_job import OpenInterpreter, allocate, open_interpreter
 from tflite_opencl.common.plugin_library import ACCELERATOR, compile_library
-from tflite_opencl.common.runtime import Runtime, find_runtime
+from tflite_opencl.common.runtime import Runtime, runtime_if_any
 from tflite_opencl.common.timing import Stopwatch
 from tflite_opencl.compare.records import COMPILED_MODEL, KERNELS, RunPath
 
@@ -53,8 +60,8 @@ def _serve(parent: Channel) -> None:
     requests = parent.messages()
     request = next(requests)
     path = RunPath(**request["path"])
-    graph = read_model(request["model"])
-    runtime = find_runtime()
+    graph = read_model(request["model"], request["signature"])
+    runtime = runtime_if_any()
     with _opened(request, path, runtime, graph) as opened:
         parent.send(load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
         for asked in requests:
@@ -75,7 +82,9 @@ def _serve(parent: Channel) -> None:
             )
         outputs = opened.outputs()
     np.savez(request["outputs"], *outputs)
-    parent.send(peak_bytes=peak_bytes())
+    told: dict[str, Any] = {"peak_bytes": peak_bytes()}
+    told |= _shares(_job(request, path), runtime, graph, opened.delegation)
+    parent.send(**told)
 
 
 @contextlib.contextmanager
@@ -87,6 +96,8 @@ def _opened(
         with open_interpreter(job, runtime, graph) as opened:
             yield opened
         return
+    if graph.subgraph:
+        raise RunError("a CompiledModel runs no other signature than the first here")
     with tempfile.TemporaryDirectory() as folder:
         compile_library(Path(folder, ACCELERATOR), "")  # the Python of this process serves it
         begin_s = time.perf_counter()
@@ -98,6 +109,24 @@ def _opened(
         allocate(job, made, [made.delegate])
         load_ms = (time.perf_counter() - begin_s) * 1e3
         yield OpenInterpreter(made, [made.delegate], load_ms, {})
+
+
+def _shares(
+    job: Job, runtime: Runtime, graph: Graph, taken: Delegation | None
+) -> dict[str, Mapping[str, float]]:
+    """Judge both delegates of a chain, each by its own nodes; {}: there is no chain to judge."""
+    if taken is None or not (taken.others and taken.delegated):
+        return {}
+    with (
+        contextlib.suppress(RunError, DelegateFailed),
+        open_judge(job, runtime, graph, taken) as (judge),
+    ):
+        (shares,) = judge.shares()
+        pairs = {taken.library: shares.library, "OpenCL": shares.own}
+        quanta = {n: each.quanta for n, each in pairs.items() if each.quanta is not None}
+        floats = {n: each.floats for n, each in pairs.items() if each.floats is not None}
+        return {"share_quanta": quanta, "share_differences": floats}
+    return {}
 
 
 def _job(request: Mapping[str, Any], path: RunPath) -> Job:

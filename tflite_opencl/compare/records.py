@@ -136,6 +136,9 @@ class PathResult:
     joules: float | None = None  # of the whole machine, a run; None: it does not tell
     taken: int | None = None  # nodes that delegates run; None: the path has none
     shares: Mapping[str, int] = field(default_factory=dict)  # a chain's: a delegate -> its nodes
+    # The same delegates' greatest differences from the reference on what reached their nodes.
+    share_quanta: Mapping[str, int] = field(default_factory=dict)
+    share_differences: Mapping[str, float] = field(default_factory=dict)
     nodes: int = 0  # of the model
     partitions: int | None = None
     refusals: Mapping[str, int] = field(default_factory=dict)  # why -> nodes

@@ -44,6 +44,7 @@ class Settings:
     opencl: Options
     seconds: float  # the longest that one answer of a path may take
     labels: Sequence[str] = ()
+    signature: str | None = None  # which of a model's graphs runs; None: the first
 
 
 class PathFailed(Exception):
@@ -86,6 +87,7 @@ class Running:
                 path=asdict(self.path),
                 threads=self._settings.threads,
                 opencl=asdict(opencl),
+                signature=self._settings.signature,
                 profiling=profiling,
                 **self._given,
             )

@@ -24,7 +24,7 @@ from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json,
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import Meter, cpu_name
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.compare.records import ModelResult, Report, load, paths_of
 from tflite_opencl.compare.runs import Given, Settings, compared
@@ -38,7 +38,7 @@ EXAMPLES = (
      "the CPU and device 0; keep the result"),
     ("tflite-opencl compare -m model.tflite --against before.json", "and see what changed"),
 )  # fmt: skip
-_PATHS = "cpu,reference,opencl"
+_PATHS, _WITHOUT_TFLITE = "cpu,reference,opencl", "opencl"
 T = TypeVar("T")
 
 
@@ -46,12 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add = parser.add_argument
     add_models(parser, "; several make a matrix")
+    add_flag(parser, "signature")
     add_flag(parser, "image", more="; else random")
     add_flag(parser, "labels")
-    add("--paths", type=paths_of, default=_PATHS, metavar="P,P",
+    add("--paths", type=paths_of, metavar="P,P",
         help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;..., "
         "chain:PATH.so:KEY:VALUE;... (that library's delegate first, then opencl) "
-        f"(default: {_PATHS})")  # fmt: skip
+        f"(default: {_PATHS}; without TFLite: {_WITHOUT_TFLITE})")  # fmt: skip
     add_flags(parser, count=50, warmup_runs=5)
     add_flag(parser, "threads", more=" (default: as many as cores)")
     add_flags(parser, tune="quick")
@@ -66,7 +67,8 @@ def run(options: argparse.Namespace) -> str:
     Raises: CommandError: a model, the picture or the file of --against cannot be used; or a path
         gave no result of its own, of which the text is the answer.
     """
-    paths = paths_of(options.paths) if isinstance(options.paths, str) else options.paths
+    runtime = runtime_if_any()
+    paths = options.paths or paths_of(_WITHOUT_TFLITE if runtime.why_not else _PATHS)
     old = load(options.against) if options.against else None
     settings = Settings(
         count=options.count,
@@ -75,12 +77,14 @@ def run(options: argparse.Namespace) -> str:
         opencl=Options(tune=options.tune),
         seconds=options.timeout,
         labels=labels_in(options.labels) if options.labels else (),
+        signature=options.signature,
     )
 
     def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
         return compared(given, paths, settings, tell)
 
-    report = Report(*each_model(models_of(options), options.image, settings.threads, compare))
+    models, signature = models_of(options), options.signature
+    report = Report(*each_model(models, options.image, settings.threads, compare, signature))
     width = terminal_width()
     changes = f"\n\nsince {options.against}:\n{changes_text(old, report, width)}" if old else ""
     text = shown(
@@ -100,14 +104,15 @@ def each_model(
     picture: str | None,
     threads: int,
     time: Callable[[Given, Callable[[str], None]], T],
+    signature: str | None = None,
 ) -> tuple[Mapping[str, str], list[T]]:
     """Return what a reader of times must know of this machine, and what `time` returns of each.
 
     `picture`: the file that each model is given; None: random numbers. `time`: is given a model,
-    and a function to tell what is done.
+    and a function to tell what is done. `signature`: which of each model's graphs; None: the first.
     Raises: CommandError: a model or the picture cannot be used.
     """
-    models = [_given(name, picture) for name in names]
+    models = [_given(name, picture, signature) for name in names]
     facts, found = _machine(threads), []
     with bars.waiting("") as tell:
         for given in models:
@@ -116,8 +121,8 @@ def each_model(
     return facts, found
 
 
-def _given(name: str, picture: str | None) -> Given:
-    graph = read_graph(name)
+def _given(name: str, picture: str | None, signature: str | None) -> Given:
+    graph = read_graph(name, signature)
     if not graph.inputs or not graph.outputs:
         raise CommandError(f"{name} has no input or no output: there is nothing to run")
     what = "random input" if picture is None else Path(picture).name
@@ -125,14 +130,14 @@ def _given(name: str, picture: str | None) -> Given:
 
 
 def _machine(threads: int) -> Mapping[str, str]:
-    runtime = find_runtime()
+    runtime = runtime_if_any()
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     busy = f" on {cores} cores: other programs make all times longer" if load > cores / 2 else ""
     return {
         "CPU": cpu_name(),
         "threads": str(threads),
         "load at the start": f"{load:.1f}{busy}",
-        "versions": f"tflite-opencl {__version__}, {runtime.name} {runtime.version}, "
+        "versions": f"tflite-opencl {__version__}, {runtime.text}, "
         f"Python {platform.python_version()}, numpy {np.__version__}",
         "energy": Meter().source or "not told: no counter or sensor that may be read",
     }

@@ -108,7 +108,14 @@ def notes(model: ModelResult) -> list[str]:
         for reason, count in sorted(result.refusals.items(), key=lambda item: -item[1]):
             lines.append(f"{result.path}: {count} x {reason}")
         library, others = next(iter(result.shares.items()), ("", 0))
-        if others and (result.quanta or result.difference):
+        apart = {name: _apart(result, name) for name in result.shares}
+        if any(apart.values()):
+            lines += [
+                f"{result.path}: {name}'s nodes, on what reached them: {words}"
+                for name, words in apart.items()
+                if words
+            ]
+        elif others and (result.quanta or result.difference):
             too = "" if result.taken == result.nodes else " and those on the CPU"
             lines.append(
                 f"{result.path}: the difference may come from {library}'s {others} nodes{too}"
@@ -116,6 +123,16 @@ def notes(model: ModelResult) -> list[str]:
         if result.no_difference and not result.failure:
             lines.append(f"{result.path}: not compared: {result.no_difference}")
     return lines
+
+
+def _apart(result: PathResult, delegate: str) -> str:
+    """Return how far one delegate of a chain is from the reference; "" = it is not judged."""
+    words = []
+    if (quanta := result.share_quanta.get(delegate)) is not None:
+        words.append(f"{quanta} quanta off the reference")
+    if (floats := result.share_differences.get(delegate)) is not None:
+        words.append(f"floats {floats:.2g} off the reference")
+    return ", ".join(words)
 
 
 def _cell(result: PathResult) -> str:

@@ -15,11 +15,13 @@ from delegate import ProfileError
 from delegate.inspect import read_device_profile
 from tflite_opencl.common import bars
 from tflite_opencl.common.build import Case
+from tflite_opencl.common.cluster.scheduler import require_distributed
 from tflite_opencl.common.errors import OneLineError, UsageError, code_of
 from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.flags import prepare_environment
 from tflite_opencl.common.start import OutputError
+from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.words import printable, version_lines
 from tflite_opencl.conformance import flags, reduce, reports, results
 from tflite_opencl.conformance.progress import Tally, told
@@ -86,7 +88,25 @@ def _command(options: argparse.Namespace) -> int:
             raise OneLineError(f"cannot write --{name} {target}: {obstacle}")
     files = options.baseline, options.skips, options.flakes
     known = results.read(*files, options.allow_not_delegated, options.update_baseline)
+    if options.scheduler:
+        return _run_fleet(options, cases, known)
     return _run(options, cases, known)
+
+
+def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
+    require_distributed()
+    # An extra, which takes half a second to import.
+    from tflite_opencl.conformance.fleet import matrix, run
+
+    settings = _settings(options)
+    fleet = run.run_fleet(options, cases, known, settings, _described(options), _complain)
+    text = matrix.text_of(fleet, terminal_width())
+    print(printable(text, kept="\n"), file=sys.stderr if options.json == "-" else sys.stdout)
+    if options.json == "-":
+        print(matrix.as_json(fleet), end="")
+    elif options.json is not None:
+        _write(options.json, matrix.as_json(fleet))
+    return NOT_SO if fleet.unexpected or fleet.why_not else SUCCESS
 
 
 def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
@@ -171,22 +191,26 @@ def _workers(
     options: argparse.Namespace,
     ready: Callable[[str, str], None] = lambda device, runtime: None,
 ) -> Workers:
+    return Workers(**_settings(options), on_ready=ready)
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how workers are started, by the names of `Workers`."""
     spec = options.delegate
     if spec.startswith(COMPILED_MODEL):
         spec = COMPILED_MODEL + str(Path(spec.removeprefix(COMPILED_MODEL)).resolve())
     elif spec not in ("opencl", "xnnpack") and not spec.startswith("python:"):
         # A worker has another folder; a bare name is for the loader to find.
         spec = str(Path(spec).resolve()) if "/" in spec or Path(spec).exists() else spec
-    return Workers(
-        spec,
-        options.delegate_options,
-        options.device,
-        options.runtime,
-        options.tolerance,
-        options.timeout,
-        ready,
-        options.alternatives,
-    )
+    return {
+        "delegate": spec,
+        "options": options.delegate_options,
+        "device": options.device,
+        "runtime": options.runtime,
+        "tolerance": options.tolerance,
+        "timeout": options.timeout,
+        "alternatives": options.alternatives,
+    }
 
 
 def _write(path: str, text: str, is_placed: bool = False) -> None:

@@ -21,6 +21,7 @@ EXAMPLES = (
     ("tflite-delegate-test --delegate ./libteflon.so --tolerance teflon", "a library's delegate"),
     ("tflite-delegate-test --device 0 --junit results.xml --baseline fails.txt",
      "all cases, in continuous integration: known failures do not count"),
+    ("tflite-delegate-test --quick --scheduler tcp://HOST:8786", "a sample, on each board"),
     ("tflite-delegate-test --reduce conv_2d/int8/NAME", "make a failing case small"),
 )  # fmt: skip
 
@@ -91,6 +92,8 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("tolerance", "", {"default": 0, "more": f"; teflon: {TEFLON}",
                        "convert": _tolerance, "metavar": "Q|teflon"}),
     ("jobs", "worker processes at a time", {"type": positive, "default": 1, "metavar": "N"}),
+    ("scheduler", "", {"more": ": all cases on each board, and the boards are compared; a board "
+                       "is the workers of a name"}),
     ("timeout", "", {"default": 60.0, "more": ": a case, or each of its alternatives"}),
     ("output", "", {"default": "delegate-test-results", "more": ": results.csv and the rest"}),
     ("resume", "", {"more": ", by what is in --output"}),
@@ -115,6 +118,19 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
+# What is of one board, whose folder has it.
+_OF_ONE = (
+    "junit",
+    "ktap",
+    "html",
+    "lava",
+    "coverage",
+    "reduce",
+    "update_baseline",
+    "expect_device",
+)
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the flags' values; --help ends the process as argparse does.
 
@@ -129,11 +145,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         profile = given.device_profile
         path = str(Path(profile).resolve()) if profile.endswith(".toml") else profile
         given.delegate_options = {**given.delegate_options, "device_profile": path}
-    if given.reduce is not None and given.delegate.startswith("compiledmodel:"):
-        raise UsageError("--reduce is not for --delegate compiledmodel: reduce it with opencl")
     if given.alternatives and not re.match("opencl$|python:", given.delegate):
         raise UsageError("--alternatives is for --delegate opencl: others do not tell theirs")
     given.device = device_asked(given.device)
+    if given.scheduler and (alone := [name for name in _OF_ONE if getattr(given, name)]):
+        raise UsageError(f"--{alone[0]} is of one board, and --scheduler is given")
     if given.quick and given.sample is not None:
         raise UsageError("--quick and --sample exclude each other")
     return given

@@ -19,7 +19,8 @@ import numpy as np
 from delegate import DelegateError
 from delegate.inspect import Graph, Node, write_model
 from tflite_opencl.common.build import graph, sizes
-from tflite_opencl.common.cut import script_of, write_part
+from tflite_opencl.common.compiled_model import options_text
+from tflite_opencl.common.cut import compiled_script_of, runs_others, script_of, write_part
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.interpreter import invoke, read_graph
 from tflite_opencl.common.oracle import NoOracle, reference
@@ -30,6 +31,7 @@ from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, Result
 from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.conformance.shrink import Candidate
+from tflite_opencl.conformance.subject import Subject
 
 _GENERATIONS = 16
 _MOST_NODES = 400  # prefixes tried of a whole model
@@ -74,9 +76,13 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
 def _graph(name: str) -> Graph:
     if name.endswith(".tflite"):
         try:
-            return read_graph(name)
+            found = read_graph(name)
         except DelegateError as error:
             raise OneLineError(str(error)) from None
+        if why := runs_others(found.nodes):
+            raise OneLineError(f"{name} cannot be made smaller: {why}")
+        # Other signatures' graphs are left out.
+        return graph(found.nodes, found.inputs, found.outputs)
     case = next((case for case in all_cases() if case.name == name), None)
     if case is None:
         raise OneLineError(f"there is no case {name} (--list prints all)")
@@ -164,5 +170,10 @@ def _write(
     else:
         made = "" if spec == "xnnpack" else f"tflite.load_delegate({spec!r}, {options})"
     why = f"{result.result}: {result.detail}"
-    script = script_of(name, len(found.inputs), runtime, made, why)
+    subject = Subject(spec, options, workers.device, runtime)
+    if folder_of_library := subject.folder:
+        settings = options_text(subject.opencl_options())
+        script = compiled_script_of(name, len(found.inputs), folder_of_library, settings, why)
+    else:
+        script = script_of(name, len(found.inputs), runtime, made, why)
     return write_part(folder, name, found.graph, found.inputs, script=script)

@@ -13,7 +13,9 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from tflite_opencl.common.bounds import REMEMBERING
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.words import stamped
 from tflite_opencl.conformance.results import (
@@ -29,7 +31,8 @@ from tflite_opencl.conformance.results import (
 )
 
 KINDS = (
-    "uint8", "int8", "int8-per-channel", "16x8", "float32", "int32", "int64", "bool", "int16",
+    "uint8", "int8", "int8-per-channel", "16x8", "hybrid", "hybrid-per-channel", "float32",
+    "int32", "int64", "bool", "int16",
 )  # fmt: skip
 _REASONS = 3
 # Lines of a page whose table --coverage PAGE renews, and leaves the rest as it is.
@@ -104,6 +107,11 @@ def lava(report: Report) -> str:
 
 def as_json(report: Report) -> str:
     """Return everything, for programs of one's own."""
+    return json.dumps(stamped(facts(report)), indent=1) + "\n"
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """Return everything, as JSON has it."""
     cases = [
         {
             "name": row.case.name,
@@ -115,7 +123,7 @@ def as_json(report: Report) -> str:
         }
         for row in report.rows
     ]
-    facts = {
+    return {
         "delegate": report.delegate,
         "device": report.device,
         "runtime": report.runtime,
@@ -124,7 +132,6 @@ def as_json(report: Report) -> str:
         "unexpected": len(report.unexpected),
         "cases": cases,
     }
-    return json.dumps(stamped(facts), indent=1) + "\n"
 
 
 def html(report: Report) -> str:
@@ -171,6 +178,7 @@ class Cell:
     """What is known of an op and a type."""
 
     kind: str
+    op: str
     counts: Counter[str] = field(default_factory=Counter)  # result -> cases
     reasons: Counter[str] = field(default_factory=Counter)  # why nothing was delegated
     quanta: float = 0  # the greatest difference of a failed case
@@ -193,19 +201,21 @@ class Cell:
         if refused == self.ran:
             return "no"
         wrong = self.ran - refused - self.passed
-        right = "in bound" if self.kind == "float32" else "exact"
+        # What remembers sums floats over time, also where its rows become integers.
+        is_float = self.kind == "float32" or (self.kind == "hybrid" and self.op in REMEMBERING)
+        right = "in bound" if is_float else "exact"
         words = f"{wrong} of {self.ran} differ" if wrong else right
         if wrong and self.quanta:
             words += f", up to {self.quanta:g}"
         return f"{words}, or refused" if refused else words
 
 
-def cells(report: Report) -> dict[str, dict[str, Cell]]:
-    """Return the matrix: op -> type -> what is known."""
+def cells(report: Report, by_kind: bool = True) -> dict[str, dict[str, Cell]]:
+    """Return the matrix: op -> type -> what is known; not `by_kind`: all types are ""."""
     found: dict[str, dict[str, Cell]] = {}
     for row in report.rows:
-        kind = row.case.kind
-        cell = found.setdefault(row.case.op, {}).setdefault(kind, Cell(kind))
+        kind = row.case.kind if by_kind else ""
+        cell = found.setdefault(row.case.op, {}).setdefault(kind, Cell(kind, row.case.op))
         cell.counts[row.result.result] += 1
         if row.result.result == NOT_DELEGATED:
             cell.reasons[_general(row.result.detail.removeprefix(f"{row.case.op}: "))] += 1

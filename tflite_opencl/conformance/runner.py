@@ -18,7 +18,7 @@ from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, Died, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
 
-_BATCH = 60  # cases a worker
+_BATCH = 120  # cases a worker; PoCL takes 2 MB of memory for each program
 _IDLE_DEATHS = 3  # workers that end before a case; then no other is tried
 _STARTING_SECONDS = 120.0  # a driver's first build may take long
 _TOLD = ("delegate", "options", "device", "runtime", "tolerance", "alternatives")  # to a worker

@@ -73,9 +73,9 @@ class Subject:
 
         Raises: RuntimeError, ValueError: TFLite or the delegate refuses.
         """
-        if self._folder:
-            options = self._opencl_options()
-            made = CompiledInterpreter(self.runtime, model, self._folder, options, cpu_kernels)
+        if self.folder:
+            options = self.opencl_options()
+            made = CompiledInterpreter(self.runtime, model, self.folder, options, cpu_kernels)
             return Opened(made, made.delegate)
         delegate = self._delegate(model)
         if self.spec == XNNPACK:
@@ -88,10 +88,10 @@ class Subject:
 
     def hold(self) -> Any:
         """Return what keeps opencl's device open: the context goes with the last that uses it."""
-        if self.spec != OPENCL and not self._folder:
+        if self.spec != OPENCL and not self.folder:
             return None
         try:
-            return OpenCLDelegate(_small(), options=Options(**self._opencl_options()))
+            return OpenCLDelegate(_small(), options=Options(**self.opencl_options()))
         except (DelegateError, ValueError, OSError):
             return None  # each case will tell
 
@@ -101,29 +101,25 @@ class Subject:
         Raises: OneLineError: it cannot.
         """
         if self.spec == XNNPACK:
-            return f"XNNPACK of {self.runtime.name} {self.runtime.version}"
+            return f"XNNPACK of {self.runtime.text}"
         if self.spec == OPENCL:
             for info in list_devices():  # raises NoDeviceError, which the worker reports
                 if self.device is None or info.matches(self.device):
                     return f"{info.name} ({info.platform}, {info.driver})"
             raise OneLineError(f"no OpenCL device matches '{self.device}'")
-        if self._folder:
-            if not Path(self._folder, ACCELERATOR).exists():
-                raise OneLineError(f"there is no {ACCELERATOR} in {self._folder}")
-            CompiledInterpreter(self.runtime, _small(), self._folder, self._opencl_options())
-            return f"{ACCELERATOR} of {self._folder}"
+        if self.folder:
+            if not Path(self.folder, ACCELERATOR).exists():
+                raise OneLineError(f"there is no {ACCELERATOR} in {self.folder}")
+            CompiledInterpreter(self.runtime, _small(), self.folder, self.opencl_options())
+            return f"{ACCELERATOR} of {self.folder}"
         try:
             self._delegate(b"")
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:
             raise OneLineError(f"cannot load {self.spec}: {one_line(error)}") from None
         return self.spec if self.spec.startswith(PYTHON) else str(Path(self.spec).resolve())
 
-    @property
-    def _folder(self) -> str:
-        is_compiled = self.spec.startswith(COMPILED_MODEL)
-        return self.spec.removeprefix(COMPILED_MODEL) if is_compiled else ""
-
-    def _opencl_options(self) -> dict[str, Any]:
+    def opencl_options(self) -> dict[str, Any]:
+        """Return the options of our own delegate."""
         # Without measuring a run is the same each time; partitions are taken however small.
         usual: dict[str, Any] = {
             "device": self.device,
@@ -134,11 +130,17 @@ class Subject:
         }
         return usual | self.options
 
+    @property
+    def folder(self) -> str:
+        """The folder of the accelerator of "compiledmodel:DIR"; "" = it is no such delegate."""
+        is_compiled = self.spec.startswith(COMPILED_MODEL)
+        return self.spec.removeprefix(COMPILED_MODEL) if is_compiled else ""
+
     def _delegate(self, model: bytes | str) -> Any:
         if self.spec == XNNPACK:
             return None
         if self.spec == OPENCL:
-            return OpenCLDelegate(model, options=Options(**self._opencl_options()))
+            return OpenCLDelegate(model, options=Options(**self.opencl_options()))
         if self.spec.startswith(PYTHON):
             module, _, name = self.spec.removeprefix(PYTHON).partition(":")
             return getattr(importlib.import_module(module), name)(model, dict(self.options))

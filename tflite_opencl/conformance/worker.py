@@ -47,7 +47,7 @@ def main(worker: type[Worker] | None = None) -> int:
             return 0
         known = _known({*request["names"]})
         gc.freeze()  # what is there now stays: collecting after each case then takes no time
-        parent.send(device=device, runtime=f"{subject.runtime.name} {subject.runtime.version}")
+        parent.send(device=device, runtime=subject.runtime.text)
         made = (worker or Worker)(parent, subject, request)
         for item in requests:
             made.run(item, known.get(item["name"]))

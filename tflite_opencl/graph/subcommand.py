@@ -21,6 +21,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
+    add_flag(parser, "signature")
     add_device_arguments(parser)
     add_flag(parser, "html", more="; it has each node's time, and works offline")
 
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> str:
     model = model_of(options)
     if options.html is not None:
         require_jinja()
-    file = read_graph(model)
+    file = read_graph(model, options.signature)
     facts = graph_facts(model, file, options, with_times=options.html is not None)
     if options.html is None:
         table = graph_table(facts.graph, facts.verdicts)

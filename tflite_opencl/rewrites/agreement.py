@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.inspect import read_model
 from tflite_opencl.common.interpreter import allocated, failures, invoke
 from tflite_opencl.common.runtime import Runtime
 
@@ -36,21 +37,25 @@ def agreement(
     sets: Iterable[Arrays],
     runtime: Runtime,
     watch: Callable[[], None],
+    signature: str | None = None,
 ) -> Agreement:
     """Run both models on each input set; `watch` is called after each.
 
+    `signature`: which of their graphs runs; None: the first.
+
     Raises:
-        CommandError: TFLite refuses a model.
+        CommandError: TFLite refuses a model. SignatureError.
     """
+    old_graph, new_graph = (read_model(model, signature) for model in (before, after))
     kernels = "reference"
     try:
-        allocated(runtime, before, kernels, threads=None)
+        allocated(runtime, before, kernels, threads=None, graph=old_graph)
     except (RuntimeError, ValueError):
         kernels = "builtin"
     with failures(before):
-        old_model = allocated(runtime, before, kernels, threads=None)
+        old_model = allocated(runtime, before, kernels, threads=None, graph=old_graph)
     with failures("the rewritten model"):
-        new_model = allocated(runtime, after, kernels, threads=None)
+        new_model = allocated(runtime, after, kernels, threads=None, graph=new_graph)
     outputs = old_model.get_output_details()
     count = equal = same_top = 0
     greatest = signal = noise = 0.0

@@ -178,7 +178,7 @@ class _Subgraph:
         self._tables.update(
             tensors=[*map(self._tensor, self._new.tensors, made["tensors"])],
             operators=[
-                self._operator(node, table, places)
+                self._operator(node, table)
                 for node, table in zip(self._new.nodes, made["operators"], strict=True)
             ],
             inputs=made["inputs"],
@@ -204,7 +204,7 @@ class _Subgraph:
             self._model["buffers"] += [self._after["buffers"][buffer]] if buffer else []
         return table
 
-    def _operator(self, node: Node, made: Tree, places: Mapping[int, int]) -> Tree:
+    def _operator(self, node: Node, made: Tree) -> Tree:
         code = self._after["operator_codes"][made.pop("opcode_index", 0)]
         old = self._old.get(_place(node))
         if old is None:
@@ -214,9 +214,6 @@ class _Subgraph:
             table.pop("mutating_variable_inputs", None)
         if node.version != old.version:
             table["opcode_index"] = self._code(code)
-        if "intermediates" in table:
-            indices = table["intermediates"].tolist()
-            table["intermediates"] = np.array([places.get(i, -1) for i in indices], np.int32)
         return table
 
     def _merged(self, kind: str, number: int, made: Tree) -> Tree:

@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare both models on N random inputs, by TFLite's reference kernels",
     )
     given.add_argument("--images", metavar="DIR", help="the same on all pictures of a folder")
+    add_flag(parser, "signature", more=", in --check and --images; passes change all graphs")
     add_flag(parser, "json")
 
 
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> str:
     if _is_same_file(options.source, options.target):
         raise CommandError(f"{options.target} is the model itself: name another OUT_FILE", USAGE)
     require_writable(options.target)
-    graph = read_graph(options.source)
+    graph = read_graph(options.source, options.signature)
     made = _rewritten(options.source, names, graph.subgraphs)
     found = _checked(options, graph, made)
     if (
@@ -136,7 +137,7 @@ def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) ->
     else:
         sets = (picture_inputs(graph, each) for each in pictures)
     with steps("inputs", lambda: options.check or len(pictures)) as step:
-        return agreement(options.source, made.content, sets, runtime, step)
+        return agreement(options.source, made.content, sets, runtime, step, options.signature)
 
 
 def _is_same_file(one: str, other: str) -> bool:

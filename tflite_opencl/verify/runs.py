@@ -8,9 +8,10 @@ kernels computed before, which isolates each node.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,19 +136,27 @@ class _Verifier:
         computed = [tensor for node in graph.nodes for tensor in node.outputs]
         self._tensors = [*graph.inputs, *computed]
         self.has_floats = any(t.dtype == "float32" and t.data is None for t in computed)
+        self.kernels, self._made = self._opened()
+
+    def _opened(self) -> tuple[str, Any]:
+        """Return the kernels, and a new interpreter on them: variables begin in it."""
         try:
-            self.kernels, self._made = reference(
-                runtime, graph, model, lambda made: made, keeps_all=True
+            return reference(
+                self._runtime, self._graph, self._model, lambda made: made, keeps_all=True
             )
         except NoOracle as error:
-            raise failed(model, error) from error
+            raise failed(self._model, error) from error
 
     def _values(self, inputs: Sequence[Array]) -> Values:
-        """Run once; return every tensor that numpy can hold."""
+        """Run once; return every tensor that numpy can hold, variables as the run found them."""
+        found = self._now(tensor for tensor in self._graph.tensors if tensor.is_variable)
         with failures():
             run_once(self._made, inputs)
+        return self._now(self._tensors) | found
+
+    def _now(self, tensors: Iterable[Tensor]) -> dict[int, Array]:
         found = {}
-        for tensor in self._tensors:
+        for tensor in tensors:
             try:
                 found[tensor.index] = np.array(self._made.get_tensor(tensor.index))
             except ValueError:  # it has no memory: a state, or a list
@@ -183,6 +192,7 @@ class _Verifier:
         """Return how the model's outputs differ where it runs as label_image runs it."""
         found = []
         opened = delegated(self._model, self._graph, options, self._runtime, self.kernels)
+        _, self._made = self._opened()
         with opened as (interpreter, _), bars.waiting("running the whole model"):
             for inputs in map(self._sets.of, range(self._sets.count)):
                 values = self._values(inputs)

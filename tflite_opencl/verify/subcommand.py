@@ -34,7 +34,7 @@ from tflite_opencl.common.flags import (
 )
 from tflite_opencl.common.interpreter import invoke, read_graph
 from tflite_opencl.common.oracle import reference
-from tflite_opencl.common.runtime import Runtime, find_runtime
+from tflite_opencl.common.runtime import Runtime, runtime_if_any
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.verify.errors import errors, map_image
@@ -52,6 +52,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
+    add_flag(parser, "signature")
     add_device_arguments(parser)
     given = parser.add_mutually_exclusive_group()
     add_flag(given, "image")
@@ -82,9 +83,9 @@ def run(options: argparse.Namespace) -> str:
     """
     require_writable(options.heatmap)
     model = model_of(options)
-    graph = read_graph(model)
+    graph = read_graph(model, options.signature)
     told = options_of(options, [graph], profiling=True)
-    runtime = find_runtime()
+    runtime = runtime_if_any()
     if options.image is None:
         sets = InputSets(options.random, lambda seed: input_sets(graph, seed)[0])
     else:

@@ -199,32 +199,33 @@ def _resize(
     Shapes: (h, w, 3) -> (out_h, out_w, 3 or 1)
     Source: tflite/kernels/internal/optimized/resize_bilinear.h
     """
-
-    def gather(y: NDArray[np.int32], x: NDArray[np.int32]) -> NDArray[np.float32]:
-        pixels = picture[y[:, np.newaxis], x]
-        if is_gray:
-            pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., np.newaxis]
-        return pixels.astype(np.float32)
-
-    y0, y1, dy = _source_positions(picture.shape[0], out_h)
-    x0, x1, dx = _source_positions(picture.shape[1], out_w)
-    dy, dx = dy[:, np.newaxis, np.newaxis], dx[:, np.newaxis]
-    one = np.float32(1)
+    height, width = picture.shape[:2]
+    y0, y1, dy = _source_positions(height, out_h)
+    x0, x1, dx = _source_positions(width, out_w)
+    channels = 1 if is_gray else 3
+    right, down, one = np.repeat(dx, channels), dy[:, np.newaxis], np.float32(1)
+    out = np.zeros((out_h, channels * out_w), np.float32)
+    part = np.empty_like(out)
+    flat = picture.reshape(-1, 3)  # one index finds a pixel several times faster than two
     # NOTE: the order of these sums and products decides the last bit.
-    out: NDArray[np.float32] = gather(y0, x0) * ((one - dy) * (one - dx))
-    out += gather(y0, x1) * ((one - dy) * dx)
-    out += gather(y1, x0) * (dy * (one - dx))
-    out += gather(y1, x1) * (dy * dx)
-    return out
+    for y, vertical in ((y0, one - down), (y1, down)):
+        for x, horizontal in ((x0, one - right), (x1, right)):
+            pixels = np.take(flat, y[:, np.newaxis] * width + x, axis=0)
+            if is_gray:
+                pixels = np.asarray(Image.fromarray(pixels).convert("L"))
+            np.multiply(vertical, horizontal, out=part)
+            part *= pixels.reshape(part.shape)
+            out += part
+    return out.reshape(out_h, out_w, channels)
 
 
 def _source_positions(
     size: int, out_size: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
     """Return, per output position, its two source positions and how far it is past the first."""
     position = np.arange(out_size, dtype=np.float32) * (np.float32(size) / np.float32(out_size))
-    first = np.floor(position).astype(np.int32)
-    second = np.minimum(np.ceil(position).astype(np.int32), size - 1)
+    first = np.floor(position).astype(np.intp)
+    second = np.minimum(np.ceil(position).astype(np.intp), size - 1)
     return first, second, position - first.astype(np.float32)
 
 

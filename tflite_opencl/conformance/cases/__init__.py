@@ -12,9 +12,13 @@ from tflite_opencl.common.build import Case, numbers, tensor
 from tflite_opencl.conformance.cases import (
     binary,
     chains,
+    composites,
     convolutions,
+    detections,
     elementwise,
+    hybrid,
     movement,
+    recurrent,
     reductions,
 )
 from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
@@ -72,6 +76,7 @@ _FAMILIES = (
     binary.cases,
     chains.chains,
     chains.computed_shapes,
+    composites.cases,
     convolutions.stored_weights,
     partial(convolutions.cases, convolutions.conv_2d),
     elementwise.conversions,
@@ -80,12 +85,19 @@ _FAMILIES = (
     movement.cases,
     reductions.pools,
     reductions.reductions,
+    reductions.ranks,
     reductions.resizes,
     elementwise.choices,
     reductions.softmaxes,
     convolutions.teflon,
     partial(convolutions.cases, convolutions.transpose_conv),
     elementwise.functions,
+    hybrid.layers,
+    hybrid.embeddings,
+    reductions.hybrid_products,
+    detections.cases,
+    recurrent.svdfs,
+    recurrent.lstms,
 )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.common.build import (
     Shape,
+    as_int4,
     constant,
     dtype_of,
     graph,
@@ -23,6 +24,7 @@ from tflite_opencl.common.build import (
 )
 from tflite_opencl.conformance.cases._rows import one, step
 
+HYBRID = ("hybrid", "hybrid-per-channel")  # floats that are quantised at each run, int8 weights
 KINDS = ("uint8", "int8", "int8-per-channel", "16x8", "float32")
 Zeros = tuple[int, int, int]  # zero points of input, weights, output
 _VERSIONS = {  # of 16x8 the second
@@ -31,6 +33,7 @@ _VERSIONS = {  # of 16x8 the second
     "TRANSPOSE_CONV": (3, 3),
     "FULLY_CONNECTED": (5, 7),
 }
+_HYBRID_VERSION = 5  # with a scale a channel
 # Standard deviation of a product of two random 8-bit values; an output shall use half its range.
 _SPREAD, _WANTED = 5400.0, 60.0
 
@@ -53,6 +56,7 @@ class Convolution:
     zeros: Zeros | None = None
     multiplier: float | None = None  # real: input scale * weight scale / output scale
     has_bias: bool = True
+    is_int4: bool = False  # the weights
     # Scale and zero point of the output, so that layers can follow each other; the weights' scale
     # is made to fit. None: the other way round.
     out: tuple[float, int] | None = field(default=None, repr=False)
@@ -71,6 +75,7 @@ class Convolution:
             self.padding.lower(): True,
             self.fused.lower(): self.fused != "NONE",
             "no_bias": not self.has_bias,
+            "int4": self.is_int4,
             "zeros{}_{}_{}".format(*self.zeros or "---"): self.zeros is not None,
             f"multiplier{self.multiplier or 0:.4g}": self.multiplier is not None,
         }
@@ -143,7 +148,10 @@ class Convolution:
             inputs.pop()
         zero = self.out[1] if self.out else _out_zero(kind, self.zeros)
         out = tensor((), dtype_of(kind), out_scale, zero)
-        return step(self.op, inputs, [out], options, _VERSIONS[self.op][kind == "16x8"])
+        if self.is_int4:
+            inputs[1] = as_int4(weights)
+        version = _HYBRID_VERSION if kind in HYBRID else _VERSIONS[self.op][kind == "16x8"]
+        return step(self.op, inputs, [out], options, version)
 
 
 def fully_connected(
@@ -156,6 +164,8 @@ def fully_connected(
     has_bias: bool = True,
     zeros: Zeros | None = None,
     multiplier: float | None = None,
+    asymmetric: bool = False,
+    is_int4: bool = False,
 ) -> Graph:
     """Return the graph of one FULLY_CONNECTED."""
     source = weighted_input((*batch, in_c), kind, zeros)
@@ -164,15 +174,30 @@ def fully_connected(
     )
     out = tensor((), dtype_of(kind), out_scale, _out_zero(kind, zeros))
     options = {"fused_activation_function": fused, "keep_num_dims": keep_num_dims}
-    inputs = [source, weights, bias if has_bias else None]
-    return one(
-        "FULLY_CONNECTED", inputs, out, options, _VERSIONS["FULLY_CONNECTED"][kind == "16x8"]
-    )
+    version = _VERSIONS["FULLY_CONNECTED"][kind == "16x8"]
+    if kind in HYBRID:
+        options["asymmetric_quantize_inputs"], version = asymmetric, 9
+    stored = as_int4(weights) if is_int4 else weights
+    inputs = [source, stored, bias if has_bias else None]
+    return one("FULLY_CONNECTED", inputs, out, options, version)
+
+
+def embedding_lookup(kind: str, shape: Shape, count: int, is_int4: bool) -> Graph:
+    """Return a graph of an ARG_MAX, whose `count` results are looked up in a table."""
+    rng = seeded(kind, shape, count, is_int4)
+    scales = rng.uniform(1e-3, 0.1, shape[0] if kind == "hybrid-per-channel" else 1)
+    table = constant(integers(rng, shape, "int8"), scales)
+    places = tensor((count,), "int32")
+    source = tensor((count, shape[0]), "int8", 0.1)
+    found = step("ARG_MAX", [source, numbers(1)], [places], {"output_type": "int32"}, 2)
+    version = 4 if is_int4 else 3
+    inputs = [found.outputs[0], as_int4(table) if is_int4 else table]
+    return graph([found, step("EMBEDDING_LOOKUP", inputs, [tensor(())], {}, version)])
 
 
 def weighted_input(shape: Shape, kind: str, zeros: Zeros | None = None) -> Tensor:
     """Return the input of an op with weights."""
-    if kind == "float32":
+    if dtype_of(kind) == "float32":
         return tensor(shape)
     zero = 0 if kind == "16x8" else 131 if kind == "uint8" else 3
     scale = 0.0625 if kind != "16x8" else 2.0**-12
@@ -180,7 +205,7 @@ def weighted_input(shape: Shape, kind: str, zeros: Zeros | None = None) -> Tenso
 
 
 def _out_zero(kind: str, zeros: Zeros | None) -> int:
-    if kind in ("16x8", "float32"):
+    if kind == "16x8" or dtype_of(kind) == "float32":
         return 0
     return zeros[2] if zeros else 123 if kind == "uint8" else -5
 
@@ -200,9 +225,12 @@ def _weights_and_bias(
     `axis`: of the output's channels; `out_scale`: the weights' scale is made to fit it.
     """
     count = shape[axis]
-    if kind == "float32":
+    if dtype_of(kind) == "float32":
         bias = constant(rng.standard_normal(count).astype(np.float32))
-        return constant(rng.standard_normal(shape).astype(np.float32)), bias, None
+        if kind not in HYBRID:
+            return constant(rng.standard_normal(shape).astype(np.float32)), bias, None
+        own = rng.uniform(1e-3, 0.1, count if kind == "hybrid-per-channel" else 1)
+        return constant(integers(rng, shape, "int8"), own, axis=axis), bias, None
     is_wide = kind == "16x8"
     assert source.quantization is not None
     in_scale = source.quantization.scale[0]

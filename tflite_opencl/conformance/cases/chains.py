@@ -211,12 +211,35 @@ def chain_graph(name: str, kind: str, shape: Shape) -> Graph:
 
 
 def computed_shapes() -> Iterator[Case]:
-    """Yield the cases of SHAPE: sizes that the graph computes of its input's shape."""
+    """Yield the cases of SHAPE, RANK and RANGE: what a graph computes before it runs, as here."""
     for kind, shape, index in itertools.product(
         ("uint8", "int8", "16x8", "float32"), ((2, 3, 4), (1, 5, 7, 3)), ("int32", "int64")
     ):
         detail = f"reshape-in{sizes(shape)}-{index}"
         yield case("shape", kind, detail, _computed_reshape, shape, dtype_of(kind), index)
+    for shape in ((3,), (2, 3, 4), (1, 5, 7, 3, 2)):
+        yield case("rank", "int32", f"add-in{sizes(shape)}", _add_rank, shape)
+    for dtype, (start, limit, delta) in (
+        ("int32", (0, 7, 1)),
+        ("int32", (9, -4, -3)),
+        ("float32", (0.5, 3.0, 0.1)),
+        ("float32", (1.0, -1.0, -0.7)),
+    ):
+        detail = f"add-{start:g}_{limit:g}_{delta:g}"
+        yield case("range", dtype, detail, _add_range, dtype, (start, limit, delta))
+
+
+def _add_rank(shape: Shape) -> Graph:
+    source, rank = tensor(shape, "int32", limits=(-1000, 1000)), tensor((), "int32")
+    result = tensor(shape, "int32")
+    return graph([node("RANK", [source], [rank]), node("ADD", [source, rank], [result])])
+
+
+def _add_range(dtype: str, ends: tuple[float, float, float]) -> Graph:
+    found = step("RANGE", [numbers(each, dtype) for each in ends], [tensor((1,), dtype)])
+    (places,) = found.outputs
+    source = tensor((2, *places.shape), dtype, limits=(-1000, 1000))
+    return graph([found, step("ADD", [source, places], [tensor((1,), dtype)])])
 
 
 def _computed_reshape(shape: Shape, dtype: str, index: str) -> Graph:

@@ -30,7 +30,7 @@ _BOTH = ("SAME", "VALID")
 _depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
 _transposed = partial(Convolution, op="TRANSPOSE_CONV")
 # h, w, c -> out_c: odd primes, powers of two, one more and one less, a single pixel or channel.
-_SHAPES = (
+SHAPES = (
     ((7, 5, 3), 8), ((8, 8, 8), 16), ((9, 7, 17), 15), ((5, 13, 4), 33), ((6, 16, 16), 1),
     ((11, 6, 1), 31), ((5, 5, 32), 64),
 )  # fmt: skip
@@ -48,7 +48,7 @@ def cases(convolutions: Callable[[str], Iterator[Convolution]]) -> Iterator[Case
 def conv_2d(kind: str) -> Iterator[Convolution]:
     """Yield CONV_2Ds: also dilation and groups."""
     for (size, out_c), kernel, stride, padding in itertools.product(
-        _SHAPES, _KERNELS, ((1, 1), (2, 2)), _BOTH
+        SHAPES, _KERNELS, ((1, 1), (2, 2)), _BOTH
     ):
         yield Convolution(size=size, out_c=out_c, kernel=kernel, stride=stride, padding=padding)
     yield from _edges(Convolution(size=(7, 6, 5)))
@@ -133,33 +133,34 @@ def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
             yield replace(base, zeros=zeros)
 
 
-_SIDES = ((1, 1), (3, 5), (16, 16), (17, 33), (64, 10), (129, 31), (256, 100), (8, 257))
+SIDES = ((1, 1), (3, 5), (16, 16), (17, 33), (64, 10), (129, 31), (256, 100), (8, 257))
 
 
 def fully_connected_layers() -> Iterator[Case]:
     """Yield the cases of FULLY_CONNECTED: also batches and kept dimensions."""
     for kind in KINDS:
-        for (in_c, out_c), batch in itertools.product(_SIDES, ((1,), (3,), (2, 3))):
-            yield _fully_connected(kind, batch, in_c, out_c)
+        for (in_c, out_c), batch in itertools.product(SIDES, ((1,), (3,), (2, 3))):
+            yield fully_connected_case(kind, batch, in_c, out_c)
         for fused in FUSED[1:]:
-            yield _fully_connected(kind, (2,), 20, 11, fused.lower(), fused=fused)
+            yield fully_connected_case(kind, (2,), 20, 11, fused.lower(), fused=fused)
         for batch in ((2, 3), (2, 2, 3)):
-            yield _fully_connected(kind, batch, 12, 5, "keep_dims", keep_num_dims=True)
-        yield _fully_connected(kind, (2,), 21, 9, "no_bias", has_bias=False)
+            yield fully_connected_case(kind, batch, 12, 5, "keep_dims", keep_num_dims=True)
+        yield fully_connected_case(kind, (2,), 21, 9, "no_bias", has_bias=False)
         if kind in ("uint8", "int8"):
             low, high = (0, 255) if kind == "uint8" else (-128, 127)
             weights = (low, high) if kind == "uint8" else (0,)
             for a, c, b in itertools.product((low, high), (low, high), weights):
-                yield _fully_connected(kind, (2,), 19, 13, f"zeros{a}_{b}_{c}", zeros=(a, b, c))
+                yield fully_connected_case(kind, (2,), 19, 13, f"zeros{a}_{b}_{c}", zeros=(a, b, c))
         if kind != "float32":
             for multiplier in (2.0**-20, 2.0**-12, 1 / 3, 0.75, 1.0, 1.5):
                 words = f"multiplier{multiplier:.4g}"
-                yield _fully_connected(kind, (2,), 18, 14, words, multiplier=multiplier)
+                yield fully_connected_case(kind, (2,), 18, 14, words, multiplier=multiplier)
 
 
-def _fully_connected(
+def fully_connected_case(
     kind: str, batch: tuple[int, ...], in_c: int, out_c: int, words: str = "", **options: Any
 ) -> Case:
+    """Return the case of one FULLY_CONNECTED; `words` say what is special."""
     detail = "-".join(filter(None, [f"in{sizes((*batch, in_c))}", f"out{out_c}", words]))
     make = partial(fully_connected, kind, batch, in_c, out_c, **options)
     return case("fully_connected", kind, detail, make)

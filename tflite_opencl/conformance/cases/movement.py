@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ _Edges = tuple[tuple[int, int], ...]  # elements before and after, an axis
 def cases() -> Iterator[Case]:
     """Yield the cases of all ops that move values."""
     # The order is kept: which cases a sample takes depends on it.
-    families = _views, _joins, _slices, _pads, _orders, _gathers, _fills, _blocks
+    families = _views, _joins, _slices, _pads, _orders, _gathers, _updates, _fills, _blocks
     return cases_of([row for family in families for row in family()], _KINDS)
 
 
@@ -196,10 +197,42 @@ def _gathers() -> Iterator[Row]:
         detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
         versions = {"int8": 2, "int16": 3, "bool": 5}
         yield Row("GATHER_ND", detail, [shape, numbers(places)], {}, versions)
+    for shape, places in (((5, 7), (4, 0, 0, 2)), ((9, 2, 4), (8, 3)), ((2, 33), (1,))):
+        detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
+        without = ("16x8", "int32", "int64", "bool")
+        yield Row("EMBEDDING_LOOKUP", detail, [numbers(places), shape], without=without)
     for shape, depth, axis in (((3,), 4, -1), ((2, 5), 3, 0), ((2, 3), 7, 1)):
         detail = f"in{sizes(shape)}-depth{depth}-axis{axis}"
         inputs: Inputs = [tensor(shape, "int32", limits=(-1, depth)), numbers(depth), 9, 0]
         yield Row("ONE_HOT", detail, inputs, {"axis": axis}, without=("16x8",))
+
+
+_UPDATES: tuple[tuple[Shape, Shape, Shape], ...] = (  # operand, update, where
+    ((9,), (3,), (4,)), ((9,), (3,), (8,)), ((5, 7), (2, 3), (-1, 2)), ((5, 7), (5, 7), (0, 3)),
+    ((1, 8, 4, 16), (1, 1, 4, 16), (0, 5, 0, 0)),
+    ((2, 3, 4, 5, 2), (1, 2, 2, 3, 1), (1, 1, 2, 9, 1)),
+)  # fmt: skip
+_SCATTERED: tuple[tuple[Shape, Any], ...] = (  # the result, where
+    ((8,), [[4], [3], [1], [7]]), ((4, 3), [[1], [3]]), ((5, 4, 3), [[0, 2], [4, 3], [0, 0]]),
+    ((4, 3), [[1], [3], [1], [1]]), ((3, 2, 2), [[[0], [2]], [[2], [0]]]),
+)  # fmt: skip
+
+
+def _updates() -> Iterator[Row]:
+    """Elements that go where indices say: beyond the end too, or several to one place."""
+    for shape, part, where in _UPDATES:
+        detail = f"in{sizes(shape)}-update{sizes(part)}-at{'_'.join(map(str, where))}"
+        yield Row("DYNAMIC_UPDATE_SLICE", detail, [shape, part, numbers(where)])
+    for (shape, part, _), index in itertools.product(_UPDATES[1:], ("int32", "int64")):
+        detail = f"in{sizes(shape)}-update{sizes(part)}-computed_{index}"
+        starts = tensor((len(shape),), index, limits=(-2, max(shape)))
+        yield Row("DYNAMIC_UPDATE_SLICE", detail, [shape, part, starts])
+    for shape, places in _SCATTERED:
+        indices = np.array(places)
+        detail = f"to{sizes(shape)}-from{sizes(indices.shape)}"
+        updates = (*indices.shape[:-1], *shape[indices.shape[-1] :])
+        # Of bools it is said nowhere what a sum is.
+        yield Row("SCATTER_ND", detail, [numbers(places), updates, numbers(shape)], without=_FEW)
 
 
 def _fills() -> Iterator[Row]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from delegate.inspect import Tensor
+from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import (
     USUAL,
     Case,
     Shape,
     case,
+    constant,
     dtype_of,
+    graph,
+    integers,
     numbers,
+    seeded,
     sizes,
     tensor,
     usual,
 )  # fmt: skip
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one, step
 
 _PICTURES = ("uint8", "int8", "16x8", "float32")
 _REDUCED: tuple[tuple[Shape, Shape], ...] = (  # shape, axes
@@ -30,11 +35,11 @@ _REDUCED: tuple[tuple[Shape, Shape], ...] = (  # shape, axes
 # Rows whose last element is the first of a round: kernels search eight elements a round.
 _ROWS: tuple[tuple[Shape, Shape], ...] = (((23, 9), (1,)), ((23, 17), (-1,)))
 _REDUCTIONS = {
-    "MEAN": ("uint8", "int8", "16x8", "float32"),
-    "SUM": ("uint8", "int8", "16x8", "float32", "int32"),
+    "MEAN": ("uint8", "int8", "16x8", "float32", "int64"),
+    "SUM": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
     "REDUCE_MAX": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
     "REDUCE_MIN": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
-    "REDUCE_PROD": ("float32", "int32"),
+    "REDUCE_PROD": ("float32", "int32", "int64"),
     "REDUCE_ANY": ("bool",),
     "REDUCE_ALL": ("bool",),
     "ARG_MAX": ("uint8", "int8", "float32", "int32", "bool"),
@@ -165,6 +170,33 @@ def _product(kind: str, a: Shape, b: Shape, left: bool, right: bool) -> Case:
     return case("batch_matmul", kind, detail, one, "BATCH_MATMUL", inputs, *rest)
 
 
+# Left ones, and the batches of right ones, which are broadcast.
+_HYBRID_MATRICES: tuple[tuple[Shape, Shape, int], ...] = (
+    ((5, 37), (), 19), ((2, 3, 64), (), 16), ((1, 1, 130), (1,), 33), ((2, 4, 20), (2,), 7),
+    ((4, 20), (3,), 5), ((2, 1, 3, 16), (4,), 9),
+)  # fmt: skip
+
+
+def hybrid_products() -> Iterator[Case]:
+    """Yield the cases of BATCH_MATMUL with float rows and int8 matrices, which may be computed."""
+    both = (False, True)
+    for (a, batch, columns), right, form in itertools.product(
+        _HYBRID_MATRICES, both, ("constant", "computed", "asymmetric")
+    ):
+        detail = f"{sizes(a)}_{sizes((*batch, a[-1], columns))}-{form}{'-adjoint_right' * right}"
+        make = partial(_hybrid_product, a, batch, columns, right, form)
+        yield case("batch_matmul", "hybrid", detail, make)
+
+
+def _hybrid_product(a: Shape, batch: Shape, columns: int, right: bool, form: str) -> Graph:
+    shape = (*batch, columns, a[-1]) if right else (*batch, a[-1], columns)
+    values = integers(seeded(a, batch, columns, right), shape, "int8")
+    b = tensor(shape, "int8", 0.05) if form == "computed" else constant(values, 0.05)
+    options = {"adj_y": right, "asymmetric_quantize_inputs": form == "asymmetric"}
+    version = 4 if form == "asymmetric" else 1
+    return one("BATCH_MATMUL", [tensor(a), b], tensor(()), options, version)
+
+
 def _cumsum(kind: str, shape: Shape, axis: int, exclusive: bool, reverse: bool) -> Case:
     limits = None if kind == "float32" else (-10000.0, 10000.0)
     inputs = [tensor(shape, kind, limits=limits), numbers(axis)]
@@ -216,6 +248,27 @@ def _pool(
         "stride_h": stride[0], "stride_w": stride[1], "fused_activation_function": fused,
     }  # fmt: skip
     return Row(op, detail, [shape], options, VERSIONS)
+
+
+_RANKED: tuple[tuple[Shape, int], ...] = (
+    ((5,), 5), ((1, 1), 1), ((3, 65), 5), ((2, 3, 7), 3), ((1, 1001), 5), ((2, 300), 17),
+    ((1, 257), 257), ((1, 8400), 300),
+)  # fmt: skip
+
+
+def ranks() -> Iterator[Case]:
+    """Yield the cases of TOPK_V2: few elements of short and of long rows, and all of them."""
+    for kind, (shape, count) in itertools.product(("uint8", "int8", "float32", "int32"), _RANKED):
+        detail = f"in{sizes(shape)}-k{count}"
+        yield case("topk_v2", kind, detail, _ranked, kind, shape, count)
+
+
+def _ranked(kind: str, shape: Shape, count: int) -> Graph:
+    # Few different integers, so that many are equal: the first of them comes first.
+    limits = (-50.0, 50.0) if kind == "int32" else None
+    source = usual(shape, kind, limits=limits)
+    outputs = [usual((1,), kind), tensor((1,), "int32")]
+    return graph([step("TOPK_V2", [source, numbers(count)], outputs)])
 
 
 def resizes() -> Iterator[Case]:

@@ -98,7 +98,7 @@ def reallocate(job: Job, known: Oracle) -> Result:
     if not _why_not_resized(job, known, shapes):
         _resize_to(made, shapes)
         _resize_to(made, [(i, list(t.shape)) for i, t in enumerate(job.graph.inputs)])
-        poison(made)
+        poison(made, job.graph)
         outputs = invoke_of(opened, job.sets[2])
         expect(job, known, 2, outputs, "after resizing there and back")
     return Result(PASS, taken=taken)

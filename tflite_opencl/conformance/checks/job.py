@@ -88,7 +88,7 @@ def values(job: Job, known: Oracle) -> Result:
     opened, taken = open_job(job, known)
     found: list[Difference] = []
     for number, inputs in enumerate(job.sets):
-        poison(opened.interpreter)
+        poison(opened.interpreter, job.graph)
         outputs = invoke_of(opened, inputs)
         present = differences(job, known, number, outputs)
         if (wrong := worst(present)) and wrong.is_beyond:
@@ -133,11 +133,16 @@ def _poison_value(dtype: Any) -> Any:
     return np.frombuffer(bytes([POISON]) * size, dtype)[0]
 
 
-def poison(made: Any) -> None:
+def poison(made: Any, graph: Graph) -> None:
     """Fill all outputs, so that one that is not written shows."""
+    constants = {tensor.index for tensor in graph.outputs if tensor.data is not None}
     for detail in made.get_output_details():
-        # Of a scalar the runtime gives a copy.
-        if len(detail["shape"]) and detail["dtype"] not in (np.bool_, np.bytes_):
+        # Of a scalar the runtime gives a copy; an output that is a constant lies in the file.
+        if (
+            len(detail["shape"])
+            and detail["dtype"] not in (np.bool_, np.bytes_)
+            and detail["index"] not in constants
+        ):
             made.tensor(detail["index"])()[...] = _poison_value(detail["dtype"])
 
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's chain of two delegates, judged picture by picture. It says once why it cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegate.inspect import Graph
+from tflite_opencl.common.chain import Judge, Shares, open_judge
+from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.runtime import Runtime
+
+log = logging.getLogger("label_image")
+
+
+class Judging(contextlib.ExitStack):
+    """Opens the chain once more when the first picture is judged."""
+
+    def __init__(self, job: Job, runtime: Runtime, graph: Graph, why_not: str = "") -> None:
+        """`why_not`: why no chain can be judged; "" = it can."""
+        super().__init__()
+        self._job, self._runtime, self._graph, self._why_not = job, runtime, graph, why_not
+        self._judge: Judge | None = None
+        self._is_ended = False
+
+    def shares(self, taken: Delegation | None, pixels: NDArray[Any]) -> Sequence[Shares]:
+        """Return how far both delegates are from the reference kernels, for each picture.
+
+        () where only one took nodes, or where they cannot be judged. Shapes: (n, h, w, c)
+        """
+        if self._is_ended or taken is None or not (taken.others and taken.delegated):
+            return ()
+        try:
+            if self._why_not:
+                raise RunError(self._why_not)
+            if self._job.is_timed:
+                with open_judge(self._job, self._runtime, self._graph, taken) as judge:
+                    return judge.shares()
+            if self._judge is None:
+                opening = open_judge(self._job, self._runtime, self._graph, taken)
+                self._judge = self.enter_context(opening)
+            return self._judge.shares(pixels)
+        except (RunError, DelegateFailed) as error:
+            log.warning("the delegates are not judged apart: %s", reason_of(error))
+            self._is_ended = True
+            return ()

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker does with chunks of pictures: the paths stay open from the first chunk on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegate.inspect import read_model
+from label_image.cluster.chunks import Chunk
+from label_image.compare import Outcome
+from label_image.decoders import Decoders
+from label_image.meaning import Meaning
+from label_image.series import Series
+from label_image.told import Told, result_of, told_of
+from tflite_opencl.common.cluster.work import Work
+from tflite_opencl.common.job import Job
+from tflite_opencl.common.runtime import runtime_if_any
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a worker's paths are opened with; `meaning` has no graph, which the model has."""
+
+    job: Job
+    meaning: Meaning
+    floats: bool
+    compares_all: bool
+    limit_s: float
+    most: int  # results of a picture
+    keeps_outputs: bool  # whether they go back
+    processes: int | None  # that decode; None: one a core
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """What came of a chunk."""
+
+    told: Sequence[Told]
+    device: str  # what ran it, for people
+    failure: str  # why it was not OpenCL, or why OpenCL is wrong; "": nothing to complain of
+
+
+class Classifier(Work):
+    """Classifies chunks of pictures."""
+
+    loggers = (*Work.loggers, logging.getLogger("label_image"))
+
+    def __init__(self, settings: Settings, *about: Any) -> None:
+        """`about`: as of `Work`."""
+        super().__init__(*about)
+        self._settings = settings
+        self._series: Series | None = None
+        self._meaning = settings.meaning
+        self._decoders: Decoders | None = None
+        self._paths: deque[str] = deque()
+
+    def run(self, chunk: Chunk) -> Classified | None:
+        """Return what comes of each picture; None: the files are not those that are meant."""
+        if not all(picture.is_there() for picture in chunk):
+            return None
+        series = self._series or self._opened()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end_decoders_if_failed)
+            told = [*self._told(series, chunk, stack)]
+            stack.pop_all()
+        gpu = series.gpu
+        taken = gpu.delegation if gpu else None
+        return Classified(told, taken.device if taken else "CPU", series.failure)
+
+    def _told(self, series: Series, chunk: Chunk, stack: contextlib.ExitStack) -> Iterator[Told]:
+        settings = self._settings
+        with tempfile.TemporaryDirectory() as folder:
+            self._paths.extend(_path(picture, folder) for picture in chunk)
+            self._decoders = self._decoders or Decoders(
+                self._next_paths(), self._meaning.format, settings.processes
+            )
+            pictures = iter(chunk)
+            for outcome in series.outcomes_of(_Few(self._decoders, len(chunk))):
+                result = result_of(self._meaning, outcome, settings.most)
+                told = told_of(outcome, next(pictures).name, result)
+                if not settings.keeps_outputs:
+                    told = replace(told, outcome=replace(told.outcome, outputs=()))
+                yield told
+
+    def _next_paths(self) -> Iterator[str | None]:
+        while True:
+            yield self._paths.popleft() if self._paths else None
+
+    def _opened(self) -> Series:
+        settings = self._settings
+        graph = read_model(settings.job.model)
+        view = replace(settings.meaning.view, graph=graph)
+        self._meaning = replace(settings.meaning, view=view)
+        series = Series(
+            settings.job, runtime_if_any(), graph, floats=settings.floats,
+            compares_all=settings.compares_all, limit_s=settings.limit_s,
+        )  # fmt: skip
+        try:
+            series.open()
+            series.open_others()
+        except BaseException:
+            series.close()
+            raise
+        self._series = series
+        return series
+
+    def _end_decoders_if_failed(self) -> None:
+        """After a chunk that broke off nobody knows what the decoders still have."""
+        self._paths.clear()
+        if self._decoders is not None:
+            self._decoders.close()
+            self._decoders = None
+
+    def close(self) -> None:
+        self._end_decoders_if_failed()
+        if self._series is not None:
+            self._series.close()
+            self._series = None
+
+
+class _Few:
+    """The next pictures of decoders that outlive it, as the source of a series."""
+
+    def __init__(self, decoders: Decoders, count: int) -> None:
+        self._decoders, self._left = decoders, count
+        self.is_closed = False
+
+    @property
+    def processes(self) -> int:
+        return self._decoders.processes
+
+    def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
+        if self._left == 0:
+            return None
+        self._left -= 1
+        return self._decoders.next_into(tensor)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def _path(picture: Any, folder: str) -> str:
+    """Return where a picture can be read; what came by bytes is written into the folder."""
+    if picture.content is None:
+        return str(picture.path)
+    path = os.path.join(folder, f"{picture.number}_{os.path.basename(picture.path)}")
+    with open(path, "wb") as file:
+        file.write(picture.content)
+    return path

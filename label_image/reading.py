@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model takes of pictures and says of them, as one record; it runs nothing.
+
+The classes of predictors.py and the service of tflite_opencl/serve stand on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from delegate.inspect import infer
+from label_image.carried import read_carried
+from label_image.heads.view import View
+from label_image.meaning import Meaning
+from label_image.prepare import Model, read_graph
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.labels import labels_in
+
+
+class Reading:
+    """How a model with an input for one picture is fed and read.
+
+    Attributes:
+        source: the model's path, or its content. feeds: which input takes the picture.
+        labels: names of classes, by their numbers. meaning: of its input and its outputs.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        labels: str | os.PathLike[str] | Sequence[str] | None = None,
+        task: str | None = None,
+        *,
+        threshold: float | None = None,
+        mean: float | None = None,
+        std: float | None = None,
+    ) -> None:
+        """Read the model; the arguments are those of Predictor, `task` None is the model's own.
+
+        Raises: RunError, delegate.ModelError: as Predictor.
+        """
+        self.source = model if isinstance(model, bytes) else os.fspath(model)
+        name = "the model" if isinstance(self.source, bytes) else self.source
+        graph = read_graph(Model(name, self.source, None))
+        self.feeds = feeds_of(graph, (), is_image_asked=True)
+        if self.feeds.picture is None or graph.inputs[self.feeds.picture].shape[:1] != (1,):
+            raise RunError(f"no input of {name} takes one picture")
+        carried = read_carried(self.source, self.feeds.main)
+        self.labels, origin = _labels(labels, carried.labels)
+        fed = graph.inputs[self.feeds.main]
+        has_names = bool(self.labels)
+        view = View(graph, infer(graph).outputs, fed, self.labels, has_names, carried, threshold)
+        self.meaning = Meaning(view, task, mean, std)
+        self.meaning.check(origin or carried.labels_from)
+
+
+def _labels(
+    given: str | os.PathLike[str] | Sequence[str] | None, carried: Sequence[str]
+) -> tuple[Sequence[str], str]:
+    """Return the labels, and where they come from; raises RunError: they cannot be read."""
+    if given is None:
+        return carried, ""
+    if isinstance(given, (str, os.PathLike)):
+        return labels_in(os.fspath(given)), os.fspath(given)
+    return list(given), "labels"

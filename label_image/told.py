@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shown and written of one picture of many; it can cross between processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from label_image.compare import Outcome
+from label_image.document import picture_entry
+from label_image.meaning import Meaning
+from label_image.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What came of a picture, for people and for JSON."""
+
+    outcome: Outcome
+    row: str
+    entry: dict[str, Any]
+
+
+def result_of(meaning: Meaning, outcome: Outcome, most: int) -> Result:
+    """Return what a picture's outputs say; `most`: results."""
+    return Result(meaning, outcome.outputs, outcome.size, most)
+
+
+def told_of(outcome: Outcome, name: str, result: Result) -> Told:
+    """Return what is told of a picture that people call `name`."""
+    error = outcome.error.replace(outcome.path, name)
+    outcome = replace(outcome, path=name, error=error)
+    return Told(outcome, "" if error else result.row(name), picture_entry(outcome, result))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames as a series' pictures: each becomes the model's input as a picture does."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from label_image.compare import Outcome
+from label_image.decoder import Format
+from label_image.video.frames import Frame, Frames
+from tflite_opencl.common.pictures.image import to_input
+
+
+@dataclass(slots=True, eq=False)
+class Fed:
+    """A frame that the model gets."""
+
+    frame: Frame
+    pixels: NDArray[np.uint8]  # (h, w, 3)
+
+
+class Feed:
+    """A video as the source of a series.
+
+    Attributes:
+        under_way: what `next_into` gave and nobody took, in order. cpu_s: of preparing.
+    """
+
+    processes = 0  # a thread of this one decodes
+
+    def __init__(self, frames: Frames, format: Format, name: str) -> None:
+        """`name`: of the video, for people."""
+        self._frames, self._format, self._name = frames, asdict(format), name
+        self.under_way: deque[Fed] = deque()
+        self.cpu_s = 0.0
+        self.is_closed = False
+
+    def next_into(self, tensor: NDArray[Any]) -> Outcome | None:
+        """Fill the tensor with a frame; None: there are no more."""
+        frame = self._frames.next()
+        if frame is None:
+            return None
+        begin_s = time.thread_time()
+        pixels = frame.pixels()
+        tensor[...] = to_input(pixels, **self._format).reshape(tensor.shape)
+        self.cpu_s += time.thread_time() - begin_s
+        self.under_way.append(Fed(frame, pixels))
+        return Outcome(f"{self._name}#{frame.number}", size=pixels.shape[:2])
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._frames.close()

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frames of a video, decoded by FFmpeg (PyAV) in a thread of their own.
+
+One frame waits at most: the newest one, or, where every frame is asked for, the next one, and then
+the decoder waits, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from label_image.video.load import ThreadTimes
+from tflite_opencl.common import interrupts
+from tflite_opencl.common.errors import OneLineError, RunError, one_line
+from tflite_opencl.common.pictures.image import STDIN
+
+if TYPE_CHECKING:
+    import av
+
+_LOOK_S = 0.2  # how often who waits looks at the clock, and for Ctrl-C
+_JOIN_S = 1.0  # a thread that a camera's driver holds is left to the end of the process
+_BETWEEN_LINES_S = 5.0  # lines about what is damaged
+_STREAM = {"rtsp_transport": "tcp"}  # FFmpeg's own choice, UDP, loses packets without a word
+
+log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which video, and how it is read."""
+
+    name: str  # a file, a device, an address; "-" = stdin
+    options: Mapping[str, str]  # FFmpeg's, of the format; "format" is the format's name
+    every: bool = False  # every frame, not the newest one
+    timeout_s: float = 0.0  # the longest that nothing may come; 0: no limit
+
+    @property
+    def shown(self) -> str:
+        """The name without a password."""
+        return re.sub(r"(?<=://)[^/@]*@", "", self.name)
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A frame that was decoded."""
+
+    number: int  # among all of the video, from 1
+    seconds: float  # its time in the video, from the first frame on
+    at_s: float  # when it was decoded, or was due, by time.perf_counter
+    image: av.VideoFrame
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return it as RGB, upright. Shapes: (h, w, 3)."""
+        pixels = self.image.to_ndarray(format="rgb24")
+        turns = round(self.image.rotation / 90) % 4
+        return np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels
+
+
+class VideoFailed(OneLineError):
+    """The video cannot be opened or read on; the text is one line that says why."""
+
+
+class Frames:
+    """A video that is open, as a context.
+
+    Attributes:
+        decoded, dropped, damaged: how many frames were so far; the first counts all, the last
+            those that FFmpeg could not decode. why: why it ended before its end; "" = it did not.
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        """Open it. Raises: VideoFailed. RunError: PyAV is not installed."""
+        require_pyav()
+        self._asked = asked
+        self.decoded = self.dropped = self.damaged = 0
+        self._own_s, self._threads = 0.0, ThreadTimes()
+        self.why = ""
+        self._changed = threading.Condition()
+        self._waiting: Frame | None = None
+        self._is_open = self._is_begun = self._is_over = self._is_closed = False
+        self._reads_since: float | None = time.perf_counter()  # None: it reads nothing now
+        self._warned_s = -_BETWEEN_LINES_S
+        self._first_s: float | None = None  # the time stamp of the first frame
+        self._begun_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="video", daemon=True)
+        self._thread.start()
+        with self._changed:
+            while not (self._is_open or self._is_over):
+                self._wait()
+        if self.why:
+            self.close()
+            raise VideoFailed(f"cannot open the video {asked.shown}: {self.why}")
+
+    def __enter__(self) -> Frames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of decoding until now."""
+        return self._own_s + self._threads.look()
+
+    def begin(self) -> None:
+        """Begin to count: frames that came before are gone."""
+        with self._changed:
+            self._is_begun, self._begun_s = True, time.perf_counter()
+            if not self._asked.every:
+                self.decoded = self.dropped = 0
+            self._changed.notify_all()
+
+    def next(self) -> Frame | None:
+        """Wait for a frame and return it; None: there are no more, and `why` may say why."""
+        with self._changed:
+            while self._waiting is None and not (self._is_over or self._is_closed):
+                self._wait()
+            frame, self._waiting = self._waiting, None
+            self._changed.notify_all()
+            return None if self._is_closed else frame
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(_JOIN_S)
+
+    def _wait(self) -> None:
+        """Wait a moment for the thread; let it be over where nothing came for too long."""
+        self._changed.wait(_LOOK_S)
+        if threading.current_thread() is threading.main_thread():
+            interrupts.check()
+        since, limit_s = self._reads_since, self._asked.timeout_s
+        if limit_s and since is not None and time.perf_counter() - since > limit_s:
+            self.why = self.why or self._stalled
+            self._is_over = True
+
+    @property
+    def _stalled(self) -> str:
+        return f"nothing came for {self._asked.timeout_s:g} s (--source_timeout)"
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        try:
+            self._decode()
+        except Exception as error:
+            with self._changed:
+                if not (self._is_over or self._is_closed):
+                    self.why = _reason(error, self._stalled)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _decode(self) -> None:
+        with _opened(self._asked) as container:
+            if not container.streams.video:
+                raise VideoFailed("there is no picture in it")
+            stream = container.streams.video[0]
+            # Threads by frames hold back as many frames as there are: too late for a live picture.
+            stream.thread_type = "AUTO" if self._asked.every else "SLICE"
+            is_file = os.path.isfile(self._asked.name) or container.duration is not None
+            paced = is_file and not self._asked.every
+            with self._changed:
+                self._is_open = True
+                self._changed.notify_all()
+                while (paced or self._asked.every) and not (self._is_begun or self._is_closed):
+                    self._reads_since = None
+                    self._changed.wait()
+            for image in self._images(container.demux(stream)):
+                if not self._put(self._frame(image, stream), paced):
+                    break
+            self._threads.look()  # they end with it
+
+    def _images(self, packets: Iterator[av.Packet[Any]]) -> Iterator[av.VideoFrame]:
+        """Yield the images of all packets; count and tell those that are damaged."""
+        # An extra, which `require_pyav` has found.
+        import av
+
+        while not self._is_closed:
+            before_s = time.thread_time()
+            with self._changed:
+                self._reads_since = time.perf_counter()
+            packet = next(packets, None)
+            with self._changed:
+                self._reads_since = None
+            if packet is None:
+                return
+            images: list[av.VideoFrame] = []
+            try:
+                images = packet.decode()
+            except av.error.InvalidDataError as error:
+                self._tell_damaged(error.strerror or one_line(error))
+            if any(image.is_corrupt for image in images):
+                self._tell_damaged("some of it is missing")
+            self._own_s += time.thread_time() - before_s
+            yield from images
+
+    def _tell_damaged(self, why: str) -> None:
+        self.damaged += 1
+        if (now := time.perf_counter()) - self._warned_s >= _BETWEEN_LINES_S:
+            self._warned_s = now
+            log.warning("a frame after frame %d is damaged: %s", self.decoded, why)
+
+    def _frame(self, image: av.VideoFrame, stream: av.VideoStream) -> Frame:
+        now = time.perf_counter()
+        stamp, rate = image.time, stream.average_rate
+        if stamp is None:
+            stamp = self.decoded / float(rate) if rate else now
+        if self._first_s is None:
+            self._first_s = stamp
+        self.decoded += 1
+        return Frame(self.decoded, max(0.0, stamp - self._first_s), now, image)
+
+    def _put(self, frame: Frame, paced: bool) -> bool:
+        """Give the frame to whoever waits; False: nobody does any more.
+
+        `paced`: not before its time in the video has come.
+        """
+        with self._changed:
+            if paced:
+                frame.at_s = max(frame.at_s, self._begun_s + frame.seconds)
+                while not self._is_closed and (left := frame.at_s - time.perf_counter()) > 0:
+                    self._changed.wait(left)
+            while self._asked.every and self._waiting and not self._is_closed:
+                self._changed.wait()
+            self.dropped += self._waiting is not None and self._is_begun
+            self._waiting = frame
+            self._changed.notify_all()
+            return not (self._is_closed or self._is_over)
+
+
+def require_pyav() -> None:
+    """Raise RunError where PyAV is missing."""
+    try:
+        import av  # noqa: F401
+    except ImportError as error:
+        needs = "--video needs PyAV (pip install tflite-opencl[video])"
+        raise RunError(needs) from error
+
+
+def _opened(asked: Asked) -> av.container.InputContainer:
+    """Open the video; raises what PyAV does."""
+    # An extra, which takes 0.3 s to import.
+    import av
+
+    options = dict(asked.options)
+    kind = options.pop("format", None)
+    name = asked.name
+    if name == STDIN:
+        name = "pipe:0"
+    elif os.path.exists(name):
+        if name.startswith("/dev/video") and kind is None:
+            kind = "v4l2"
+        else:
+            name = f"file:{name}"  # else what stands before a colon would be a protocol
+    elif name.startswith("rtsp"):
+        options = _STREAM | options
+    limit = asked.timeout_s or None
+    return av.open(name, "r", format=kind, options=options, timeout=(limit, limit))
+
+
+def _reason(error: Exception, stalled: str) -> str:
+    """Return why a video ended; `stalled`: what is said where PyAV's own clock ended it."""
+    if type(error).__name__ == "ExitError":
+        return stalled
+    if isinstance(error, OneLineError):
+        return str(error)
+    # FFmpeg's errors are OSErrors or ValueErrors of PyAV's own.
+    return getattr(error, "strerror", None) or one_line(error)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run on a video: its frames are classified as they come, shown as rows and as entries."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from PIL import Image
+
+from label_image import lines
+from label_image.compare import Outcome
+from label_image.document import picture_entry, totals_entry
+from label_image.drawing import drawn
+from label_image.heads.classes import CLASSIFICATION
+from label_image.many_pictures import job_of_many
+from label_image.prepare import Prepared
+from label_image.report import summary_text
+from label_image.result import Result, picture_folder
+from label_image.series import Series
+from label_image.sinks import Sinks
+from label_image.video.feed import Fed, Feed
+from label_image.video.frames import Asked, Frames
+from label_image.video.load import Latencies, Loads, Parts, Span, loads_text, second_text
+from label_image.video.output import VideoFile, check_output
+from label_image.video.page import Page
+from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.exit_codes import ERROR
+
+_SECOND = 1.0
+
+log = logging.getLogger("label_image")
+
+
+class Live:
+    """A run on a video."""
+
+    def __init__(self, prepared: Prepared, out: TextIO, width: int) -> None:
+        """`width`: of what stderr shows."""
+        settings = prepared.settings
+        self._width, self._out = width, out
+        self._prepared, self._settings = prepared, settings
+        options = settings.video_options
+        self._asked = Asked(settings.video, options, settings.every_frame, settings.source_timeout)
+        self._parts = Parts()
+        self._page: Page | None = None
+        self._file: VideoFile | None = None
+
+    def run(self) -> int:
+        """Classify until the video or somebody ends it; write, and return the exit code.
+
+        Raises: RunError, DefaultModelError, VideoFailed: nothing can be classified.
+        """
+        prepared, settings = self._prepared, self._settings
+        with contextlib.ExitStack() as stack:
+            job = job_of_many(prepared)
+            check_output(prepared)
+            frames = stack.enter_context(Frames(self._asked))
+            feed = Feed(frames, prepared.meaning.format, self._asked.shown)
+            sinks = Sinks(stack, prepared, self._out)
+            series = stack.enter_context(
+                # What is compared later than at first would hold up a live picture.
+                Series(
+                    job, prepared.runtime, prepared.graph, compares_all=settings.compares_all,
+                    floats=prepared.meaning.head is not CLASSIFICATION, share=0.0,
+                    limit_s=settings.device_timeout,
+                )
+            )  # fmt: skip
+            series.open()
+            series.open_others()
+            sinks.open_lines()
+            self._open_shown(stack)
+            frames.begin()
+            whole = Span(self._counted(frames, feed))
+            with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
+                self._classify(series, sinks, frames, feed)
+            with interrupts.held():
+                frames.close()
+                loads = whole.loads(self._counted(frames, feed))
+                told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
+                told["video"] = self._entry(loads)
+                sinks.end(told, totals_entry(series, settings.threads))
+        facts = [*self._facts(loads), *sinks.facts]
+        text = summary_text(series, prepared.kernels, self._width, facts)
+        lines.write(sys.stderr, text)
+        return self._code(frames) or series.exit_code()
+
+    def _open_shown(self, stack: contextlib.ExitStack) -> None:
+        """Begin what frames are drawn for. Raises: RunError: it cannot be."""
+        settings = self._settings
+        if settings.output_video is not None:
+            self._file = stack.enter_context(VideoFile(settings.output_video, self._out))
+        if settings.show is not None:
+            title = f"{self._asked.shown}, {self._prepared.model.name}"
+            self._page = stack.enter_context(Page(settings.show, title))
+            log.info("the live picture is at %s", self._page.url)
+
+    def _code(self, frames: Frames) -> int:
+        """Return the exit code of what became of the video, after a line that says so."""
+        name = self._asked.shown
+        if frames.why:
+            log.error("the video %s ended after %d frames: %s", name, frames.decoded, frames.why)
+            return ERROR
+        if not (frames.decoded or interrupts.was_pressed()):
+            log.error("the video %s has no frame that can be decoded", name)
+            return ERROR
+        return 0
+
+    def _classify(self, series: Series, sinks: Sinks, frames: Frames, feed: Feed) -> None:
+        """Classify all frames; end early where nobody reads the results any more."""
+        # In the newest frame's place none waits that would be older once the device is free.
+        devices = len(series.gpu.portions) if series.gpu else 0
+        buffers = None if self._asked.every else max(1, devices)
+        outcomes = series.outcomes_of(feed, buffers)
+        with bars.waiting("waiting for frames") as tell, contextlib.closing(outcomes):
+            second, latencies = Span(self._parts), Latencies()
+            for outcome in outcomes:
+                fed = feed.under_way.popleft()
+                spent_ms = 1e3 * (time.perf_counter() - fed.frame.at_s)
+                for each in (latencies, self._parts.latencies):
+                    each.add(spent_ms)
+                self._parts.classified += 1
+                before_s = time.thread_time()
+                with interrupts.held():  # what is counted is shown and written, too, and whole
+                    is_read = self._tell(outcome, fed, spent_ms, sinks)
+                self._parts.showing_s += time.thread_time() - before_s
+                interrupts.check()
+                if second.seconds >= _SECOND:
+                    text = second_text(second, self._counted(frames, feed), latencies)
+                    tell(text)
+                    if self._page is not None:
+                        self._page.tell(text)
+                    second, latencies = Span(self._parts), Latencies()
+                is_shown = self._file is not None and self._file.is_read
+                if not (is_read or sinks.sinks or is_shown or self._page):
+                    break  # `| head` has seen enough
+
+    def _tell(self, outcome: Outcome, fed: Fed, spent_ms: float, sinks: Sinks) -> bool:
+        """Show and write what came of a frame; return whether somebody reads the rows."""
+        settings, is_read = self._settings, False
+        most = settings.num_results_of_several
+        result = Result(self._prepared.meaning, outcome.outputs, outcome.size, most)
+        if not settings.is_on_stdout:
+            row = result.row(f"{outcome.path} {fed.frame.seconds:.3f} s")
+            is_read = lines.write(self._out, row)
+        self._draw(result, fed)
+        if settings.output_dir is not None:
+            folder = picture_folder(settings.output_dir, fed.frame.number, "frame")
+            result.write(folder, fed.pixels, settings.num_results)
+        if sinks.sinks:
+            sinks.add(picture_entry(outcome, result) | _when(fed, spent_ms))
+        return is_read
+
+    def _draw(self, result: Result, fed: Fed) -> None:
+        """Draw what was found in a frame for whoever wants to see it."""
+
+        def draw() -> Image.Image:
+            return drawn(fed.pixels, result.scene, self._settings.num_results)
+
+        if self._file is not None:
+            self._file.add(draw(), fed.frame.seconds)
+        if self._page is not None:
+            number = f"frame {fed.frame.number}, {fed.frame.seconds:.2f} s"
+            self._page.show(draw, result.lines, number)
+
+    def _counted(self, frames: Frames, feed: Feed) -> Parts:
+        """Return what there was until now."""
+        parts = self._parts
+        parts.decoded, parts.dropped = frames.decoded, frames.dropped
+        parts.damaged = frames.damaged
+        parts.decoding_s, parts.preparing_s = frames.cpu_s(), feed.cpu_s
+        return parts
+
+    def _facts(self, loads: Loads) -> list[tuple[str, str]]:
+        parts = self._parts
+        damaged = f", {parts.damaged} damaged" if parts.damaged else ""
+        facts = [("frames", f"{parts.decoded} decoded, {parts.dropped} dropped{damaged}")]
+        if (median := parts.latencies.quantile(0.5)) is not None:
+            slow = parts.latencies.quantile(0.99)
+            facts.append(("latency", f"{median:.1f} ms, p99 {slow:.1f} ms: from frame to result"))
+        return [*facts, ("load", loads_text(loads))]
+
+    def _entry(self, loads: Loads) -> dict[str, Any]:
+        """Return for JSON what there was of the whole video."""
+        parts = self._parts
+        of = {name: getattr(parts, name) for name in ("decoded", "dropped", "damaged")}
+        quantile: Callable[[float], float | None] = parts.latencies.quantile
+        of["latency_ms"] = {"median": quantile(0.5), "p99": quantile(0.99)}
+        names = ("decoding", "preparing", "inference", "showing")
+        of["cpu_load"] = {name: getattr(loads, name) for name in names}
+        return {"source": self._asked.shown, **of, "gpu_load": loads.gpu}
+
+
+def _when(fed: Fed, spent_ms: float) -> dict[str, Any]:
+    """Return for JSON which frame it is, and when it was decoded."""
+    before = datetime.timedelta(seconds=time.perf_counter() - fed.frame.at_s)
+    at = datetime.datetime.now(datetime.timezone.utc) - before
+    return {
+        "frame": fed.frame.number,
+        "seconds": round(fed.frame.seconds, 6),
+        "time": at.isoformat(timespec="milliseconds"),
+        "latency_ms": round(spent_ms, 3),
+    }

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far float outputs of ops that remember may lie from the oracle's, run after run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.inspect import Graph, Node, sum_bound, with_tensors
+from tflite_opencl.common.bounds import Bounds, terms_of
+from tflite_opencl.common.build import Array
+from tflite_opencl.common.values import Arrays
+
+# A graph and its input sets, which one interpreter runs one after the other -> the outputs of each.
+RunEach = Callable[[Graph, Sequence[Arrays]], list[Arrays]]
+
+
+def remembered_bounds(
+    run: RunEach, graph: Graph, sets: Sequence[Arrays], outputs: Sequence[Arrays]
+) -> list[Bounds]:
+    """Return bounds for each input set of a graph with variable tensors.
+
+    Several nodes are bounded by what all of their outputs together may be: a test of one node is
+    the sharp one.
+    """
+    if all(tensor.dtype != "float32" for tensor in graph.outputs):
+        return [[None] * len(each) for each in outputs]
+    if len(graph.nodes) == 1 and graph.nodes[0].op == "SVDF":
+        sizes = run(_absolute(graph), [[np.abs(each) for each in inputs] for inputs in sets])
+        terms = terms_of(graph.nodes[0])
+        return [[sum_bound(each.astype(np.float64), terms) for each in found] for found in sizes]
+    bounds: list[Bounds] = []
+    largest = 0.0
+    for number, inputs in enumerate(sets):
+        largest = max([largest, *(_largest_sum(node, inputs[0]) for node in graph.nodes)])
+        terms = sum(map(terms_of, graph.nodes)) * (number + 1) ** 2
+        bounds.append(
+            [
+                sum_bound(np.full(each.shape, largest), terms) if each.dtype == np.float32 else None
+                for each in outputs[number]
+            ]
+        )
+    return bounds
+
+
+def _absolute(graph: Graph) -> Graph:
+    """Return the graph of absolute constants, without a fused activation."""
+    changed = {
+        tensor: dataclasses.replace(tensor, data=np.abs(tensor.data))
+        for tensor in graph.tensors
+        if tensor.data is not None
+    }
+    made = with_tensors(graph, changed)
+    (node,) = made.nodes
+    options = {**node.options, "fused_activation_function": "NONE"}
+    return dataclasses.replace(made, nodes=(dataclasses.replace(node, options=options),))
+
+
+def _largest_sum(node: Node, values: Array) -> float:
+    """Return about the largest sum of a gate's absolute terms: the state's are at most 1."""
+    rows = [
+        np.abs(tensor.data.astype(np.float64))
+        for tensor in node.inputs
+        if tensor is not None and tensor.data is not None and len(tensor.shape) == 2
+    ]
+    inner: list[NDArray[np.float64]] = [np.abs(values.astype(np.float64))]
+    reach = float(inner[0].max(initial=0))
+    return max((float(each.sum(1).max()) * max(reach, 1.0) for each in rows), default=1.0) + 4.0

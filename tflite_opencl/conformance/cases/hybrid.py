@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops with float activations and int8 or int4 weights, for which floats become int8; tables."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from tflite_opencl.common.build import FUSED, Case, case, sizes
+from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution, embedding_lookup
+from tflite_opencl.conformance.cases.convolutions import (
+    SHAPES,
+    SIDES,
+    fully_connected_case,
+)
+
+_depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
+
+
+def layers() -> Iterator[Case]:
+    """Yield the cases of ops with float activations and int8 or int4 weights."""
+    for kind in HYBRID:
+        for each in _hybrid_convolutions(kind):
+            yield case(each.op.lower(), kind, str(each), each.graph, kind)
+    for kind, asymmetric in itertools.product(HYBRID, (False, True)):
+        words, own = "asymmetric" if asymmetric else "", {"asymmetric": asymmetric}
+        for (in_c, out_c), batch in itertools.product(SIDES, ((1,), (3,), (2, 3))):
+            yield fully_connected_case(kind, batch, in_c, out_c, words, **own)
+        for fused in FUSED[1:]:
+            detail = "-".join(filter(None, [words, fused.lower()]))
+            yield fully_connected_case(kind, (2,), 20, 11, detail, fused=fused, **own)
+        for batch in ((2, 3), (2, 2, 3)):
+            detail = "-".join(filter(None, [words, "keep_dims"]))
+            yield fully_connected_case(kind, batch, 12, 5, detail, keep_num_dims=True, **own)
+        for in_c, out_c in SIDES:
+            detail = "-".join(filter(None, [words, "int4"]))
+            yield fully_connected_case(kind, (3,), in_c, out_c, detail, is_int4=True, **own)
+        detail = "-".join(filter(None, [words, "no_bias"]))
+        yield fully_connected_case(kind, (2,), 21, 9, detail, has_bias=False, **own)
+
+
+def embeddings() -> Iterator[Case]:
+    """Yield EMBEDDING_LOOKUPs of int8 and int4 tables, by indices of the greatest numbers."""
+    for kind, is_int4 in itertools.product(HYBRID, (False, True)):
+        for shape, count in (((5, 8), 3), ((33, 4, 6), 7), ((2, 130), 1), ((129, 64), 40)):
+            detail = f"in{sizes(shape)}-at{count}{'-int4' * is_int4}"
+            make = partial(embedding_lookup, kind, shape, count, is_int4)
+            yield case("embedding_lookup", kind, detail, make)
+
+
+def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:
+    for (size, out_c), kernel, stride in itertools.product(
+        SHAPES, ((1, 1), (3, 3), (1, 3)), ((1, 1), (2, 2))
+    ):
+        yield Convolution(size=size, out_c=out_c, kernel=kernel, stride=stride)
+    base = Convolution(size=(7, 6, 5))
+    for fused, batch in (("RELU", 2), ("RELU6", 3), ("RELU_N1_TO_1", 1)):
+        yield replace(base, fused=fused, batch=batch, padding="VALID")
+    for size, batch in (((65, 64, 4), 2), ((31, 33, 17), 1)):  # more than is quantised at once
+        yield replace(base, size=size, batch=batch)
+    for dilation in ((2, 2), (1, 3)):
+        yield replace(base, size=(9, 11, 4), dilation=dilation, batch=2)
+    for size, out_c in (((5, 5, 3), 9), ((4, 6, 8), 16), ((1, 1, 7), 5)):
+        yield Convolution(size=size, out_c=out_c, is_int4=True)
+    if kind == "hybrid":
+        return
+    yield Convolution(size=(5, 6, 8), out_c=12, groups=2)
+    for size, stride in itertools.product(
+        ((7, 5, 3), (8, 8, 8), (5, 9, 17), (6, 7, 32)), ((1, 1), (2, 2))
+    ):
+        yield _depthwise(size=size, stride=stride)
+        yield _depthwise(size=size, kernel=(5, 5), stride=stride, padding="VALID")
+    for depth, size in ((2, (5, 6, 2)), (3, (7, 5, 3)), (8, (4, 4, 9))):
+        yield _depthwise(size=size, depth_multiplier=depth)
+    for fused, batch in (("RELU", 2), ("RELU6", 3), ("RELU_N1_TO_1", 1)):
+        yield _depthwise(size=(7, 6, 5), fused=fused, batch=batch)
+    yield _depthwise(size=(33, 40, 16), batch=2)
+    yield _depthwise(size=(9, 11, 4), dilation=(2, 2), has_bias=False)

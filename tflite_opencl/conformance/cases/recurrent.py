@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that remember: their variable tensors go on from one input set of a case to the next."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from delegate.inspect import Graph, Tensor
+from tflite_opencl.common.build import (
+    Case,
+    Shape,
+    case,
+    constant,
+    graph,
+    integers,
+    seeded,
+    sizes,
+    tensor,
+)
+from tflite_opencl.common.build import node as step
+
+# Rows, depth, units, rank, memory.
+_SVDFS = ((1, 7, 5, 1, 3), (1, 40, 32, 2, 8), (3, 33, 17, 4, 10), (2, 1, 1, 1, 1), (1, 64, 9, 3, 2))
+# Rows, steps, depth, cells.
+_LSTMS = ((1, 1, 7, 5), (1, 9, 12, 16), (3, 4, 33, 17), (2, 3, 1, 1))
+_FORMS = ("plain", "cifg", "peephole", "projection", "cifg-peephole-projection")
+_POWER = -11  # of two: the scale of an integer LSTM's cells
+
+
+def svdfs() -> Iterator[Case]:
+    """Yield the cases of SVDF."""
+    for kind, shape in itertools.product(("int8", "hybrid", "float32"), _SVDFS):
+        rows, depth, units, rank, memory = shape
+        detail = f"in{rows}x{depth}-units{units}-rank{rank}-memory{memory}"
+        for has_bias in (True, False):
+            own = detail if has_bias else f"{detail}-no_bias"
+            yield case("svdf", kind, own, svdf, kind, shape, has_bias)
+        if kind == "hybrid":
+            yield case("svdf", kind, f"{detail}-asymmetric", svdf, kind, shape, True, True)
+
+
+def svdf(
+    kind: str,
+    shape: tuple[int, int, int, int, int],
+    has_bias: bool = True,
+    is_asymmetric: bool = False,
+) -> Graph:
+    """Return the graph of one SVDF.
+
+    Shapes:
+        shape: rows, depth, units, rank, memory
+    """
+    rows, depth, units, rank, memory = shape
+    rng, filters = seeded("svdf", kind, shape), units * rank
+    remembered = (rows, memory * filters)
+    if kind == "int8":
+        source, result = tensor((rows, depth), "int8", 0.03, -3), (0.05, -7)
+        features = constant(integers(rng, (filters, depth), "int8"), 0.01)
+        times = constant(integers(rng, (filters, memory), "int16") >> 3, 1e-4)
+        bias = constant(integers(rng, (units,), "int16").astype(np.int32), 1e-6)
+        state = tensor(remembered, "int16", 0.004, name="state", is_variable=True)
+        output = tensor((rows, units), "int8", *result)
+    else:
+        source, output = tensor((rows, depth)), tensor((rows, units))
+        if kind == "hybrid":
+            features = constant(integers(rng, (filters, depth), "int8"), 0.01)
+            times = constant(integers(rng, (filters, memory), "int8"), 0.02)
+        else:
+            features, times = (_normal(rng, (filters, count)) for count in (depth, memory))
+        bias = _normal(rng, (units,))
+        state = tensor(remembered, name="state", is_variable=True)
+    # TFLite's kernel of integers wants RELU, and does not compute it.
+    options = {
+        "rank": rank,
+        "fused_activation_function": "RELU" if kind == "int8" or rank > 2 else "NONE",
+        "asymmetric_quantize_inputs": is_asymmetric,
+    }
+    version = {"int8": 3, "hybrid": 4 if is_asymmetric else 2}.get(kind, 1)
+    inputs = [source, features, times, bias if has_bias else None, state]
+    return graph([step("SVDF", inputs, [output], options, version)])
+
+
+def lstms() -> Iterator[Case]:
+    """Yield the cases of UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
+    for kind, shape, form in itertools.product(("int8", "float32"), _LSTMS, _FORMS):
+        detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
+        whole = "unidirectional_sequence_lstm"
+        yield case(whole, kind, detail, lstm, kind, shape, form)
+        if shape[0] > 1:
+            yield case(whole, kind, f"{detail}-time_major", lstm, kind, shape, form, True)
+        if shape[1] == 1 or form == "plain":
+            rows, _, depth, cells = shape
+            detail = f"in{sizes((rows, depth))}-cells{cells}-{form}"
+            yield case("lstm", kind, detail, lstm, kind, shape, form, op="LSTM")
+
+
+def lstm(
+    kind: str,
+    shape: tuple[int, int, int, int],
+    form: str,
+    is_time_major: bool = False,
+    op: str = "UNIDIRECTIONAL_SEQUENCE_LSTM",
+) -> Graph:
+    """Return the graph of one LSTM.
+
+    Shapes:
+        shape: rows, steps, depth, cells
+    """
+    rows, steps, depth, cells = shape
+    rng, is_whole = seeded("lstm", kind, shape, form), kind == "int8"
+    first = 1 if "cifg" in form else 0  # without a gate for the input
+    is_peephole, is_projected = "peephole" in form, "projection" in form
+    width = cells // 2 + 1 if is_projected and not is_peephole else cells
+    whole: Shape = (rows,) if op == "LSTM" else (rows, steps)
+    if is_time_major and op != "LSTM":
+        whole = steps, rows
+
+    def weights(count: int, terms: int) -> Tensor:
+        if is_whole:
+            return constant(integers(rng, (count, terms), "int8"), rng.uniform(0.002, 0.02))
+        return _normal(rng, (count, terms), 1 / np.sqrt(terms))
+
+    def vector(count: int, is_bias: bool = True) -> Tensor:
+        if not is_whole:
+            return _normal(rng, (count,))
+        values = integers(rng, (count,), "int16") >> 2
+        return constant(values.astype("int32" if is_bias else "int16"), 3e-5)
+
+    own: tuple[float, int] | tuple[()] = (0.007, 5) if is_whole else ()
+    dtype = "int8" if is_whole else "float32"
+    # Floats beyond these only saturate gates, and make bounds wide that are to be narrow.
+    limits = None if is_whole else (-2.0, 2.0)
+    source = tensor((*whole, depth), dtype, *((0.03, -4) if is_whole else ()), limits=limits)
+    hidden = tensor((rows, width), dtype, *own, name="hidden", is_variable=True)
+    scale = (2.0**_POWER,) if is_whole else ()
+    wide = "int16" if is_whole else dtype
+    cell = tensor((rows, cells), wide, *scale, name="cell", is_variable=True)
+    inputs: list[Tensor | None] = [source]
+    for terms in (depth, width):
+        inputs += [None] * first + [weights(cells, terms) for _ in range(first, 4)]
+    peepholes = [vector(cells, is_bias=False) for _ in range(3)]
+    inputs += [None if not is_peephole or each < first else peepholes[each] for each in range(3)]
+    inputs += [None] * first + [vector(cells) for _ in range(first, 4)]
+    inputs += [weights(width, cells), vector(width)] if is_projected else [None, None]
+    inputs += [hidden, cell, *[None] * 4]
+    between = [tensor((0,), "int16", 0.001) for _ in range(4)] if is_whole else []
+    between += [tensor((0,), "int8", 0.008, 11)] if is_whole else []
+    options = {"fused_activation_function": "TANH", "cell_clip": 0.0, "proj_clip": 0.0}
+    if rows > 1:
+        options |= {"cell_clip": 0.7, "proj_clip": 0.5}
+    options |= {"kernel_type": "FULL"} if op == "LSTM" else {"time_major": is_time_major}
+    output = tensor((*whole, width), dtype, *own)
+    version = 2 if is_whole else 1
+    return graph([step(op, inputs, [output], options, version, intermediates=between)])
+
+
+def _normal(rng: np.random.Generator, shape: Shape, deviation: float = 1.0) -> Tensor:
+    return constant((rng.standard_normal(shape) * deviation).astype(np.float32))

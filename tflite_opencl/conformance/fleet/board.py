@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a board of a fleet does: it runs chunks of cases in child processes, as one machine does."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tflite_opencl.common.cluster.work import Work
+from tflite_opencl.conformance.results import Result
+from tflite_opencl.conformance.runner import CannotRun, Item, Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """A chunk of cases for one board."""
+
+    board: str
+    items: Sequence[Item]
+    models: Mapping[str, bytes] = field(default_factory=dict)  # an item's name -> its model's file
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a chunk."""
+
+    results: Sequence[Result]
+    device: str
+    runtime: str
+    why_not: str = ""  # why the board can run nothing
+
+
+class Board(Work):
+    """Runs chunks of cases."""
+
+    def __init__(self, settings: Mapping[str, Any], jobs: int, *about: Any) -> None:
+        """`settings`: how `Workers` are started, by the names there. `about`: as of `Work`."""
+        super().__init__(*about)
+        self._settings, self._jobs = settings, jobs
+
+    def run(self, chunk: Cases) -> Ran:
+        found: list[Result] = []
+        device = runtime = ""
+
+        def ready(its_device: str, its_runtime: str) -> None:
+            nonlocal device, runtime
+            device, runtime = its_device, its_runtime
+
+        with tempfile.TemporaryDirectory() as folder:
+            items = [self._item(item, chunk.models, Path(folder)) for item in chunk.items]
+            workers = Workers(**self._settings, on_ready=ready)
+            try:
+                workers.run(items, self._jobs, found.append)
+            except CannotRun as error:
+                return Ran(found, device, runtime, str(error))
+        return Ran(found, device, runtime)
+
+    def _item(self, item: Item, models: Mapping[str, bytes], folder: Path) -> Item:
+        if item.name not in models:
+            return item
+        path = folder / f"{len([*folder.iterdir()])}.tflite"
+        path.write_bytes(models[item.name])
+        return dataclasses.replace(item, model=str(path))

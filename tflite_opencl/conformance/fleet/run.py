@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite on each board of a fleet; a board is the workers of one name."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tflite_opencl.common import bars
+from tflite_opencl.common.build import Case
+from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
+from tflite_opencl.common.cluster.line import Left
+from tflite_opencl.common.cluster.work import Answer
+from tflite_opencl.common.files import write_file
+from tflite_opencl.conformance import results
+from tflite_opencl.conformance.fleet.board import Board, Cases, Ran
+from tflite_opencl.conformance.fleet.matrix import Fleet, csv_of
+from tflite_opencl.conformance.progress import Tally, told
+from tflite_opencl.conformance.results import SKIP, Expectations, Report, Result, Row
+from tflite_opencl.conformance.selection import item_of
+from tflite_opencl.conformance.subject import OPENCL
+
+_CHUNK = 120  # cases: a child process runs them, as on one machine
+
+
+@dataclass(slots=True)
+class _Board:
+    """What is known of a board so far."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    device: str = ""
+    runtime: str = ""
+    seconds: float = 0.0
+    why_not: str = ""
+
+
+def run_fleet(
+    options: argparse.Namespace,
+    cases: Sequence[Case],
+    known: Expectations,
+    settings: Mapping[str, Any],
+    described: dict[str, Any],
+    say: Callable[[str], None],
+) -> Fleet:
+    """Run the cases on each board that is there, but for those done before.
+
+    `settings`: how `Workers` are started. `described`: what results depend on. `say`: writes a
+    line.
+    Raises: OneLineError: no board is there, or a folder cannot be written.
+    """
+    output = Path(options.output)
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(options.scheduler, options.delegate == OPENCL))
+        device = options.device if options.delegate == OPENCL else None
+        is_local = options.scheduler.workers > 0
+        cluster.begin(Board(settings, options.jobs, cluster.name, device, is_local, 0.0))
+        boards = {place: _Board() for place in sorted(cluster.places()) if place != ANYWHERE}
+        tally = Tally(len(cases) * len(boards), time.monotonic())
+        bars.be_quiet(options.quiet)
+        show = stack.enter_context(told(tally, say, options.quiet))
+        by_name, add = {case.name: case for case in cases}, {}
+        todo: dict[str, Iterator[Cases]] = {}
+        for name, board in boards.items():
+            folder = output / re.sub(r"[^\w.-]", "_", name)
+            before = _before(folder, described, cases, known, options.resume)
+            write = stack.enter_context(results.writing(folder, described))
+            add[name] = _adder(board, by_name, known, write, tally)
+            for result in before.values():
+                add[name](result, True)
+            todo[name] = _chunks(name, [case for case in cases if case.name not in before])
+        found = cluster.results(todo)
+        with contextlib.closing(found):
+            for chunk, came in found:
+                _take(boards[chunk.board], came, add[chunk.board])
+                show()
+    fleet = _fleet(options, cases, boards)
+    write_file(str(output / "boards.csv"), csv_of(fleet))
+    return fleet
+
+
+def _before(
+    folder: Path,
+    described: dict[str, Any],
+    cases: Sequence[Case],
+    known: Expectations,
+    is_resumed: bool,
+) -> dict[str, Result]:
+    """Return the results that need no run. Raises: OneLineError: they are of another one."""
+    # A board that came late has no folder.
+    before = results.resumed(folder, described) if is_resumed and folder.exists() else {}
+    names = {case.name for case in cases}
+    before = {name: result for name, result in before.items() if name in names}
+    for name in names:
+        if known.is_skipped(name):
+            before.setdefault(name, Result(SKIP, "listed in --skips", name=name))
+    return before
+
+
+def _chunks(board: str, cases: Sequence[Case]) -> Iterator[Cases]:
+    for start in range(0, len(cases), _CHUNK):
+        chunk = cases[start : start + _CHUNK]
+        models = {case.name: Path(case.model).read_bytes() for case in chunk if case.model}
+        yield Cases(board, [item_of(case) for case in chunk], models)
+
+
+def _adder(
+    board: _Board,
+    by_name: Mapping[str, Case],
+    known: Expectations,
+    write: Callable[[Row], None],
+    tally: Tally,
+) -> Callable[[Result, bool], None]:
+    """Return what keeps and writes a result of this board."""
+
+    def add(result: Result, is_known: bool = False) -> None:
+        status = known.status(result)
+        row = Row(by_name[result.name], result, status, known.is_expected(status))
+        board.rows[result.name] = row
+        write(row)
+        tally.add(status, result.name, is_known)
+
+    return add
+
+
+def _take(board: _Board, came: Answer | Left, add: Callable[[Result, bool], None]) -> None:
+    if isinstance(came, Left):
+        board.why_not = came.why
+        return
+    ran: Ran = came.result
+    for result in ran.results:
+        add(result, False)
+    board.device, board.runtime = ran.device or board.device, ran.runtime or board.runtime
+    board.seconds += came.seconds
+    board.why_not = ran.why_not or board.why_not
+
+
+def _fleet(
+    options: argparse.Namespace, cases: Sequence[Case], boards: Mapping[str, _Board]
+) -> Fleet:
+    names = [case.name for case in cases]
+    found = {}
+    for name, board in boards.items():
+        rows = [board.rows[each] for each in names if each in board.rows]
+        about = options.delegate, board.device, board.runtime, board.seconds
+        found[name] = Report(rows, *about)
+    why_not = {name: board.why_not for name, board in boards.items() if board.why_not}
+    return Fleet(names, found, why_not)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a service: it listens, loads, is ready, and drains when it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from aiohttp import web
+
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.serve.models import Served
+from tflite_opencl.serve.server import Server
+
+log = logging.getLogger("tflite_opencl")
+# aiohttp's own: it shows a traceback for each body that breaks after its answer. What happens in a
+# request is told by server.py.
+_quiet = logging.getLogger("tflite_opencl.aiohttp")
+_quiet.setLevel(logging.CRITICAL)
+T = TypeVar("T")
+_LOOK_S = 0.5
+_KEEP_S = 75.0  # a connection without a request
+_MOST_CONNECTIONS = 900  # below the 1,024 file handles that a process may usually have
+_BACKLOG = 1024
+
+
+async def serve(
+    server: Server,
+    address: tuple[str, int],
+    load: Callable[[], Sequence[Served]],
+    end: asyncio.Event,
+    device_seconds: float,
+    drain_seconds: float,
+    listening: Callable[[tuple[Any, ...]], object] = lambda address: None,
+) -> None:
+    """Serve until `end` is set and all who were heard are answered.
+
+    `load`: gives the models, in a thread of its own. `device_seconds`: of a run, after which its
+    device is given up. `drain_seconds`: the longest that the end may take. `listening`: is told the
+    address, when that has a port.
+    Raises: CommandError: the address cannot be listened to. What `load` raises.
+    """
+    runner = web.AppRunner(
+        server.application(),
+        access_log=None,
+        logger=_quiet,
+        keepalive_timeout=_KEEP_S,
+        handler_cancellation=True,  # nobody runs a model for a client that has gone
+        shutdown_timeout=drain_seconds,
+    )
+    await runner.setup()
+    models: Sequence[Served] = ()
+    try:
+        listener = await _listening(runner, address, server)
+        log.info("listening: %s", url(own := listener.sockets[0].getsockname()))
+        listening(own)
+        loaded = _in_thread(load)
+        ended = asyncio.ensure_future(end.wait())
+        try:
+            both: list[asyncio.Future[Any]] = [loaded, ended]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if loaded.done():
+                models = loaded.result()
+                server.begin(models)
+                log.info("ready: %s", ", ".join(server.models))
+                await _watch(models, device_seconds, end)
+        finally:
+            ended.cancel()
+            server.state = "the service is being ended"
+            listener.close()
+    finally:
+        await runner.cleanup()
+        for each in models:
+            await asyncio.to_thread(each.close)
+
+
+async def _listening(
+    runner: web.AppRunner, address: tuple[str, int], server: Server
+) -> asyncio.Server:
+    """Listen; who connects must send a request's head in time. Raises: CommandError."""
+    host, port = address
+    handlers, loop = runner.server, asyncio.get_running_loop()
+    assert handlers is not None
+
+    def close_if_silent(handler: Any) -> None:
+        if handler in server.silent:
+            server.silent.discard(handler)
+            if handler.transport is not None:
+                handler.transport.abort()
+
+    def connected() -> asyncio.BaseProtocol:
+        if len(handlers.connections) >= _MOST_CONNECTIONS:
+            return _Refused()
+        handler: asyncio.BaseProtocol = handlers()
+        server.silent.add(handler)
+        loop.call_later(server.bounds.seconds, close_if_silent, handler)
+        return handler
+
+    try:
+        return await loop.create_server(connected, host, port, backlog=_BACKLOG)
+    except (OSError, OverflowError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise CommandError(f"cannot listen to {host}:{port}: {why}") from error
+
+
+class _Refused(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+async def _watch(models: Sequence[Served], seconds: float, end: asyncio.Event) -> None:
+    """Give up each device that has not answered for so long, until the end."""
+    while not end.is_set():
+        for each in models:
+            each.worker.give_up_after(seconds)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(end.wait(), _LOOK_S)
+
+
+def _in_thread(load: Callable[[], T]) -> asyncio.Future[T]:
+    """Return what `load` will give; no end of the process waits for it."""
+    loop = asyncio.get_running_loop()
+    loaded: asyncio.Future[T] = loop.create_future()
+
+    def tell(outcome: T | None, error: BaseException | None) -> None:
+        if error is not None:
+            loaded.set_exception(error)
+        else:
+            loaded.set_result(cast(T, outcome))
+
+    def work() -> None:
+        outcome, failure = None, None
+        try:
+            outcome = load()
+        except BaseException as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended before
+            loop.call_soon_threadsafe(tell, outcome, failure)
+
+    threading.Thread(target=work, name="loading", daemon=True).start()
+    return loaded
+
+
+def url(address: tuple[Any, ...]) -> str:
+    """Return the address for people."""
+    host, port = address[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The models of a service: read, opened and tuned before anybody may ask for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from delegate import NoDeviceError, Options
+from delegate.inspect import Graph
+from tflite_opencl.common.errors import CommandError, one_line
+from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.serve.metrics import Metrics
+from tflite_opencl.serve.pictures import Pictures
+from tflite_opencl.serve.runners import Runner, open_runner
+from tflite_opencl.serve.tensors import Signature, signature_of
+from tflite_opencl.serve.worker import Limits, Worker
+
+log = logging.getLogger("tflite_opencl")
+VERSION = "1"  # of each model
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be served, and how."""
+
+    models: Sequence[tuple[str, str]]  # name, path
+    options: Options  # of the device; those of a delegate
+    limits: Limits
+    falls_back: bool  # to the CPU
+    labels: str | None = None  # a file
+    task: str | None = None  # what label_image's --task takes
+    processes: int = 1  # that decode pictures
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that is ready."""
+
+    name: str
+    signature: Signature
+    worker: Worker
+    pictures: Pictures | None  # None: no input takes a picture
+    most: int  # pictures in a request
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the protocol says of it."""
+        several = self.signature.takes_several
+        return {
+            "name": self.name,
+            "versions": [VERSION],
+            "platform": "tflite",
+            "inputs": [each.metadata(several) for each in self.signature.inputs],
+            "outputs": [each.metadata(several) for each in self.signature.outputs],
+        }
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Where it runs now, for `ready`."""
+        runner, failure = self.worker.runner, self.worker.failure
+        told: dict[str, Any] = {"name": self.name, "ready": runner is not None}
+        if runner is not None:
+            nodes, count = runner.nodes
+            told |= {"device": runner.device, "nodes_on_opencl": nodes, "nodes": count}
+            told["batches"] = [*runner.sizes]
+        return told | ({"failure": failure} if failure else {})
+
+    def close(self) -> None:
+        self.worker.close()
+        if self.pictures is not None:
+            self.pictures.close()
+
+
+def named(arguments: Sequence[str]) -> Sequence[tuple[str, str]]:
+    """Return each model's name and path: of `NAME=FILE`, or of the file's name without its end.
+
+    Raises: CommandError: two have the same name, or a name cannot stand in an address.
+    """
+    found: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or os.path.exists(argument):
+            path = argument
+            name = os.path.splitext(os.path.basename(argument))[0]
+        if not name or "/" in name or not name.isprintable():
+            raise CommandError(f"{argument}: NAME=FILE with another name is needed", USAGE)
+        if name in found:
+            raise CommandError(f"{found[name]} and {path} are both {name}: NAME=FILE", USAGE)
+        found[name] = path
+    return [*found.items()]
+
+
+def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]:
+    """Return the models, ready to run.
+
+    Raises: OneLineError, DelegateError: one of them cannot be served; none is then.
+    """
+    # All are read before the first is tuned: a mistake shows at once.
+    graphs = [read_graph(path) for _, path in wanted.models]
+    signatures = [
+        signature_of(path, graph)
+        for graph, (_, path) in zip(graphs, wanted.models, strict=True)
+    ]  # fmt: skip
+    pictures = [_pictures(wanted, *each) for each in zip(graphs, wanted.models, strict=True)]
+    served: list[Served] = []
+    try:
+        for (name, path), graph, signature, reads in zip(
+            wanted.models, graphs, signatures, pictures, strict=True
+        ):
+            opened = _Opened(name, path, graph, wanted, runtime, signature)
+            served.append(_served(opened, reads, metrics))
+    except BaseException:
+        for each in served:
+            each.close()
+        raise
+    return served
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    name: str
+    path: str
+    graph: Graph
+    wanted: Wanted
+    runtime: Runtime
+    signature: Signature
+
+    @property
+    def most(self) -> int:
+        """Pictures in a request; those of several are joined in a run."""
+        return self.wanted.limits.pictures if self.signature.takes_several else 1
+
+    def on(self, options: Options | None) -> Runner:
+        most = self.wanted.limits.pictures
+        return open_runner(self.name, self.graph, self.path, options, most, self.runtime)
+
+
+def _pictures(wanted: Wanted, graph: Graph, model: tuple[str, str]) -> Pictures | None:
+    if feeds_of(graph, (), is_image_asked=True).picture is None:
+        return None
+    return Pictures(model[1], wanted.labels, wanted.task, wanted.processes)
+
+
+def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Served:
+    name, wanted = opened.name, opened.wanted
+    fallback = partial(opened.on, None) if wanted.falls_back else None
+    try:
+        runner = opened.on(wanted.options)
+    except NoDeviceError as error:
+        if fallback is None:
+            raise
+        log.warning("%s: the CPU runs it: %s", name, one_line(error))
+        runner, fallback = fallback(), None
+    nodes, count = runner.nodes
+    log.info(
+        "%s: %d of %d nodes on OpenCL, %s, batches of %s",
+        name, nodes, count, runner.device, ", ".join(map(str, runner.sizes)),
+    )  # fmt: skip
+
+    def listen(requests: int, pictures: int, seconds: float) -> None:
+        metrics.ran(name, pictures, seconds)
+
+    worker = Worker(runner, wanted.limits, fallback, listen)
+    return Served(name, opened.signature, worker, pictures, opened.most)

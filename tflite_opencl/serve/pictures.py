@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`POST /classify`: a picture's bytes -> a model's inputs; its outputs -> label_image's JSON.
+
+Pictures are decoded in child processes: what is hostile ends a child, and not the service.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from label_image.decoders import Decoders
+from label_image.reading import Reading
+from label_image.result import Result
+from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.serve.tensors import Arrays
+
+
+class Pictures:
+    """A model with an input for a picture."""
+
+    def __init__(self, path: str, labels: str | None, task: str | None, processes: int) -> None:
+        """`processes`: that decode.
+
+        Raises: RunError: no input takes a picture, or the labels cannot be read. ModelError.
+        """
+        self._reading = Reading(path, labels, task)
+        inputs = self._reading.meaning.view.graph.inputs
+        self._others = [np.zeros(_shape(each.shape), each.dtype) for each in inputs]
+        self._fed = self._reading.feeds.main
+        self._kept = threading.local()  # a decoder a thread
+        self._all: list[_Decoder] = []
+        self.pool = ThreadPoolExecutor(processes, "decoding")
+
+    def inputs(self, content: bytes) -> tuple[Arrays, tuple[int, int]]:
+        """Return a picture as the model's inputs, and its height and width; others are zeros.
+
+        It is called in a thread of `pool`.
+        Raises: OneLineError: it is no picture; the text is one line.
+        """
+        decoder = getattr(self._kept, "decoder", None)
+        if decoder is None:
+            decoder = self._kept.decoder = _Decoder(self._reading)
+            self._all.append(decoder)
+        tensor = np.empty_like(self._others[self._fed])
+        size = decoder.decode(content, tensor)
+        return [tensor if n == self._fed else each for n, each in enumerate(self._others)], size
+
+    def entry(self, outputs: Arrays, size: tuple[int, int], most: int) -> dict[str, Any]:
+        """Return what the outputs of one picture say, as label_image's JSON has it.
+
+        `most`: classes.
+        """
+        tensors = self._reading.meaning.view.graph.outputs
+        own = [
+            array if tensor.shape[:1] == (1,) else array[0]
+            for array, tensor in zip(outputs, tensors, strict=True)
+        ]
+        return Result(self._reading.meaning, own, size, most).entry(None)
+
+    def close(self) -> None:
+        """End the decoders."""
+        for decoder in self._all:
+            decoder.close()
+        self.pool.shutdown()
+
+
+class _Decoder:
+    """A child that decodes; it is given the picture as a file that has no name."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._paths: deque[str] = deque()
+        self._format = reading.meaning.format
+        self._decoders = self._made()
+
+    def decode(self, content: bytes, tensor: np.ndarray[Any, Any]) -> tuple[int, int]:
+        """Fill the tensor, and return the picture's height and width; raises OneLineError."""
+        with os.fdopen(os.memfd_create("picture"), "wb", buffering=0) as file:
+            file.write(content)
+            path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+            self._paths.append(path)
+            try:
+                outcome = self._decoders.next_into(tensor)
+            except OneLineError as error:
+                self.close()
+                self._paths.clear()
+                self._decoders = self._made()
+                raise OneLineError(str(error).replace(path, "the picture")) from error
+        assert outcome is not None
+        if outcome.error or outcome.size is None:
+            raise OneLineError(outcome.error.replace(f"picture {path}", "the picture"))
+        height, width = outcome.size
+        return height, width
+
+    def close(self) -> None:
+        self._decoders.close()
+
+    def _made(self) -> Decoders:
+        return Decoders(self._waiting(), self._format, processes=1)
+
+    def _waiting(self) -> Iterator[str | None]:
+        while True:
+            yield self._paths.popleft() if self._paths else None
+
+
+def _shape(own: tuple[int, ...]) -> tuple[int, ...]:
+    return own if own[:1] == (1,) else (1, *own)

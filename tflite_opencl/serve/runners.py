@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which a served model runs: whole on OpenCL in batches, or through TFLite one by one.
+
+A runner is opened, timed and ready when its function returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from delegate import Model, Options, TooLarge, Unsupported
+from delegate.inspect import Graph
+from tflite_opencl.common import bars
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.job import Job
+from tflite_opencl.common.open_job import open_interpreter
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.serve.tensors import Array, Arrays, Signature, signature_of
+
+_TIMED_RUNS = 5
+_GAIN = 0.95  # a batch that takes no less than this of the smaller ones' time is not worth it
+
+
+class Runner(Protocol):
+    """What runs a model.
+
+    Attributes:
+        device: what it runs on, for people. sizes: the pictures of a run, the smallest first; 1 is
+            always one of them. nodes: how many of the model's nodes run there, and of how many.
+    """
+
+    device: str
+    sizes: Sequence[int]
+    nodes: tuple[int, int]
+
+    def run(self, arrays: Arrays, pictures: int) -> Arrays:
+        """Return the outputs, (pictures, ...) each.
+
+        Raises: DelegateError, DelegateFailed: the device failed. RunError: TFLite refuses it.
+        """
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+def open_runner(
+    name: str, graph: Graph, path: str, options: Options | None, most: int, runtime: Runtime
+) -> Runner:
+    """Return what runs a model; of a device: what is the fastest for each number of pictures.
+
+    `options`: None is TFLite on the CPU. `most`: pictures in a run.
+    Raises: DelegateError: there is no such device, or it fails. RunError: TFLite refuses it.
+    """
+    if options is not None:
+        with contextlib.suppress(Unsupported):
+            return _whole(name, graph, options, most)
+    return _Interpreted(graph, path, options, runtime)
+
+
+def cheapest(seconds: dict[int, float], most: int) -> Sequence[Sequence[int]]:
+    """Return for 0, 1, ... `most` pictures the sizes of the runs that take the least time.
+
+    `seconds`: a run's, by its size; a run may have fewer pictures than its size.
+    """
+    cost, plans = [0.0], [()]  # type: tuple[list[float], list[tuple[int, ...]]]
+    for pictures in range(1, most + 1):
+        first = min(seconds, key=lambda size: seconds[size] + cost[max(0, pictures - size)])
+        rest = max(0, pictures - first)
+        cost.append(seconds[first] + cost[rest])
+        plans.append((first, *plans[rest]))
+    return plans
+
+
+class Batch(Protocol):
+    """A model that is open for up to so many pictures a run."""
+
+    def run(self, arrays: list[Array]) -> list[Array]:
+        """Return the outputs of the pictures that are given. Raises: as Runner."""
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class Batched:
+    """A model that is open for each size of a batch that is worth it; see Runner."""
+
+    def __init__(self, open_batch: Callable[[int], Batch], signature: Signature, most: int) -> None:
+        """`open_batch`: opens it for so many pictures."""
+        self._batches: dict[int, Batch] = {}
+        seconds: dict[int, float] = {}
+        size = 1
+        while size <= most:
+            try:
+                batch = open_batch(size)
+            except TooLarge:
+                if size == 1:
+                    raise
+                break
+            taken = _seconds(batch, signature, size)
+            if seconds and taken / size > _GAIN * min(s / n for n, s in seconds.items()):
+                batch.close()
+                break  # larger ones gain less
+            self._batches[size], seconds[size] = batch, taken
+            size = min(2 * size, most) if size < most else most + 1
+        self._plans = cheapest(seconds, most)
+        self.sizes: Sequence[int] = tuple(self._batches)
+        self.device, self.nodes = "", (0, 0)
+
+    def run(self, arrays: Arrays, pictures: int) -> Arrays:
+        parts: list[list[Array]] = []
+        at = 0
+        for size in self._plans[pictures]:
+            parts.append(self._batches[size].run([array[at : at + size] for array in arrays]))
+            at += size
+        if len(parts) == 1:
+            return parts[0]
+        return [np.concatenate(each) for each in zip(*parts, strict=True)]
+
+    def close(self) -> None:
+        for batch in self._batches.values():
+            batch.close()
+
+
+def _seconds(batch: Batch, signature: Signature, size: int) -> float:
+    """Return how long a whole batch takes: the fastest of some runs."""
+    inputs = [np.zeros((size, *each.row), each.dtype) for each in signature.inputs]
+    found = []
+    for _ in range(1 + _TIMED_RUNS):
+        begin_s = time.perf_counter()
+        batch.run(inputs)
+        found.append(time.perf_counter() - begin_s)
+    return min(found[1:])
+
+
+def _whole(name: str, graph: Graph, options: Options, most: int) -> Batched:
+    """Return what runs a model that OpenCL takes as a whole. Raises: Unsupported: it does not."""
+    told = {key: getattr(options, key) for key in ("tune", "device_profile", "exclude_isa")}
+    opened: list[Model] = []
+
+    def open_batch(size: int) -> Model:
+        with bars.start(f"{name}, batches of {size}"):
+            opened.append(Model(graph, options.device, size, **told))
+        return opened[-1]
+
+    made = Batched(open_batch, signature_of(name, graph), most)
+    made.device, made.nodes = opened[0].device.name, (len(graph.nodes), len(graph.nodes))
+    return made
+
+
+class _Interpreted:
+    """A model in TFLite's interpreter, a picture at a time."""
+
+    sizes: Sequence[int] = (1,)
+
+    def __init__(self, graph: Graph, path: str, options: Options | None, runtime: Runtime) -> None:
+        if options is not None:
+            options = replace(options, min_nodes_per_partition=0)
+        first = graph.inputs[0]
+        job = Job(path, np.zeros(first.shape, first.dtype), opencl=options, quiet=True)
+        self._shapes = [tensor.shape for tensor in graph.inputs]
+        self._outputs = graph.outputs
+        self._stack = contextlib.ExitStack()
+        self._opened = self._stack.enter_context(open_interpreter(job, runtime, graph))
+        taken, count = self._opened.delegation, len(graph.nodes)
+        self.device = "CPU" if taken is None else taken.device
+        self.nodes = (0 if taken is None else taken.delegated), count
+        self._opened.run([np.zeros(each.shape, each.dtype) for each in graph.inputs])
+
+    def run(self, arrays: Arrays, pictures: int) -> Arrays:
+        found = []
+        for number in range(pictures):
+            given = [
+                array[number].reshape(shape)
+                for array, shape in zip(arrays, self._shapes, strict=True)
+            ]
+            rows = zip(self._opened.run(given), self._outputs, strict=True)
+            found.append(
+                [each if tensor.shape[:1] == (1,) else each[None] for each, tensor in rows]
+            )
+        if pictures == 1:
+            return found[0]
+        if any(len(each) != 1 for one in found for each in one):  # TFLite knows sizes after a run
+            raise RunError("outputs are as large as their pictures ask for: one picture a request")
+        return [np.concatenate(each) for each in zip(*found, strict=True)]
+
+    def close(self) -> None:
+        self._stack.close()

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service over HTTP: addresses -> models, errors -> a line of JSON, nothing beyond limits.
+
+No path and no address that a client names is ever opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from tflite_opencl import __version__
+from tflite_opencl.common.errors import OneLineError, RunError, one_line
+from tflite_opencl.serve import protocol
+from tflite_opencl.serve.metrics import CONTENT_TYPE, Metrics
+from tflite_opencl.serve.models import VERSION, Served
+from tflite_opencl.serve.protocol import BadRequest
+from tflite_opencl.serve.worker import Busy, Unavailable
+
+log = logging.getLogger("tflite_opencl")
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_RETRY_S = 1  # when a client may come again
+_LARGE = 1 << 16  # bytes of JSON that are read in another thread
+_MOST_CLASSES = 5
+_STATUS: Mapping[type[Exception], int] = {
+    BadRequest: 400, asyncio.TimeoutError: 408, RunError: 500, Busy: 503, Unavailable: 503,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What clients may take."""
+
+    body: int  # bytes of a request
+    bodies: int  # bytes of all requests under way
+    requests: int  # under way
+    seconds: float  # for a request to arrive as a whole
+
+
+@dataclass(slots=True)
+class Server:
+    """The service's answers; `state` is what it waits for, "" when it is ready."""
+
+    bounds: Bounds
+    metrics: Metrics
+    state: str = "models are being loaded"
+    models: dict[str, Served] = field(default_factory=dict)
+    requests: int = 0  # under way
+    bodies: int = 0  # their bytes
+    silent: set[Any] = field(default_factory=set)  # connections without a request so far
+    answers: dict[int, int] = field(default_factory=dict)  # HTTP's status -> how many
+
+    def begin(self, models: Sequence[Served]) -> None:
+        """Be ready from now on."""
+        self.models = {each.name: each for each in models}
+        for each in models:
+            self.metrics.watch(each.name, each.worker)
+        self.state = ""
+
+    def application(self) -> web.Application:
+        """Return what aiohttp serves."""
+        made = web.Application(middlewares=[self._answered], client_max_size=self.bounds.body)
+        get, post = made.router.add_get, made.router.add_post
+        get("/v2", self._about)
+        get("/v2/health/live", self._live)
+        get("/v2/health/ready", self._ready)
+        get("/metrics", self._metrics)
+        post("/classify", self._classify)
+        for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+            get(model, self._model)
+            get(f"{model}/ready", self._model_ready)
+            post(f"{model}/infer", self._infer)
+        return made
+
+    async def _about(self, request: web.Request) -> web.Response:
+        about = {"name": "tflite-opencl", "version": __version__}
+        return web.json_response(about | {"extensions": [*protocol.EXTENSIONS]})
+
+    async def _live(self, request: web.Request) -> web.Response:
+        return web.json_response({"live": True})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        states = [each.state for each in self.models.values()]
+        is_ready = not self.state and all(each["ready"] for each in states)
+        told: dict[str, Any] = {"ready": is_ready, "models": states}
+        if self.state:
+            told["waits"] = self.state
+        return web.json_response(told, status=200 if is_ready else 503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        return web.json_response(self._served(request).metadata)
+
+    async def _model_ready(self, request: web.Request) -> web.Response:
+        state = self._served(request).state
+        return web.json_response(state, status=200 if state["ready"] else 503)
+
+    async def _infer(self, request: web.Request) -> web.Response:
+        served = self._served(request)
+        with self._admitted(request):
+            body = await self._body(request)
+            length = request.headers.get(protocol.LENGTH_HEADER)
+            read = partial(protocol.read_request, body, length, served.signature, served.most)
+            asked = await _apart(read, len(body) if length is None else 0)
+            outputs = await _run(served, asked.arrays, asked.pictures)
+            size = 0 if all(binary for _, binary in asked.wanted) else sum(a.size for a in outputs)
+            answer = partial(protocol.answer, served.name, VERSION, served.signature)
+            content, head = await _apart(lambda: answer(asked, outputs), size)
+        if head is None:
+            return web.Response(body=content, content_type="application/json")
+        headers = {protocol.LENGTH_HEADER: str(head)}
+        return web.Response(body=content, content_type="application/octet-stream", headers=headers)
+
+    async def _classify(self, request: web.Request) -> web.Response:
+        served = self._asked_for(request)
+        if (pictures := served.pictures) is None:
+            raise BadRequest(f"{served.name} takes no picture")
+        most = request.query.get("most", str(_MOST_CLASSES))
+        if not (most.isascii() and most.isdigit() and len(most) < 6):
+            raise BadRequest(f"most={most:.20} is no number of classes")
+        if request.content_type.startswith("multipart/"):
+            raise BadRequest("the body is the picture itself: curl --data-binary @picture.jpg")
+        loop = asyncio.get_running_loop()
+        with self._admitted(request):
+            body = await self._body(request)
+            try:
+                found = loop.run_in_executor(pictures.pool, pictures.inputs, body)
+                arrays, size = await found
+            except OneLineError as error:
+                raise BadRequest(one_line(error)) from error
+            outputs = await _run(served, arrays, 1)
+            told = await _apart(lambda: pictures.entry(outputs, size, int(most)), _LARGE)
+        return web.json_response({"model": served.name, **told})
+
+    def _served(self, request: web.Request) -> Served:
+        """Return the model that the address names; raises HTTPNotFound, Unavailable."""
+        name = request.match_info["model"]
+        if self.state:
+            raise Unavailable(self.state)
+        if name not in self.models or request.match_info.get("version", VERSION) != VERSION:
+            raise web.HTTPNotFound(reason="there is no such model, or not this version")
+        return self.models[name]
+
+    def _asked_for(self, request: web.Request) -> Served:
+        """Return the model of `?model=`, or the only one."""
+        if self.state:
+            raise Unavailable(self.state)
+        name = request.query.get("model")
+        if name is None and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            raise BadRequest(f"?model= one of {', '.join(self.models)}")
+        return self.models[name]
+
+    def _meant(self, request: web.Request) -> str:
+        """Return the name of the served model that a request means, "" for none."""
+        only = next(iter(self.models), "") if request.path == "/classify" else ""
+        name = request.match_info.get("model", request.query.get("model", only))
+        return name if name in self.models else ""
+
+    @contextlib.contextmanager
+    def _admitted(self, request: web.Request) -> Iterator[None]:
+        """Count a request and its body, which is not read yet; raises Busy."""
+        bounds = self.bounds
+        told = None if "Content-Encoding" in request.headers else request.content_length
+        size = bounds.body if told is None else told
+        if size > bounds.body:
+            raise web.HTTPRequestEntityTooLarge(bounds.body, size)
+        if self.requests >= bounds.requests or self.bodies + size > bounds.bodies:
+            raise Busy
+        self.requests, self.bodies = self.requests + 1, self.bodies + size
+        try:
+            yield
+        finally:
+            self.requests, self.bodies = self.requests - 1, self.bodies - size
+
+    async def _body(self, request: web.Request) -> bytes:
+        return await asyncio.wait_for(request.read(), self.bounds.seconds)
+
+    @property
+    def _answered(self) -> Any:
+        async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+            begun = time.perf_counter()
+            self.silent.discard(request.protocol)
+            response = await _or_error(request, handler)
+            self.answers[response.status] = self.answers.get(response.status, 0) + 1
+            seconds = time.perf_counter() - begun if request.method == "POST" else None
+            self.metrics.answered(self._meant(request), response.status, seconds)
+            return response
+
+        return web.middleware(answered)
+
+
+async def _or_error(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Return the answer, or the error as one line of JSON."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _error(error.status, error.reason)
+    except (web.RequestPayloadError, ConnectionError) as error:  # it has broken off
+        return _error(400, one_line(error))
+    except Exception as error:
+        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+        text = one_line(error)
+        if isinstance(error, Busy):
+            text = "too many requests are under way"
+        if isinstance(error, asyncio.TimeoutError):
+            text = "the request did not arrive in time"
+        if status == 500 and not isinstance(error, RunError):
+            log.error("%s: %s: %s", request.path, type(error).__name__, text)
+        response = _error(status, text)
+        if isinstance(error, Busy):
+            response.headers["Retry-After"] = str(_RETRY_S)
+        return response
+
+
+def _error(status: int, text: str) -> web.Response:
+    return web.json_response({"error": text}, status=status)
+
+
+async def _run(served: Served, arrays: Any, pictures: int) -> Any:
+    return await asyncio.wrap_future(served.worker.submit(arrays, pictures))
+
+
+async def _apart(work: Callable[[], T], size: int) -> T:
+    """Return what `work` does: of a large size in another thread, so that others are served."""
+    if size < _LARGE:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(None, work)

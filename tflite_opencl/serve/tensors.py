@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A served model's inputs and outputs: names, types and shapes, as the protocol has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.inspect import Graph, Tensor
+from tflite_opencl.common.errors import CommandError
+
+Array = NDArray[Any]
+Arrays = Sequence[Array]
+# Source: the Open Inference Protocol's table of tensor data types.
+DATATYPES = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "float16": "FP16", "float32": "FP32", "float64": "FP64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An input or output under the name that clients use."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of one picture, as the model has it
+
+    @property
+    def datatype(self) -> str:
+        return DATATYPES[self.dtype.name]
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The shape behind the pictures, where several are in one array; as class Model has it."""
+        return self.shape[1:] if self.shape[:1] == (1,) else self.shape
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of one picture's."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def metadata(self, takes_several: bool) -> dict[str, Any]:
+        """Return it as the protocol's metadata; -1 stands for any number of pictures."""
+        shape = [-1, *self.row] if takes_several else [*self.shape]
+        return {"name": self.name, "datatype": self.datatype, "shape": shape}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives."""
+
+    inputs: Sequence[Named]
+    outputs: Sequence[Named]
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether a request may hold several pictures: each tensor's first dimension is 1."""
+        return all(each.shape[:1] == (1,) for each in (*self.inputs, *self.outputs))
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of one picture's inputs."""
+        return sum(each.bytes for each in self.inputs)
+
+
+def signature_of(name: str, graph: Graph) -> Signature:
+    """Return what a model takes and gives.
+
+    Raises: CommandError: it cannot be served; the line says why.
+    """
+    for part, what in ((graph.inputs, "input"), (graph.outputs, "output")):
+        if not part:
+            raise CommandError(f"{name} has no {what}: there is nothing to serve")
+        for tensor in part:
+            if tensor.dtype not in DATATYPES:
+                told = f"{what} {tensor.name or tensor.index} is of type {tensor.dtype}"
+                raise CommandError(f"{name} cannot be served: its {told}")
+    if any(tensor.is_variable or tensor.dtype == "resource" for tensor in graph.tensors):
+        why = "it keeps a state between runs, which clients would share"
+        raise CommandError(f"{name} cannot be served: {why}")
+    return Signature(_named(graph.inputs, "input"), _named(graph.outputs, "output"))
+
+
+def _named(tensors: Sequence[Tensor], kind: str) -> Sequence[Named]:
+    """Return the tensors under names that are all different."""
+    found: dict[str, Named] = {}
+    for number, tensor in enumerate(tensors):
+        name = tensor.name or f"{kind}_{number}"
+        while name in found:
+            name += f"_{number}"
+        found[name] = Named(name, np.dtype(tensor.dtype), tuple(tensor.shape))
+    return tuple(found.values())
