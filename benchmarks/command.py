@@ -15,16 +15,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import chart, first_starts, layers, report, rows, series
+from benchmarks import chart, first_starts, layers, loadgen, report, rows, series, service
 from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
-from benchmarks.setup import MODELS, THREAD_VARIABLES, Setup, machine
+from benchmarks.setup import MODELS, THREAD_VARIABLES, V1, Setup, machine
 from delegate import DelegateError
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.exit_codes import ERROR, NOT_SO, SUCCESS
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.files import file_obstacle
-from tflite_opencl.common.flag_values import names
+from tflite_opencl.common.flag_values import duration, names
 from tflite_opencl.common.flags import add_flag, add_flags, prepare_environment
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.start import OutputError
@@ -52,6 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ.setdefault(name, str(options.threads))
     try:
         options.models = [Path(fetched(name) or name) for name in options.models]
+        if options.service:
+            model = options.models[0] if options.models else None
+            print(service.service(model, options.service))
+            return SUCCESS
+        if options.loadgen:
+            print(_loadgen(options))
+            return SUCCESS
         if options.first_starts:
             with _setup(options) as setup:
                 given = [each if each.is_file() else str(each) for each in options.models]
@@ -89,6 +96,15 @@ def parser() -> argparse.ArgumentParser:
     add("--layers", action="store_true", help="also every node on the device: time, work, roofline")
     add("--first_starts", action="store_true",
         help="how far a first start is from a tuned one, and exit")  # fmt: skip
+    add("--service", type=duration, nargs="?", const=10.0, metavar="SECONDS",
+        help="requests a second of tflite-opencl serve and of others behind the same server, each "
+        "for so long (default: 10), and exit")  # fmt: skip
+    add("--loadgen", type=duration, nargs="?", const=60.0, metavar="SECONDS",
+        help="let MLPerf's LoadGen drive MobileNet V1 or the model, SingleStream and Offline, each "
+        "for so long (default: 60), and exit")  # fmt: skip
+    add("--pictures", type=Path, metavar="DIR", help="with --loadgen: a folder; else random inputs")
+    add_flag(made, "expect", None, "; with --loadgen", Path, metavar="FILE.csv")
+    add_flag(made, "output", "loadgen", " by --loadgen", Path)
     add_flags(made, "json", "quiet")
     add("--chart", metavar="FILE", help="also draw it: .svg, .png or .pdf")
     add("--judge", action="store_true", help="exit 1 where a figure of the table is missed")
@@ -97,6 +113,17 @@ def parser() -> argparse.ArgumentParser:
     add("--from", dest="read", nargs="+", metavar="FILE",
         help="take what --json wrote, of one machine or several, instead of measuring")  # fmt: skip
     return made
+
+
+def _loadgen(options: argparse.Namespace) -> str:
+    with _setup(options) as setup:
+        name = options.models[0] if options.models else V1
+        model, _ = setup.model(name)
+        device = options.device if options.device is not None else 0
+        return loadgen.loadgen(
+            Path(model), options.loadgen, options.output,
+            lambda batch: setup.opened(model, device, batch), options.pictures, options.expect,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager
