@@ -37,12 +37,18 @@ pytest.register_assert_rewrite(
     "tests.support.compare", "tests.support.cases", "tests.support.factories"
 )
 
+# Before TFLite is loaded: tflite-runtime on Arm makes denormal floats zero from then on, and numpy
+# would warn of that where the delegate first asks it for the limits of floats.
 from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
 from delegate.runtime.kernels import Kernels  # noqa: E402
 from delegate.start import engine, rehearsal  # noqa: E402
 from delegate.start.probe import examine  # noqa: E402
-from tests.support.deal import in_turns, leave_out, unasked  # noqa: E402
-from tests.support.opencl import hold_context, open_kept  # noqa: E402
+from tests.support import without_tflite  # noqa: E402
+
+without_tflite.patch()  # before others import what it replaces
+
+from tests.support.deal import in_turns, leave_out, sampled, unasked  # noqa: E402
+from tests.support.opencl import build_with, hold_context, is_optimised, open_kept  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
 rehearsal.is_on = False
@@ -140,8 +146,23 @@ def one_device(
         monkeypatch.setattr(Kernels, "_binary_of", lambda *program: None)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.fixture
+def unoptimised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let PoCL compile without optimisation, which takes it a third of the time and less.
+
+    Not so in the files that TEST_OPTIMISED names.
+    """
+    build_with(monkeypatch, "" if is_optimised(request.path.stem) else "-cl-opt-disable")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
     for item in items:
         if "device" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
     leave_out(config, items, in_turns(items) | unasked(config, items))
+    yield
+    leave_out(config, items, sampled(items))  # of what all others left
+    os.environ.pop("TEST_ONE_CASE_IN", None)  # tests that tests start are whole

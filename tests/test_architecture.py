@@ -48,14 +48,19 @@ LAYERS = {
     "options": "passes profiles tuning",
     "start": "compiler errors graph isa launch ops options profiles progress runtime sandbox store "
     "target tflite tuning",
-    "claim": "errors graph launch options progress runtime start target tflite",
-    "opencl_delegate": "claim errors graph launch options runtime start tflite",
+    "variables": "errors graph runtime start tflite",
+    "variable_tensors": "errors graph launch variables",
+    "partition_kernel": "errors graph launch runtime tflite variable_tensors",
+    "claim": "errors graph options partition_kernel progress runtime start target tflite "
+    "variable_tensors variables",
+    "opencl_delegate": "claim errors graph launch options partition_kernel runtime start tflite "
+    "variables",
     "external": "errors graph opencl_delegate options tflite",
     "devices": "errors graph options progress runtime sandbox start target tflite",
     "model": "devices errors graph options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors external graph kernel_uses launch profiles progress runtime "
-    "sandbox start tflite",
+    "inspect": "cache devices errors external graph kernel_uses launch ops profiles progress "
+    "runtime sandbox start tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {
@@ -63,8 +68,11 @@ CONFINED = {
     "ctypes": (
         *("delegate/tflite", "delegate/sandbox/process.py", "delegate/runtime/dot_products.py"),
     ),
-    "flatbuffers": ("delegate/tflite",),
+    # A custom op's options are a buffer of their own, and its shapes follow from them.
+    "flatbuffers": ("delegate/tflite", "delegate/graph/flexbuffer.py"),
     "tflite": ("delegate/tflite", "tflite_opencl/common/runtime.py"),  # there: the names of ops
+    "aiohttp": ("tflite_opencl/serve",),
+    "prometheus_client": ("tflite_opencl/serve",),
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time
     "tflite_runtime": (),
     # Children are `Child`; a C compiler is none, and benchmarks time other programs.
@@ -76,10 +84,14 @@ CONFINED = {
     "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice
 }
 # <op>[_<case>][_<arithmetic>][_<family>], see kernels/README.md
-CASES = r"(?:_(?:\d+x\d+|row|columns|tiled|vector|staged|groups|computed))?"
+_WORDS = (
+    "row|row_part|row_range|select|columns|tiled|vector|staged|groups|computed|boxes|best|output"
+    "|projection"
+)
+CASES = rf"(?:_(?:\d+x\d+|{_WORDS}))?"
 _ISA = {feature.kernel.removeprefix("runtime_isa_") for feature in FEATURES}
 ARITHMETIC = rf"(?:_(?:float4|{'|'.join(_ISA)}))?"
-FAMILIES = r"(?:_(?:quant8|quant16|int32|float))?"
+FAMILIES = r"(?:_(?:quant8|quant16|int32|int64|float|hybrid))?"
 
 
 def _sources() -> list[Path]:
@@ -237,6 +249,8 @@ def _command(path: Path) -> str:
 
 
 BASE = "tflite_opencl.common"
+# The one file of the service that reads models as label_image does.
+READS_PICTURES = "tflite_opencl/serve/pictures.py"
 SUBCOMMANDS = {_command(path) for path in (ROOT / "tflite_opencl").rglob("*.py")} - {
     f"tflite_opencl.{name}" for name in ("__init__", "__main__", "command", "common")
 }
@@ -246,6 +260,10 @@ SUBCOMMANDS = {_command(path) for path in (ROOT / "tflite_opencl").rglob("*.py")
 def test_commands_import_the_base_and_never_each_other(path: Path) -> None:
     own = _command(path)
     allowed = {own, BASE} | (SUBCOMMANDS if own == "tflite_opencl.command" else set())
+    if own == "benchmarks":
+        allowed.add("tflite_opencl.serve")  # peers stand behind the same server
+    if _name(path) == READS_PICTURES:
+        allowed.add("label_image")
     for module, names in _imports(path):
         first, *rest = module.split(".")
         if first in COMMANDS:
@@ -330,15 +348,18 @@ def test_all_is_sorted_and_complete(name: str) -> None:
 # Test file -> what it tests, where that is no file and no folder of the place that it mirrors.
 OTHER_TESTS = {
     "test_architecture.py": "the whole tree",
+    "test_bert.py": "a model that tests/support/bert.py builds",
     "test_boards.py": "the delegate on boards, by docs/boards",
     "test_build.py": "all kernels, each with the macros that its op emits",
     "test_classifiers.py": "real models",
     "test_documents.py": "the documents",
     "test_floats.py": "a real model",
     "test_guards.py": "tests/support/guards.py on a kernel",
+    "test_int64.py": "the ops on integers of 64 bits, which share their arithmetic",
     "test_models.py": "real models",
     "test_oclgrind.py": "all kernels, by .ci/oclgrind",
     "test_packaging.py": "pyproject.toml",
+    "test_release.py": ".ci/release",
     "test_shortages.py": "a start's surroundings",
 }
 

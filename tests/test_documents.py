@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -18,6 +19,7 @@ from label_image.flags import usage
 from tests.support.deal import slow
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import detector
+from tests.support.subgraphs import two_signatures
 from tflite_opencl.common import plugin_library
 from tflite_opencl.common.exit_codes import EXIT_CODES
 
@@ -57,6 +59,7 @@ SHORTER = {
     "label_image --gpu_backend": ["--tune", "off"],
     "tflite-opencl benchmark": ["--tune", "off", "--warmup_min_secs", "0"],
     "tflite-opencl compare": ["--tune", "off", "--warmup_runs", "1"],
+    "tflite-opencl run": ["--tune", "off"],
     "tflite-delegate-test --quick": ["--filter", "^add/int8/1x"],
     "tflite-delegate-test --device": ["--sample", "8"],
 }
@@ -75,6 +78,13 @@ def folder(tmp_path: Path) -> Path:
         op("SOFTMAX", [flat], [shares], {"beta": 0.1}),
     ]
     (tmp_path / "model.tflite").write_bytes(chain_model(nodes))
+    x, total, seen = (t((1, 4), "float32", name=name) for name in ("x", "total", "seen"))
+    after = t((1, 4), "float32", name="next")
+    sums = [op("ADD", [x, total], [after]), op("NEG", [after], [seen])]
+    (tmp_path / "sums.tflite").write_bytes(chain_model(sums, [x, total], [seen, after]))
+    (tmp_path / "two.tflite").write_bytes(two_signatures())
+    np.save(tmp_path / "picture.npy", np.zeros((1, 4, 4, 3), np.uint8))
+    (tmp_path / "values.txt").write_text("1 2 3 4\n5 6 7 8\n")
     (tmp_path / "labels.txt").write_text("red\ngreen\nblue\n")
     (tmp_path / "expected.csv").write_text("file,index\npicture.jpg,1\n")
     Image.new("RGB", (40, 30), (51, 204, 102)).save(tmp_path / "picture.jpg")
@@ -115,6 +125,11 @@ def test_the_command_works(command: str, folder: Path) -> None:
         device = arguments[arguments.index("--device") + 1]
         if device != "all" and not any(info.matches(device) for info in devices):
             pytest.skip(f"no device {device} here")
+    if "holiday.mkv" in arguments:
+        pytest.importorskip("av", reason="PyAV, the extra [video], is not installed")
+        from tests.support.videos import frames, write_video
+
+        write_video(folder / "holiday.mkv", frames(5))
     added = [word for start in SHORTER if command.startswith(start) for word in SHORTER[start]]
     assert not set(added) & set(arguments)  # the document's own word would give way
     done = run([sys.executable, *arguments, *added], folder)
@@ -176,6 +191,13 @@ def test_the_python_without_tflite_works(folder: Path) -> None:
 
 
 @pytest.mark.device
+def test_the_python_of_what_a_run_keeps_works(folder: Path) -> None:
+    *_, code, _, _ = blocks("python", *MANUALS)
+    done = run([sys.executable, "-c", code], folder)
+    assert done.stdout == "[[-3. -3. -3. -3.]] [[[3. 3. 3. 3.]]]\n", done.stderr
+
+
+@pytest.mark.device
 def test_the_python_of_several_devices_works(folder: Path) -> None:
     *_, code, _ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
@@ -226,7 +248,7 @@ _MAKES = "void* tflite_plugin_create_delegate(void) { static int made; return &m
 )
 def test_the_c_program_says_what_is_missing(library: str | None, said: str, tmp_path: Path) -> None:
     """TFLite's C interface is a stand-in here, which gives no interpreter."""
-    (block,) = blocks("c", ROOT / "docs/programs.md")
+    block, *_ = blocks("c", ROOT / "docs/programs.md")
     header = tmp_path / "tensorflow/lite/c/c_api.h"
     header.parent.mkdir(parents=True)
     header.write_text(_C_API)

@@ -135,8 +135,17 @@ class Ran:
 class Bed:
     """A model, a picture, and a cache that is as warm as a user's."""
 
-    def __init__(self, folder: Path, library: Path, device: str, transfer: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        library: Path,
+        device: str,
+        transfer: str = "",
+        like: Bed | None = None,
+    ) -> None:
         """`device`: words of its name; `transfer`: how bytes cross, "": as measured.
+
+        `like`: another bed of the device, whose cache this one begins with.
 
         Raises: RuntimeError: the run fails without a fault.
         """
@@ -144,8 +153,11 @@ class Bed:
         self._numbers = itertools.count()
         write_files(folder)
         self._warm = folder / "warm"
-        self._warm.mkdir()
-        self._warm_up()
+        if like is None:
+            self._warm.mkdir()
+            self._warm_up()
+        else:
+            shutil.copytree(like._warm, self._warm)
         if transfer:
             _choose(transfer, self._warm)
             self._warm_up()

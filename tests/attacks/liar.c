@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A delegate as a driver's library brings it, for float ADD of equal shapes; -DFAULT plants a fault.
+// With delegate/accelerator.c it is an accelerator of LiteRT's CompiledModel.
 // Source of the structures: tflite/core/c/common.h
 #include <fcntl.h>
 #include <stdbool.h>
@@ -120,7 +121,7 @@ static int choose(Context *context, Delegate *delegate) {
 
 Delegate *tflite_plugin_create_delegate(char **keys, char **values, size_t count, void (*report)(const char *)) {
     for (size_t i = 0; i < count; i++)
-        if (strcmp(keys[i], "fine") || strcmp(values[i], "yes")) { report("unknown option"); return NULL; }
+        if (strcmp(keys[i], "compiled_model") && (strcmp(keys[i], "fine") || strcmp(values[i], "yes"))) { report("unknown option"); return NULL; }
     Delegate *made = calloc(1, sizeof(Delegate));
     made->prepare = choose;
     made->flags = 3;

@@ -26,7 +26,10 @@ from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices
 from delegate.inspect import write_model
 from delegate.tflite.reader import read_model
 from tests.support.compare import inputs_for, interpreter, invoke
+from tests.support.model import chain_model, op, t
 from tests.support.process import ROOT
+from tests.support.variables import SHAPE as KEPT
+from tests.support.variables import counter_model
 from tflite_opencl.conformance.cases.chains import chain_graph
 
 INVOKES, OPENINGS, THREADS = 10_000, 1_000, 4
@@ -94,8 +97,29 @@ def threads(device: DeviceInfo, share: float) -> None:
     _soak(int(INVOKES * share) // THREADS, once)
 
 
+def stateful(device: DeviceInfo, share: float) -> None:
+    """Make two interpreters with variables on one delegate, run each twice, and let them go."""
+    delegate = OpenCLDelegate(device=device.index, tune="off", min_nodes_per_partition=1)
+    given = [np.full(KEPT, number, np.float32) for number in (1, 2)]
+    x, y = t(KEPT, "float32", name="x"), t(KEPT, "float32", name="y")
+    held = t(KEPT, "float32", name="held", is_variable=True)
+    contents = [counter_model(), chain_model([op("ADD", [x, held], [y])], [x], [y])]
+    references = [interpreter(content) for content in contents]
+    expected = [[invoke(reference, [x]) for x in given] for reference in references]
+
+    def once() -> None:
+        for content, outputs in zip(contents, expected, strict=True):
+            made = interpreter(content, delegate)
+            for x, wanted in zip(given, outputs, strict=True):
+                _compare(invoke(made, [x]), wanted)
+
+    once()
+    assert all(verdict.is_taken for verdict in delegate.verdicts)
+    _soak(int(OPENINGS * share), once)
+
+
 PARTS: dict[str, Callable[[DeviceInfo, float], None]] = {
-    part.__name__: part for part in (invokes, openings, models, threads)
+    part.__name__: part for part in (invokes, openings, models, threads, stateful)
 }
 
 

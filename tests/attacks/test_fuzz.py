@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,20 +18,30 @@ from delegate import DeviceInfo, Options, Unsupported, ops
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node, read_model, write_model
 from delegate.isa import FEATURES
+from delegate.partition_kernel import PartitionKernel
 from delegate.passes import PASSES, run_passes
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
+from delegate.runtime.state import Link
 from delegate.start.engine import Engine
 from delegate.target import Target
+from delegate.tflite import graphs
 from delegate.tflite.library import installed_rules
 from delegate.tuning.forms import NUMBERS
-from tests.attacks.fuzz import targets, worker
+from tests.attacks.fuzz import called, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
 from tests.attacks.fuzz.drawing import Pen, Skip, drawn
 from tests.attacks.fuzz.graphs import OfGraphs
 from tests.attacks.fuzz.pieces import PIECES, moves, of_the_suite, sums
 from tests.attacks.fuzz.targets import KINDS, Kind
-from tests.attacks.fuzz.ways import START, measured_fastest, some_of, ways_of, with_wider_bounds
+from tests.attacks.fuzz.ways import (
+    START,
+    measured_fastest,
+    run_way,
+    some_of,
+    ways_of,
+    with_wider_bounds,
+)
 from tests.support.compare import RUNTIME
 from tests.support.deal import any_driver, slow
 from tests.support.nets import net
@@ -110,7 +121,7 @@ def test_what_a_verdict_raises_is_told(
     assert words in told
 
 
-OPS = [op for op in ops.ops() if op.isupper()]
+OPS = [op for op in ops.ops() if not op.islower()]
 
 
 def test_every_op_and_type_has_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +212,46 @@ def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo)
         made = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
     assert made.form == ONE_BY_ONE
     assert {launch.is_literal for launch in made.program.launches} == {numbers == "literal"}
+
+
+def of_way(device: DeviceInfo, way: str) -> Result:
+    """Run a graph of sums, of which some may be its input, in a way."""
+    made = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
+    model = write_model(made)
+    options = {"tune": "off", "min_nodes_per_partition": 1}
+    job = Job(Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    return run_way(way, job, oracle(RUNTIME, made, model, job.sets))
+
+
+@any_driver
+@pytest.mark.parametrize("way", ["variables plain", "variables model", "tensors model", "carry 1"])
+def test_state_that_is_not_kept_is_found(
+    way: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert of_way(device, way).result == PASS
+    # The nodes of drawn graphs read variable tensors, and write none.
+    monkeypatch.setattr(Link, "restore" if "tensors" in way else "keep", lambda *_: None)
+    assert "other bytes than the reference's" in of_way(device, way).detail
+
+
+@any_driver
+@pytest.mark.parametrize("way", called.ways())
+def test_a_called_graph_that_is_left_or_wrong_is_found(
+    way: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert of_way(device, way).result == PASS
+    invoke = PartitionKernel.invoke
+
+    def wrong(self: PartitionKernel, inputs: Any, outputs: Any) -> None:
+        invoke(self, inputs, outputs)
+        outputs[0][...] ^= 1
+
+    with monkeypatch.context() as lying:
+        lying.setattr(PartitionKernel, "invoke", wrong)
+        assert "other bytes than the reference's" in of_way(device, way).detail
+    real = graphs._graph_of
+    monkeypatch.setattr(graphs, "_graph_of", lambda c, n: None if n == 1 else real(c, n))
+    assert of_way(device, way).detail == "graph 1 was not judged"
 
 
 @slow

@@ -36,7 +36,8 @@ def bed_of(tmp_path_factory: pytest.TempPathFactory) -> BedOf:
 
     @cache
     def bed(info: DeviceInfo, transfer: str = "copied") -> Bed:
-        return Bed(tmp_path_factory.mktemp("bed"), library, str(info.index), transfer)
+        like = bed(info, "") if transfer else None
+        return Bed(tmp_path_factory.mktemp("bed"), library, str(info.index), transfer, like)
 
     return bed
 

@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> Path:
             [
                 op("AVERAGE_POOL_2D", [picture], [pooled], POOL),
                 op("DEQUANTIZE", [pooled], [real]),
-                op("SIN", [real], [wave]),
+                op("LOCAL_RESPONSE_NORMALIZATION", [real], [wave]),
                 op("QUANTIZE", [wave], [quantized]),
                 op("MAX_POOL_2D", [quantized], [result], POOL),
             ]

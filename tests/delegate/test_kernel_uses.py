@@ -13,6 +13,7 @@ from delegate.inspect import DeviceLimits, KernelUse, kernel_uses
 from delegate.isa import portable_on
 from tests.support.convolution import Convolution
 from tests.support.model import chain_model, op, t
+from tests.support.variables import counter_model
 
 INFO = DeviceInfo(0, "a platform", "1", "a GPU", "nobody", "OpenCL 3.0", "1", "gpu")
 # Nothing else of them is read.
@@ -98,3 +99,8 @@ def test_what_cannot_be_read() -> None:
         kernel_uses([b"no model"], INFO, LIMITS, None)
     with pytest.raises(FileNotFoundError):
         kernel_uses(["none.tflite"], INFO, LIMITS, None)
+
+
+def test_nodes_between_resource_variables_are_launched() -> None:
+    found = {macro for use in uses(counter_model(), ("nearest",)) for macro in use.macros}
+    assert {"OP=ADD", "OP=MULTIPLY"} <= found

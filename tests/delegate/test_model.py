@@ -27,6 +27,7 @@ from tests.support.nets import POOL, conv_pool, image, net
 from tests.support.process import run_python
 from tests.support.shared import model_path, picture_path, picture_paths
 from tests.support.subgraphs import write_subgraphs
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
@@ -423,6 +424,7 @@ def test_a_run_that_fails_fails_alone(device: DeviceInfo, monkeypatch: pytest.Mo
 # --- the arithmetic
 
 
+@needs_tflite
 def test_the_rules_are_those_of_the_runtime_that_is_imported() -> None:
     found = library.installed_rules()
     assert (found.runtime, found.version) == (RUNTIME.name, RUNTIME.version)

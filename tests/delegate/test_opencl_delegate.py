@@ -26,7 +26,6 @@ from tests.support.nets import (
     image,
 )
 from tests.support.shared import model_path
-from tests.support.subgraphs import write_subgraphs
 
 # What is taken
 
@@ -200,56 +199,6 @@ def test_strings_elsewhere_do_not_matter(device: DeviceInfo) -> None:
     assert got[0].tolist() == expected[0].tolist() == [True, False]
     assert_equal_outputs(got[1:], expected[1:])
     assert delegate.partitions == [[1]]
-
-
-def loop() -> bytes:
-    """A WHILE that pools its picture 3 times; its body's one node is like the main graph's first,
-    but of another window."""
-    x, pooled, looped, result = image(), image(), image(), image()
-    start, count = t((1,), "int32"), t((1,), "int32")
-    calls = {"cond_subgraph_index": 1, "body_subgraph_index": 2}
-    main = graph_of(
-        [
-            op("AVERAGE_POOL_2D", [x], [pooled], POOL),
-            op("WHILE", [start, pooled], [count, looped], calls),
-            op("AVERAGE_POOL_2D", [pooled], [result], POOL),
-        ],
-        [x, start],
-        [looped, result],
-    )
-    number, carried, is_less = t((1,), "int32"), image(), t((1,), "bool")
-    condition = graph_of(
-        [op("LESS", [number, const(sizes(3))], [is_less])], [number, carried], [is_less]
-    )
-    number, carried, next_number, next_carried = (
-        t((1,), "int32"),
-        image(),
-        t((1,), "int32"),
-        image(),
-    )
-    body = graph_of(
-        [
-            op("AVERAGE_POOL_2D", [carried], [next_carried], POOL | {"filter_width": 3}),
-            op("ADD", [number, const(sizes(1))], [next_number]),
-        ],
-        [number, carried],
-        [next_number, next_carried],
-    )
-    return write_subgraphs(main, condition, body)
-
-
-def test_only_the_main_subgraph_is_delegated_for_every_interpreter(device: DeviceInfo) -> None:
-    model = loop()
-    given = [picture_of((1, 3, 3, 2), "uint8"), sizes(0)]
-    expected = invoke(interpreter(model), given)
-    delegate = delegate_for(model, device)
-    alive = []  # a context's address must not be used again
-    for _ in range(2):
-        delegate.partitions = []
-        alive.append(interpreter(model, delegate))
-        assert delegate.partitions == [[0, 2]]
-        got = invoke(alive[-1], given)
-        assert_equal_outputs(got, expected)
 
 
 def test_a_custom_op_s_error_is_tflite_s_own(device: DeviceInfo) -> None:

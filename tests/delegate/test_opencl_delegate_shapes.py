@@ -11,7 +11,9 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.errors import TooLarge
-from delegate.inspect import write_model
+from delegate.graph import infer
+from delegate.graph.fold import fold
+from delegate.inspect import Graph, write_model
 from delegate.launch import Constant
 from delegate.runtime.executor import Executor
 from delegate.runtime.weights import Weights
@@ -50,6 +52,32 @@ def test_inputs_may_be_resized(device: DeviceInfo, has_open_batch: bool) -> None
     assert refusals(delegate) == {}
 
 
+def test_what_follows_from_shapes_is_computed_once_a_graph(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[Graph] = []
+
+    def counted(graph: Graph) -> Graph:
+        known.append(fold(graph))
+        return known[-1]
+
+    monkeypatch.setattr(infer, "fold", counted)
+    model = write_model(THREE_PARTITIONS)
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    first = THREE_PARTITIONS.inputs[0]
+    assert len(delegate.partitions) == 3
+    for batch in (2, 3, 1):
+        known.clear()
+        picture = np.random.default_rng(batch).integers(0, 256, (batch, *first.shape[1:]))
+        for made in (ours, reference):
+            made.resize_tensor_input(first.index, picture.shape)
+            made.allocate_tensors()
+        inputs = [picture.astype(first.dtype)]
+        assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs))
+        assert len(known) == 1
+
+
 def test_another_size_uploads_no_constant_again(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,11 +114,11 @@ def test_constants_of_another_size_give_way_where_they_fill_the_device(
     engine = delegate._engine
     executor, asked = engine.executor, []
 
-    def no_room_beside(*arguments: Any) -> Executor:
+    def no_room_beside(*arguments: Any, **state: Any) -> Executor:
         asked.append(engine.weights.size_bytes)
         if asked[-1]:
             raise TooLarge("no room")
-        return executor(*arguments)
+        return executor(*arguments, **state)
 
     monkeypatch.setattr(engine, "executor", no_room_beside)
     ours.resize_tensor_input(0, (2, 7, 6, 2))

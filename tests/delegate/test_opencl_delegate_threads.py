@@ -19,6 +19,7 @@ from tests.support.nets import (
     delegate_for,
     run_with,
 )
+from tests.support.without_tflite import needs_tflite
 
 
 @any_driver
@@ -48,6 +49,7 @@ def test_one_delegate_serves_two_interpreters(device: DeviceInfo) -> None:
 
 @any_driver
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own-delegates", "one-delegate"])
+@needs_tflite
 def test_interpreters_run_in_threads(device: DeviceInfo, is_shared: bool) -> None:
     model = write_model(THREE_PARTITIONS)
     shared = delegate_for(model, device, tune="quick")

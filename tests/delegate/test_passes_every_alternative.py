@@ -49,7 +49,7 @@ from tests.support.compare import assert_close, assert_same, inputs_for, interpr
 from tests.support.convolution import Convolution, convolutions
 from tests.support.model import chain_model, const, op, t
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "unoptimised")
 
 WAYS = (
     SIMT, LANES_4, LANES_8, LANES_16, *X86, *NVIDIA, *ARM, NEAREST, *REGISTERS, STAGED, *DOTS

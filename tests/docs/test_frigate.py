@@ -20,6 +20,7 @@ from tests.support.command import pooling_model
 from tests.support.model import t
 from tests.support.process import ROOT
 from tests.support.scenes import constant_model, detector
+from tests.support.without_tflite import needs_tflite
 
 
 class DetectionApi(ABC):
@@ -76,6 +77,7 @@ def opened(plugin: ModuleType, path: Path, model: bytes, side: int, device: str)
     return made
 
 
+@needs_tflite
 def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
     made = opened(plugin, tmp_path / "m.tflite", detector(), 4, str(device.index))
     pixels = np.zeros((1, 4, 4, 3), np.uint8)

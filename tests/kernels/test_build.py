@@ -30,6 +30,7 @@ from delegate.start.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
 from tests.support.cases import EVERY_WAY, WAYS, Way, emulated, has_isa
 from tests.support.nodes import built_nodes
+from tests.support.opencl import is_optimised
 
 # A device need not have these types; the builtin functions' headers are read before our macros.
 FORBIDDEN = {
@@ -111,7 +112,14 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
         (way, Noting(**{**way.facts, "rules": rules}))
         for way in EVERY_WAY
         for twice in (False, True)
-        for rules in [Rules(fully_connected_double_rounding=twice, int16_sums_of_int32=twice)]
+        for rules in [
+            Rules(
+                fully_connected_double_rounding=twice,
+                int16_sums_of_int32=twice,
+                rows_in_doubles=twice,
+                rows_round_by_adding=not twice,
+            )
+        ]
     ]
     targets = [target for _, target in asked]
     of_nodes = [lowered(node, targets) for node in built_nodes()]
@@ -145,11 +153,12 @@ def kernels(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Kernels:
 def unoptimised(file: str) -> list[str]:
     """Return the option of a build without optimisation, which takes PoCL a third of the time.
 
-    Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow.
+    Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow. So it is asked
+    for that where TEST_OPTIMISED names the file.
     """
     text = sources.text_of(f"{file}.cl")
     is_unrolled = "UNROLLED (" in text or "#pragma unroll" in text
-    return [] if is_unrolled else ["-cl-opt-disable"]
+    return [] if is_unrolled and is_optimised(file) else ["-cl-opt-disable"]
 
 
 @cache

@@ -53,6 +53,8 @@ NOT_DONE = [
     ("--device_profile=v3d", "--use_gpu"),
     ("--exclude_ops=ADD", "--use_gpu"),
     ("--device_timeout=3", "--use_gpu"),
+    ("--unordered", "--scheduler"),
+    ("--chunk=3", "--scheduler"),
 ]
 SILENT = [
     "--use_gpu=true",
@@ -93,13 +95,17 @@ WRONG_VALUES = [
     ("--external_delegate_options=a:b:c", "'a:b:c' is not key:value"),
     ("--external_delegate_options=a", "'a' is not key:value"),
     ("--external_delegate_options=:b", "':b' is not key:value"),
-    ("--input a", "'a' is not NAME=FILE.npy"),
-    ("--input =a.npy", "'=a.npy' is not NAME=FILE.npy"),
-    ("--input=a=", "'a=' is not NAME=FILE.npy"),
+    ("--input a", "'a' is not NAME=FILE"),
+    ("--input =a.npy", "'=a.npy' is not NAME=FILE"),
+    ("--input=a=", "'a=' is not NAME=FILE"),
     ("--output_dir=", "'' is no name of a file or folder"),
     ("--json=", "'' is no name of a file or folder"),
 ]
 WRONG_WORDS = [
+    (
+        "--scheduler local:2 --watch a",
+        "--scheduler is for pictures that are there: not for --video and --watch",
+    ),
     ("--nosuch", "unknown option --nosuch"),
     ("-z", "unknown option -z"),
     ("-d 3", "unknown option -d"),

@@ -28,6 +28,7 @@ from tests.support.command import (
     pooling_of_two,
 )
 from tests.support.deal import any_driver, slow
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
 
@@ -161,6 +162,7 @@ def test_a_delegate_library_that_does_not_load_is_an_error(
     assert len(ran.lines) == 3
 
 
+@needs_tflite
 def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(files: Path) -> None:
     line = " ".join([sys.executable, "-m label_image", *absolute(files), "--verbose 1"])
     script = f"{line} 2>/dev/null; echo $? >&2"
@@ -172,6 +174,7 @@ def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(files: Path) -> None:
     assert done.stderr == "0\n"
 
 
+@needs_tflite
 def test_ctrl_c_on_the_cpu_is_130_and_shows_the_times_so_far(files: Path) -> None:
     ran = interrupt("INFO: resolved reporter", *absolute(files), "--json", "-")
     assert ran.code == 130

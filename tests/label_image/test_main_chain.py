@@ -9,12 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from delegate import DeviceInfo
+from delegate.inspect import read_model
+from delegate.runtime.executor import Executor
 from tests.support.command import FILES, ROOT, Ran, Run
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+from tests.support.subgraphs import two_signatures
+from tests.support.without_tflite import needs_tflite
+from tflite_opencl.common.chain import open_judge
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.runtime import find_runtime
 
 pytestmark = any_driver
 
@@ -106,10 +115,43 @@ def test_what_another_delegate_computes_is_no_fault_of_ours(
     assert document["max_difference_quanta_reference"] > 0
     assert "failure" not in document
     assert "outputs DIFFER from TFLite's reference kernels: " in text
-    assert "libadder.so may have computed otherwise in its nodes: 0" in text
+    where = "TFLite's reference kernels on what reached them"
+    assert f"OpenCL's nodes alone: equal to {where}" in text
+    assert f"libadder.so's nodes alone: floats up to 1 from {where}" in text
     assert "computes wrongly" not in text
+    assert document["shares"]["opencl"] == {"max_difference_quanta": 0, "max_difference": None}
+    assert document["shares"]["external"]["max_difference"] == pytest.approx(1)
 
 
+def test_what_opencl_computes_is_no_fault_of_the_other_delegate(
+    chain: Chain, adder: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, device: DeviceInfo
+) -> None:
+    def lie(self: Executor, inputs: Any, outputs: Any) -> None:
+        honest(self, inputs, outputs)
+        outputs[0].reshape(-1)[:1] ^= 4
+
+    honest = Executor.run
+    monkeypatch.setattr(Executor, "run", lie)
+    ran, document = chain(f"--external_delegate_path={adder('NONE')}", "--use_gpu")
+    assert ran.code == 2
+    words = "its outputs are up to 4 quanta from TFLite's reference kernels"
+    assert f"ERROR: {device.name} computes wrongly: {words}" in ran.lines
+    assert document["shares"] == {
+        "opencl": {"max_difference_quanta": 4, "max_difference": None},
+        "external": {"max_difference_quanta": None, "max_difference": 0.0},
+    }
+
+
+@pytest.mark.parametrize("excluded", ["", "QUANTIZE"], ids=["two", "the-cpu-between"])
+def test_both_delegates_are_right(chain: Chain, adder: Callable[[str], str], excluded: str) -> None:
+    flags = [f"--external_delegate_path={adder('NONE')}", "--use_gpu"]
+    ran, document = chain(*flags, f"--exclude_ops={excluded}")
+    assert ran.code == 0
+    assert document["shares"]["opencl"]["max_difference_quanta"] == 0
+    assert document["shares"]["external"]["max_difference"] == 0.0
+
+
+@needs_tflite
 def test_without_a_device_the_other_delegate_runs(files: Path, run: Run, library: str) -> None:
     external = f"--external_delegate_path={library}"
     ran = run(*FILES, external, "--use_gpu", "--device", "no such one", "--json", "out.json")
@@ -128,3 +170,13 @@ def test_a_library_that_fails_is_no_failure_of_opencl(
     )  # fmt: skip
     assert ran.code == 255
     assert ran.lines[-1] == "ERROR: Failed to apply EXTERNAL delegate."
+
+
+def test_a_file_of_several_graphs_cannot_be_judged() -> None:
+    job, taken = Job(two_signatures(), np.zeros(1)), Delegation("", "", "", (), ())
+    why = "the chain cannot be judged: a graph of a model with 2 subgraphs cannot be written"
+    with (
+        pytest.raises(RunError, match=why),
+        open_judge(job, find_runtime(), read_model(job.model), taken),
+    ):
+        pass

@@ -25,6 +25,7 @@ from tests.support.command import (
     run_process,
 )
 from tests.support.model import chain_model, graph_of, op, t
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl import __version__
 from tflite_opencl.common import fetch
 from tflite_opencl.common.runtime import Runtime, find_runtime
@@ -154,6 +155,7 @@ def test_an_unknown_device_profile_is_64(files: Path, run: Run, words: list[str]
         (["--classes", "nosuch"], "--classes: there is no class nosuch"),
     ],
 )
+@needs_tflite
 def test_a_name_of_nothing_is_a_wrong_command_line(
     files: Path, run: Run, words: list[str], line: str
 ) -> None:
@@ -294,8 +296,11 @@ class FakeDelegate:
 def failing_device(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Runtime.interpreter
 
-    def interpreter(self: Runtime, model: Any, threads: Any, kernels: str, delegates: Any) -> Any:
-        return BrokenInterpreter(delegates, real(self, model, threads, kernels))
+    def interpreter(
+        self: Runtime, model: Any, threads: Any, kernels: str, delegates: Any, *others: Any
+    ) -> Any:
+        made = real(self, model, threads, kernels, (), *others)
+        return BrokenInterpreter(delegates, made)
 
     monkeypatch.setattr(Runtime, "interpreter", interpreter)
     for module in ("interpreter", "open_job"):
@@ -328,6 +333,7 @@ def test_a_model_that_tflite_cannot_run_says_why(files: Path, run: Run) -> None:
     assert ran.lines[-1] == "ERROR: Failed to allocate tensors!"
 
 
+@needs_tflite
 def test_without_opencl_the_cpu_finishes_the_run_and_the_code_is_2(files: Path) -> None:
     ran = run_process(
         *absolute(files),

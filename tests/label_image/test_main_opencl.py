@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,8 @@ from tests.support.command import (
 from tests.support.deal import any_driver, slow
 from tests.support.model import t
 from tests.support.opencl import opencl_error
+from tests.support.without_tflite import make_so, needs_tflite
+from tflite_opencl.common import numpy_kernels
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
 
@@ -148,6 +149,7 @@ def test_nodes_left_to_the_cpu_are_listed_with_their_reason(
     assert document["speedup"] > 0
 
 
+@needs_tflite
 def test_a_delegate_that_takes_nothing_warns(device: DeviceInfo, files: Path, run: Run) -> None:
     ran = run(
         *FILES, "--use_gpu", "--device", str(device.index),
@@ -190,6 +192,7 @@ def test_a_child_process_tells_the_times_of_its_nodes(
     assert json.loads((files / "trace.json").read_text())["traceEvents"]
 
 
+@needs_tflite
 def test_profiling_shows_opencls_nodes(device: DeviceInfo, files: Path, run: Run) -> None:
     ran = run(
         *FILES, "--use_gpu", "--device", str(device.index), "--compare=false", "-p", "1", "-e", "1"
@@ -211,6 +214,7 @@ def test_profiling_shows_where_the_time_goes(device: DeviceInfo, files: Path, ru
     assert any(re.match(r" all of it +[\d.]+ +100.0 %$", line) for line in ran.lines)
 
 
+@needs_tflite
 def test_a_trace_is_written_in_both_formats(
     device: DeviceInfo, files: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -366,9 +370,7 @@ def test_golden_rows_of_the_whole_command_line_on_opencl(device: DeviceInfo, run
 @pytest.fixture
 def without_tflite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this process one in which no TFLite is installed."""
-    for name in ("ai_edge_litert", "tflite_runtime"):
-        for module in (name, f"{name}.interpreter"):
-            monkeypatch.setitem(sys.modules, module, None)
+    make_so(monkeypatch)
 
 
 @pytest.mark.usefixtures("without_tflite")
@@ -378,15 +380,43 @@ def test_without_tflite_opencl_runs_the_model_alone(
     ran = run(*FILES, "--use_gpu", "--device", str(device.index), "--json", "out.json")
     assert ran.code == 0
     (missing,) = ran.beginning("WARN: no TFLite runtime: ")
-    assert missing.endswith(": only OpenCL runs the model, and nothing is compared")
+    assert missing.endswith(": only OpenCL runs the model, and numpy is what it is compared with")
     assert [row for row in ROWS if row in ran.lines] == ROWS
     assert "nodes 2 of 2 on OpenCL" in ran.table
     assert "speedup" not in ran.table
     assert "CPU failed: no TFLite runtime" in ran.table
-    assert "outputs not compared with the reference kernels: " in ran.table
+    assert "outputs equal to numpy's reference kernels: 0 quanta" in ran.table
     document = json.loads((files / "out.json").read_text())
     assert document["gpu"]["average_ms"] > 0
+    assert document["max_difference_quanta_reference"] == 0
     assert "cpu" not in document
+
+
+@pytest.mark.usefixtures("without_tflite")
+def test_without_tflite_numpy_finds_a_device_that_computes_wrongly(
+    device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    average = numpy_kernels._FORMS["AVERAGE_POOL_2D"]
+
+    def off_by_one(*given: Any) -> Any:
+        return average(*given) ^ 1
+
+    monkeypatch.setitem(numpy_kernels._FORMS, "AVERAGE_POOL_2D", off_by_one)  # type: ignore[arg-type]
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index))
+    assert ran.code == 2
+    text = f"{device.name} computes wrongly: its outputs are up to"
+    assert any(text in line and "from numpy's reference kernels" in line for line in ran.lines)
+
+
+@pytest.mark.usefixtures("without_tflite")
+def test_without_tflite_what_numpy_does_not_know_is_said(
+    device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(numpy_kernels._FORMS, "AVERAGE_POOL_2D")  # type: ignore[arg-type]
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index))
+    assert ran.code == 0
+    assert "outputs not compared with the reference kernels: " in ran.table
+    assert "(AVERAGE_POOL_2D): numpy's reference has no such op" in ran.table
 
 
 @pytest.mark.usefixtures("without_tflite")

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.support.command import FILES, ROOT, ROWS, Run, absolute
 from tests.support.pictures import encoded
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.pictures import decode
 from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.image import load_picture
@@ -50,6 +51,7 @@ def test_a_single_image_may_be_a_pipe(files: Path, run: Run) -> None:
     assert ran.lines[-3:] == ROWS
 
 
+@needs_tflite
 def test_a_single_image_may_be_stdin(files: Path) -> None:
     words = [word if word != str(files / "picture.bmp") else "-" for word in absolute(files)]
     with (files / "picture.bmp").open("rb") as stdin:

@@ -16,6 +16,7 @@ from tests.support.command import Run
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import constant_model, detector, segmenter
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl import __version__
 
 pytestmark = any_driver
@@ -47,12 +48,17 @@ def infos(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith(("INFO: 0.", "INFO: 5", "INFO: output"))]
 
 
-@pytest.mark.parametrize("least", ["0", "1"], ids=["on the CPU", "partly delegated"])
-def test_a_detector(here: Path, run: Run, device: DeviceInfo, least: str) -> None:
+@pytest.mark.parametrize(
+    ("left_out", "delegated"), [("TFLite_Detection_PostProcess", 3), ("none", 4)]
+)
+def test_a_detector(
+    here: Path, run: Run, device: DeviceInfo, left_out: str, delegated: int
+) -> None:
     Path("model.tflite").write_bytes(detector())
     ran = run(
         *WORDS, "-i", "half.png", "--use_gpu", "--device", str(device.index), "--json", "a.json",
-        "--output_image", "drawn.png", "--tune", "off", "--min_nodes_per_partition", least,
+        "--output_image", "drawn.png", "--tune", "off", "--min_nodes_per_partition", "1",
+        *(("--exclude_ops", left_out) if delegated == 3 else ()),
     )  # fmt: skip
     assert ran.code == 0
     assert infos(ran.lines) == BOXES
@@ -60,7 +66,7 @@ def test_a_detector(here: Path, run: Run, device: DeviceInfo, least: str) -> Non
     document = json.loads(Path("a.json").read_text())
     assert document["gpu"]["detections"] == document["cpu"]["detections"]
     assert [each["label"] for each in document["gpu"]["detections"]] == ["green", "blue"]
-    assert document["gpu"]["delegated"] == (3 if least == "1" else 0)
+    assert document["gpu"]["delegated"] == delegated
     before, after = map(pixels_of, ("half.png", "drawn.png"))
     assert (before != after).any()
 
@@ -81,6 +87,7 @@ def test_a_segmenter(here: Path, run: Run, device: DeviceInfo) -> None:
     assert pixels_of("drawn.png").shape == (20, 40, 3)
 
 
+@needs_tflite
 def test_without_a_device_the_cpu_finds_the_same(
     here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from tests.support.command import (
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.process import run_python
+from tests.support.without_tflite import needs_tflite
 
 pytestmark = any_driver
 
@@ -155,6 +156,7 @@ def test_what_a_classifier_does_not_give_is_refused_before_a_picture(
     assert re.fullmatch(f"ERROR: --{flag}: .*the model gives no.*", ran.lines[-1])
 
 
+@needs_tflite
 def test_json_of_several_pictures_stands_alone_on_stdout(pictures: Path) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
     ran = run_process(*words, str(pictures / "pictures"), "--json", "-")
@@ -195,6 +197,7 @@ def many(pictures: Path) -> Path:
     return folder
 
 
+@needs_tflite
 def test_several_pictures_end_when_nobody_reads_the_rows(pictures: Path, many: Path) -> None:
     words = " ".join(str(pictures / word) if "." in word else word for word in SEVERAL)
     script = f"{sys.executable} -m label_image {words} {many} 2>&1 >&3 | tail -3 >&2"
@@ -208,6 +211,7 @@ def test_several_pictures_end_when_nobody_reads_the_rows(pictures: Path, many: P
     assert int(classified[1]) < 15000
 
 
+@needs_tflite
 def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
     pictures: Path, many: Path
 ) -> None:
@@ -438,6 +442,7 @@ def test_resume_needs_the_lines_of_a_file(pictures: Path, run: Run) -> None:
         assert ran.lines[-1].startswith("ERROR: --resume needs --json_lines FILE")
 
 
+@needs_tflite
 def test_a_killed_run_loses_the_pictures_under_way_alone(pictures: Path, many: Path) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
     command = [sys.executable, "-m", "label_image", *words, str(many), "--batch", "4"]
@@ -466,6 +471,7 @@ def test_shards_are_all_pictures_and_each_in_one(pictures: Path, run: Run) -> No
     ]  # fmt: skip
 
 
+@needs_tflite
 def test_a_picture_may_come_through_stdin(pictures: Path) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
     for more in (["--json_lines", "-"], ["--batch", "2"]):

@@ -418,7 +418,7 @@ BAD_INPUTS: list[tuple[str, list[str], str]] = [
         "--input: there is no input other; the model has one input: sound",
     ),
     ("twice", ["sound=ok.npy", "0=ok.npy"], "--input 0: this input is given twice"),
-    ("no-file", ["sound"], "--input: 'sound' is not NAME=FILE.npy .*"),
+    ("no-file", ["sound"], "--input: 'sound' is not NAME=FILE .*"),
 ]
 
 

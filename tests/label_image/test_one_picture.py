@@ -17,6 +17,7 @@ from label_image.one_picture import OnePicture
 from label_image.path import Outputs, Path
 from label_image.series import Series
 from tests.support.compare import RUNTIME
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.errors import DelegateFailed
 from tflite_opencl.common.job import Delegation, Job
@@ -125,6 +126,7 @@ def test_tuned_kernels_that_compute_wrongly_are_an_error() -> None:
     assert runs.shown == [OPENCL.outputs, ON_CPU.outputs]
 
 
+@needs_tflite
 def test_a_device_that_fails_shows_the_cpu_s_results_once() -> None:
     runs = Runs(DelegateFailed("lost"), ON_CPU)
     outcome = answered(runs)

@@ -28,6 +28,7 @@ from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_pro
 from tests.support.deal import any_driver, slow
 from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.boards.facts import Info, Rows
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.runtime import find_runtime
@@ -264,6 +265,7 @@ def test_an_old_page_stays_where_the_new_one_fails(
     assert (files / "r.html").read_text() == "old"
 
 
+@needs_tflite
 def test_after_ctrl_c_there_is_no_page(files: Path) -> None:
     page = files / "r.html"
     ran = interrupt("INFO: resolved reporter", *absolute(files), "--report", str(page))

@@ -26,6 +26,7 @@ from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.job import Job
@@ -151,6 +152,7 @@ def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
         pass
 
 
+@needs_tflite
 def test_without_a_device_the_cpu_runs_them_all(
     paths: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,6 +34,7 @@ from tests.label_image.test_series import (
     pooling_model,
 )
 from tests.support.compare import RUNTIME
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.job import Job
 
 __all__ = ["paths"]  # a fixture
@@ -215,6 +216,7 @@ def test_when_all_fail_the_cpu_runs_the_rest_as_with_one_device(
     assert messages(caplog, logging.WARNING)[1:] == ["the CPU runs the model instead"]
 
 
+@needs_tflite
 def test_when_none_can_be_opened_it_is_as_with_one_device(
     both: str, paths: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -229,6 +231,7 @@ def test_when_none_can_be_opened_it_is_as_with_one_device(
     assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
 
 
+@needs_tflite
 def test_a_model_that_is_not_taken_whole_runs_on_one_device(
     both: str, paths: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from delegate.inspect import Node, Tensor
 from tests.support.model import chain_model, op, t
+from tests.support.without_tflite import WHY_NOT
 
 ROOT = Path(__file__).resolve().parents[2]
 XNNPACK_LINE = "INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
@@ -133,6 +136,8 @@ GPU_LINES = [*CPU_LINES[:2], "INFO: Applied GPU delegate.", *CPU_LINES[2:]]
 
 def interrupt(last_line: str, *arguments: str) -> Ran:
     """Start the command, press Ctrl-C a second after that line of its, and wait."""
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
     with subprocess.Popen(
         [sys.executable, "-m", "label_image", *arguments, "-c", "100000000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,

@@ -16,9 +16,9 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph, read_model
 from tests.support.guards import guarded
 from tests.support.opencl import PROFILE
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.runtime import runtime_if_any
 
-RUNTIME = find_runtime()
+RUNTIME = runtime_if_any()
 _OPTIONS = {"tune": "off", "device_profile": PROFILE}
 Arrays = list[NDArray[Any]]
 Bounds = list[NDArray[np.float64]]

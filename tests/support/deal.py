@@ -10,7 +10,7 @@ lowering chooses it. At home a way runs every case. On the other devices it
 runs one case in SHARE, each way others, so that each way is compiled everywhere.
 A device whose ways have no other home runs all of them. TEST_EVERYTHING=1: so does every device.
 Stand-ins for instructions run one case in SHARE everywhere: devices with the instructions run all.
-TEST_ONE_CASE_IN=3: what is left is run by thirds, a third of each test's cases.
+TEST_ONE_CASE_IN=3: a third of the cases that are left; 3:1 and 3:2: the other two.
 
 Tests marked `slow` take seconds each and prove nothing of a kernel on a driver: whole commands in
 processes of their own, drivers that die, attacks, Oclgrind, many pictures on the CPU.
@@ -32,6 +32,7 @@ from typing import Any
 import pytest
 
 from delegate import DeviceInfo
+from delegate.tflite.library import installed_rules
 from tests.support.cases import Way
 from tests.support.opencl import vector_width
 
@@ -39,6 +40,10 @@ SHARE = 10
 one_width = pytest.mark.one_width
 any_driver = pytest.mark.any_driver
 slow = pytest.mark.slow
+# On the device, as `Rules.processor` says.
+where_hybrid_runs = pytest.mark.skipif(
+    installed_rules().processor != "x86_64", reason="hybrid nodes stay on the CPU here"
+)
 
 
 def in_turns(items: Sequence[pytest.Item]) -> set[pytest.Item]:
@@ -66,15 +71,11 @@ def unasked(config: pytest.Config, items: Sequence[pytest.Item]) -> set[pytest.I
     return {item for item in items if item.get_closest_marker(slow.name)}
 
 
-def sampled(items: Sequence[pytest.Item], one_in: int) -> set[pytest.Item]:
-    """Return the items that a run of one case in so many leaves out; each test keeps a case."""
-    tests: dict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        tests[item.nodeid.split("[")[0]].append(item)
-    left_out = set(items)
-    for number, group in enumerate(tests.values()):
-        left_out.difference_update(group[number % min(one_in, len(group)) :: one_in])
-    return left_out
+def sampled(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return the items that a run of one case in so many leaves out: TEST_ONE_CASE_IN."""
+    one_in, _, first = os.environ.get("TEST_ONE_CASE_IN", "").partition(":")
+    number = int(one_in or 1)
+    return set(items).difference(items[int(first or 0) % number :: number])
 
 
 def _needs_any(item: pytest.Item) -> bool:

@@ -12,9 +12,11 @@ model = one_op_model(
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.kept import with_variables, written
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
 from tflite_opencl.common.build import constant as const
@@ -30,6 +32,7 @@ __all__ = [
     "one_op_graph",
     "one_op_model",
     "op",
+    "remembering",
     "t",
 ]
 
@@ -63,8 +66,22 @@ def chain_model(
     inputs: Sequence[Tensor] | None = None,
     outputs: Sequence[Tensor] | None = None,
 ) -> bytes:
-    """Return a .tflite model of several nodes, joined by the tensors they share."""
-    return write_model(graph_of(nodes, inputs, outputs))
+    """Return a .tflite model of several nodes, joined by the tensors they share.
+
+    Nodes may be as `lower` sees them: what variable tensors become is no output in a file.
+    """
+    own = [
+        replace(node, outputs=node.outputs[: len(node.outputs) - len(written(node))])
+        for node in nodes
+    ]
+    versions = {t for node in nodes for t in node.outputs} - {t for n in own for t in n.outputs}
+    ends = None if outputs is None else [each for each in outputs if each not in versions]
+    return write_model(graph_of(own, inputs, ends))
+
+
+def remembering(node: Node) -> Node:
+    """Return a node that writes variable tensors as `lower` sees it."""
+    return with_variables(graph_of([node])).nodes[0]
 
 
 def graph_values(graph: Graph) -> dict[str, Any]:
@@ -90,6 +107,7 @@ def graph_values(graph: Graph) -> dict[str, Any]:
                 "inputs": indices(node.inputs),
                 "outputs": indices(node.outputs),
                 "inner": indices(node.inner),
+                "intermediates": indices(node.intermediates),
                 "options": dict(node.options),
                 "is_custom": node.is_custom,
             }

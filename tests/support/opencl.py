@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import zlib
 from copy import copy
 from functools import cache
 from typing import Any
 
 import pyopencl as cl
+import pytest
 from pyopencl import _cl
 
 from delegate import DeviceInfo, Options
@@ -42,6 +44,33 @@ def hold_context(device: DeviceInfo) -> None:
     if len(context.programs) > MOST_PROGRAMS:
         context.programs.clear()
     _held[device] = context
+
+
+_FLAGS = "POCL_EXTRA_BUILD_FLAGS"
+_last_flags = ""
+
+
+def is_optimised(file: str) -> bool:
+    """Whether PoCL optimises what the tests of a file compile.
+
+    TEST_OPTIMISED=1: what those of all files do, as users have it. TEST_OPTIMISED=5:12: what those
+    of one file in five do, others for each number from 0 to 4 and so on.
+    """
+    one_in, _, number = os.environ.get("TEST_OPTIMISED", "").partition(":")
+    return bool(one_in) and (zlib.crc32(file.encode()) + int(number or 0)) % int(one_in) == 0
+
+
+def build_with(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
+    """Let PoCL compile with these flags, too; what the held contexts have of others goes."""
+    global _last_flags
+    if flags:
+        monkeypatch.setenv(_FLAGS, flags)
+    else:
+        monkeypatch.delenv(_FLAGS, raising=False)
+    if flags != _last_flags:
+        _last_flags = flags
+        for context in _held.values():
+            context.programs.clear()
 
 
 _kept: dict[tuple[Any, ...], Device] = {}

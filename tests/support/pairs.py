@@ -78,7 +78,13 @@ class Case:
         options = dict(self.options)
         if self.op in ("ADD", "SUB", "MUL", "DIV"):
             options["fused_activation_function"] = self.fused
-        return op(self.op, [left, right], [result], options, version=1 if self.op == "POW" else 2)
+        return op(
+            self.op,
+            [left, right],
+            [result],
+            options,
+            version=1 if self.op in ("POW", "ATAN2") else 2,
+        )
 
     def _tensor(self, dtype: str, shape: Shape, which: int, is_constant: bool) -> Tensor:
         numbers: tuple[Any, ...] = ()

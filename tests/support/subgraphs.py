@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from delegate.graph.ir import Graph, Tensor
 from delegate.tflite.tree import Tree, packed
 from delegate.tflite.writer import model_tree
+from tests.support.model import const, graph_of, op, t
 
 
 def write_subgraphs(*graphs: Graph, signatures: Sequence[int] = ()) -> bytes:
@@ -37,3 +40,27 @@ def _names(letter: str, tensors: Sequence[Tensor]) -> list[Tree]:
         {"name": f"{letter}{number}", "tensor_index": tensor.index}
         for number, tensor in enumerate(tensors)
     ]
+
+
+def two_signatures() -> bytes:
+    """Return a model whose two signatures have the same convolution, of 6x6 and of 4x4 pixels.
+
+    "graph 0" gives 6x6x8 values, "graph 1" eight scores.
+    """
+    return write_subgraphs(*map(_convolution, (6, 4)), signatures=(0, 1))
+
+
+def _convolution(side: int) -> Graph:
+    rng = np.random.default_rng(5)
+    weights = const(rng.integers(0, 255, (8, 3, 3, 3)).astype(np.uint8), 0.02, 120)
+    bias = const(rng.integers(-99, 99, 8).astype(np.int32), 0.01)
+    x = t((1, side, side, 3), "uint8", 0.5, 128, name="picture")
+    made = t((1, side, side, 8), "uint8", 0.5, 128, name="values")
+    flat = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    nodes = [op("CONV_2D", [x, weights, bias], [made], flat)]
+    if side == 6:
+        return graph_of(nodes, [x], [made])
+    scores = t((1, 1, 1, 8), "uint8", 0.5, 128, name="scores")
+    window = {"padding": "VALID", "filter_width": side, "filter_height": side}
+    nodes += [op("AVERAGE_POOL_2D", [made], [scores], flat | window)]
+    return graph_of(nodes, [x], [scores])

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import deal
 from tests.support.cases import EMULATED, LANES_4, LANES_8, SIMT, Way
+from tests.support.opencl import is_optimised
 
 WIDTHS = {"with vectors": 8, "without": 1}
 CASES = 13
@@ -113,7 +114,26 @@ def test_slow_ones_run_where_they_are_asked_for(
     assert deal.unasked(config, items) == (set() if is_asked else {items[1]})
 
 
-def test_a_sample_has_a_case_of_each_test() -> None:
-    items = [Item("without", way, number) for way in (SIMT, LANES_4) for number in range(CASES)]
-    assert len(items) - len(deal.sampled(items, 3)) == 9  # type: ignore[arg-type]
-    assert deal.sampled(items[:1], 3) == set()  # type: ignore[arg-type]
+def test_samples_share_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    items: list[Any] = [Item("without", SIMT, number) for number in range(10)]
+    monkeypatch.delenv("TEST_ONE_CASE_IN", raising=False)
+    assert deal.sampled(items) == set()
+    samples = []
+    for first in (7, 8, 9):
+        monkeypatch.setenv("TEST_ONE_CASE_IN", f"3:{first}")
+        samples.append({*items} - deal.sampled(items))
+    assert sorted(map(len, samples)) == [3, 3, 4]
+    assert samples[0] | samples[1] | samples[2] == {*items}
+
+
+def test_each_file_is_optimised_for_one_number_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ["test_add", "test_conv_2d", "pool_2d"]
+    found = []
+    for number in range(7, 12):
+        monkeypatch.setenv("TEST_OPTIMISED", f"5:{number}")
+        found += [file for file in files if is_optimised(file)]
+    assert sorted(found) == sorted(files)
+    monkeypatch.setenv("TEST_OPTIMISED", "1")
+    assert all(map(is_optimised, files))
+    monkeypatch.delenv("TEST_OPTIMISED")
+    assert not any(map(is_optimised, files))

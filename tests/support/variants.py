@@ -117,7 +117,7 @@ def assert_runs(variant: Variant, device: DeviceInfo) -> None:
 def _models() -> Iterator[tuple[bytes, Node]]:
     """Yield models, and the node of each whose kernels count."""
     for node in built_nodes():
-        if node.op.isupper():
+        if node.op.isupper() or node.is_custom:  # and not what passes made
             yield chain_model([node]), node
     for case in (*CASES, *FLOAT_CASES):
         yield case.model(), fused(case)
@@ -127,6 +127,8 @@ def _models() -> Iterator[tuple[bytes, Node]]:
         for inner in (1, 2, 4, 8, 16):
             model = chain_model(_looked_up(index, inner))
             yield model, infer(read_model(model)).nodes[-1]
+    model = chain_model(_scattered())
+    yield model, infer(read_model(model)).nodes[-1]
 
 
 def _looked_up(index: str, inner: int) -> list[Node]:
@@ -136,6 +138,16 @@ def _looked_up(index: str, inner: int) -> list[Node]:
         op("ARG_MAX", [like((1, 15, 7)), numbers(1)], [place], {"output_type": index}),
         op("RESHAPE", [place, numbers([7, 1])], [indices], {"new_shape": (7, 1)}),
         op("GATHER_ND", [like((15, inner)), indices], [like((7, inner))]),
+    ]
+
+
+def _scattered() -> list[Node]:
+    """Return the nodes that find where 6 rows of 4 are largest, and add up rows there."""
+    places, indices = t((6,), "int32"), t((6, 1), "int32")
+    return [
+        op("ARG_MAX", [like((6, 4)), numbers(1)], [places], {"output_type": "int32"}),
+        op("RESHAPE", [places, numbers([6, 1])], [indices], {"new_shape": (6, 1)}),
+        op("SCATTER_ND", [indices, like((6, 2)), numbers([4, 2])], [like((4, 2))]),
     ]
 
 

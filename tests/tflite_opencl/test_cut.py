@@ -15,6 +15,7 @@ from tests.support.model import chain_model, const, op, t
 from tests.support.nets import conv_pool
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
+from tests.support.without_tflite import make_so
 from tflite_opencl.command import main
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.runtime import find_runtime
@@ -32,6 +33,22 @@ def assert_parts_are_the_model(model: Path, folder: Path, nodes: str = "all") ->
             assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype), part
             assert got.tobytes() == wanted.tobytes(), part
     return [part.stem for part in parts]
+
+
+def test_without_tflite_the_values_are_those_of_numpy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.tflite").write_bytes(write_model(conv_pool()))
+    command = ["cut", str(tmp_path / "model.tflite"), "--nodes", "all", "--inputs", "--output"]
+    assert main([*command, str(tmp_path / "tflite")]) == 0
+    assert capsys.readouterr().out.endswith(", with the values of TFLite's reference kernels\n")
+    make_so(monkeypatch)
+    assert main([*command, str(tmp_path / "numpy")]) == 0
+    assert capsys.readouterr().out.endswith(", with the values of numpy's reference kernels\n")
+    files = sorted((tmp_path / "tflite").iterdir())
+    assert [each.name for each in files if each.suffix == ".npy"]
+    for file in files:
+        assert (tmp_path / "numpy" / file.name).read_bytes() == file.read_bytes()
 
 
 def _arrays(part: Path, kind: str) -> list[np.ndarray]:

@@ -239,7 +239,8 @@ def _is_read(model: bytes) -> bool:
         # TFLite's Python fails at the details of a tensor whose name is no UTF-8.
         named = [tensor for node in graph.nodes for tensor in (*node.inputs, *node.outputs)]
         return all(tensor is None or "\ufffd" not in tensor.name for tensor in named) and all(
-            tensor.dtype in _DRAWN and math.prod(tensor.shape) <= _MOST_ELEMENTS
+            # numpy has no array of huge sizes, not even of none.
+            tensor.dtype in _DRAWN and math.prod(max(1, n) for n in tensor.shape) <= _MOST_ELEMENTS
             for tensor in graph.inputs
         )
     except DelegateError:

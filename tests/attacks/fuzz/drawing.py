@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delegate import Unsupported, ops
+from delegate.graph.kept import with_variables
 from delegate.graph.shapes import output_shapes
 from delegate.inspect import Graph, Node, Tensor, write_model
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from tflite_opencl.common.bounds import terms_of
+from tflite_opencl.common.bounds import is_hybrid, terms_of
 from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.oracle import reference_is_wrong
@@ -44,8 +45,10 @@ _WANTED = {
 }
 # From floats: a difference that the bounds allow may make any other result.
 _JUMPS = {
-    "ARG_MAX", "ARG_MIN", "CAST", "CEIL", "EQUAL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "GREATER",
-    "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL", "QUANTIZE", "ROUND",
+    "ARG_MAX", "ARG_MIN", "ATAN2", "CAST", "CEIL", "COS", "EQUAL", "FLOOR", "FLOOR_DIV",
+    "FLOOR_MOD", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NON_MAX_SUPPRESSION_V4",
+    "NON_MAX_SUPPRESSION_V5", "NOT_EQUAL", "QUANTIZE", "ROUND", "SIGN", "SIN",
+    "TFLite_Detection_PostProcess", "TOPK_V2",
 }  # fmt: skip
 _VERSIONS = {"BROADCAST_TO": 2}  # TFLite knows no older ones; of all others it knows 1
 _TARGET = Target(rules=installed_rules())
@@ -225,11 +228,11 @@ class Pen:
     def _is_taken(self, made: Node) -> bool:
         """Whether the delegate and TFLite both take a node, and its results are to be compared."""
         try:
-            ops.lower(made, _TARGET)
+            ops.lower(with_variables(graph([made])).nodes[0], _TARGET)
         except Unsupported:
             return False
         read = [each for each in made.inputs if each is not None]
-        if made.op in _JUMPS and any(each in self._inexact for each in read):
+        if (made.op in _JUMPS or is_hybrid(made)) and any(each in self._inexact for each in read):
             return False
         alone = graph([made])
         kinds = [] if reference_is_wrong(alone) else ["reference"]

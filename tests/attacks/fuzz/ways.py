@@ -24,6 +24,7 @@ from delegate.passes import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.forms import NUMBERS, Forms
+from tests.attacks.fuzz import called, stateful
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.interpreter import allocated, invoke
@@ -48,7 +49,11 @@ _PLACES = 2.0**-21  # how much others: a few units in a float32's last place
 
 
 def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
-    """Return every way to run a graph; `names`: of the alternatives that its nodes have."""
+    """Return every way to run a graph; `names`: of the alternatives that its nodes have.
+
+    A graph with variable tensors is run from its beginning, set after set: in no batch, whose
+    pictures have a state each, and not beside other variables, whose runs come in another order.
+    """
     several = [f"passes {name}" for name in (*PASSES, "none")] if len(graph.nodes) > 1 else []
     if len(graph.nodes) > 2:
         several += [f"exclude_ops {op}" for op in sorted({each.op for each in graph.nodes})]
@@ -58,10 +63,19 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         *several,
         *(f"exclude_isa {name}" for name in ("all", *(feature.name for feature in FEATURES))),
         *(f"device_profile {name}" for name in device_profile_names()),
-        *(f"batch {count}" for count in (1, 2, 3, 5)),
+        *([] if remembers(graph) else _ways_of_runs_in_another_order()),
         "resize",
         "profiling",
     ]
+
+
+def _ways_of_runs_in_another_order() -> list[str]:
+    return [*(f"batch {count}" for count in (1, 2, 3, 5)), *stateful.ways(), *called.ways()]
+
+
+def remembers(graph: Graph) -> bool:
+    """Whether what a run gives depends on the runs before."""
+    return any(tensor.is_variable for tensor in graph.tensors)
 
 
 def some_of(ways: Sequence[str], count: int, seed: int) -> list[str]:
@@ -78,6 +92,10 @@ def run_way(way: str, job: Job, known: Oracle) -> Result:
     kind, _, rest = way.partition(" ")
     if kind == "batch":
         return _batch(job, known, int(rest))
+    if kind in ("variables", "tensors", "carry"):
+        return stateful.run_stateful(job, known, way)
+    if kind == "called":
+        return called.run_called(job, known, way)
     if kind == "resize":
         return _resized(job, known)
     if kind == "form":

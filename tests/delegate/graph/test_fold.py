@@ -28,6 +28,10 @@ def ints(*values: int, dtype: str = "int32") -> Any:
     return const(np.array(values, dtype))
 
 
+def ints_of(value: int, dtype: str = "int32") -> Any:
+    return const(np.array(value, dtype))
+
+
 def integer(*shape: int, dtype: str = "int32") -> Any:
     return t(shape, dtype)
 
@@ -45,6 +49,15 @@ MATRIX = const(np.arange(12, dtype=np.int32).reshape(3, 4))
 NODES: dict[str, Node] = {
     "shape": op("SHAPE", [X], [integer(4)], {"out_type": "int32"}),
     "shape_int64": op("SHAPE", [X], [integer(4, dtype="int64")], {"out_type": "int64"}),
+    "rank": op("RANK", [X], [integer()]),
+    "range": op("RANGE", [ints_of(7), ints_of(-4), ints_of(-3)], [integer(4)]),
+    "range_int64": op(
+        "RANGE",
+        [ints_of(each, "int64") for each in (2, 9, 3)],
+        [integer(3, dtype="int64")],
+        version=2,
+    ),
+    "range_floats": op("RANGE", [const(np.float32(each)) for each in (0.1, 3.0, 0.1)], [t((29,))]),
     "pack": op("PACK", [ints(1, 2), ints(3, 4)], [integer(2, 2)], {"axis": 1, "values_count": 2}),
     "concatenation": op("CONCATENATION", [ints(1, 2), ints(3)], [integer(3)], {"axis": 0}),
     "slice": op("SLICE", [MATRIX, ints(1, 0), ints(-1, 2)], [integer(2, 2)]),
@@ -107,15 +120,18 @@ def test_values_are_tflite_s(node: Node) -> None:
 # Ops of the delegate by which no converter computes sizes or indices, and whose results are not
 # known before a run.
 NOT_FOLDED = (
-    "ABS ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND BROADCAST_TO CEIL CONV_2D"
-    " CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DIV ELU EQUAL EXP FILL FLOOR FLOOR_MOD"
-    " FULLY_CONNECTED GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D"
-    " LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX"
-    " MAX_POOL_2D MEAN MIRROR_PAD NEG NOT_EQUAL ONE_HOT PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL"
-    " REDUCE_ANY REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESIZE_BILINEAR"
-    " RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND RSQRT SELECT SELECT_V2 SOFTMAX SPACE_TO_BATCH_ND"
-    " SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE SUM TANH TILE TRANSPOSE"
-    " TRANSPOSE_CONV UNPACK"
+    "ABS ARG_MAX ARG_MIN ATAN2 AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND BROADCAST_TO CEIL"
+    " CONV_2D COS CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DIV DYNAMIC_UPDATE_SLICE ELU"
+    " EMBEDDING_LOOKUP EQUAL EXP FILL FLOOR FLOOR_MOD FULLY_CONNECTED GATHER_ND GELU GREATER"
+    " GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS LESS_EQUAL LOG"
+    " LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX LSTM MAX_POOL_2D MEAN MIRROR_PAD NEG"
+    " NOT_EQUAL ONE_HOT PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN"
+    " RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND"
+    " RSQRT SCATTER_ND SELECT SELECT_V2 SIGN SIN SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT"
+    " SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE STABLEHLO_ADD STABLEHLO_COMPOSITE STABLEHLO_MAXIMUM"
+    " STABLEHLO_MINIMUM STABLEHLO_MULTIPLY SUM SVDF TANH TILE TOPK_V2 TRANSPOSE TRANSPOSE_CONV"
+    " UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK NON_MAX_SUPPRESSION_V4"
+    " NON_MAX_SUPPRESSION_V5 TFLite_Detection_PostProcess"
 )
 
 

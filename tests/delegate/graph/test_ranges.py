@@ -159,3 +159,13 @@ def test_what_tflite_computes_is_within(operations: list[tuple[str, int, bool]],
     if limits is not None:
         assert (limits[0] <= values).all()
         assert (values <= limits[1]).all()
+
+
+def test_places_of_the_largest_are_inside_of_their_row() -> None:
+    outputs = [t((1, 3)), t((1, 3), "int32")]
+    top = op("TOPK_V2", [SCORES, const(np.int32(3))], outputs)
+    rest = op("FLOOR_MOD", [outputs[1], const(np.int32(4))], [t((1, 3), "int32")])
+    nodes = with_ranges(graph_of([top, rest])).nodes
+    for node, most in zip(nodes, (9, 3), strict=True):
+        low, high = node.outputs[-1].ranges or ([], [])
+        assert (np.ravel(low).tolist(), np.ravel(high).tolist()) == ([0] * 3, [most] * 3)

@@ -159,9 +159,9 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         retyped(NODE, "int16", (0, 1, -1)),
         "int16 with zero point 125: it must be 0",
     ),
-    "int64": (
-        retyped(NODE, "int64", (0, 1, -1)),
-        "int64: only uint8, int8, int16, int32, float32 are implemented",
+    "float16": (
+        retyped(NODE, "float16", (0, 1, -1)),
+        "float16: only uint8, int8, int16, int32, float32, int64 are implemented",
     ),
     "without_quantisation": (
         changed(NODE, 1, quantization=None),

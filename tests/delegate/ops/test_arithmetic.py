@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.cases import (
@@ -136,9 +137,9 @@ NODE = case("SUB").node()
 NUMBER = case("DIV", "int32").node()
 REFUSALS = {
     "types": (changed(NODE, 1, dtype="uint8"), "int8 and uint8 -> int8: they must be equal"),
-    "int64": (
-        retyped(NODE, "int64", (0, 1, -1)),
-        "int64: only uint8, int8, int16, int32, float32 are implemented",
+    "float16": (
+        retyped(NODE, "float16", (0, 1, -1)),
+        "float16: only uint8, int8, int16, int32, float32, int64 are implemented",
     ),
     "shapes": (
         changed(NODE, 1, shape=(1, 7, 5, 2)),
@@ -424,10 +425,91 @@ def _is_general(case: Case) -> bool:
     return any(abs(np.log2(scale) - round(np.log2(scale))) > 0.01 for scale in case.scales)
 
 
+ANGLE = case("ATAN2", "float32", shapes=((4, 20), (4, 20))).node()
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+def test_angles(way: Way, device: DeviceInfo) -> None:
+    """Points of every size and direction, and those whose direction C's atan2f() defines."""
+    rng = np.random.default_rng(0)
+    y, x = (
+        (10 ** rng.uniform(-30, 30, 2000) * rng.choice([-1, 1], 2000)).astype(np.float32)
+        for _ in range(2)
+    )
+    x[1000:] = y[1000:] * rng.uniform(-3, 3, 1000).astype(np.float32)
+    ends = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-37], np.float32)
+    pairs = np.array(np.meshgrid(ends, ends)).reshape(2, -1)
+    inputs = [np.concatenate([y, pairs[0]]), np.concatenate([x, pairs[1]])]
+    shapes = (inputs[0].shape,) * 2
+
+    def bounds(given: Arrays) -> Bounds:
+        with np.errstate(all="ignore"):
+            exact = np.arctan2(*(each.astype(np.float64) for each in given))
+            places = np.spacing(np.abs(np.nan_to_num(exact)).astype(np.float32))
+        return [2 * places.astype(np.float64) + float(np.finfo(np.float32).tiny)]
+
+    model = chain_model([case("ATAN2", "float32", shapes=shapes).node()])
+    with forced(way):
+        assert_within(model, device, bounds, inputs=[inputs])
+
+
+def test_angles_are_not_broadcast() -> None:
+    node = case("ATAN2", "float32", shapes=((4, 20), (20,))).node()
+    assert refusal(node) == "4x20 -> 20: the shape must stay"
+
+
+def plain(name: str, dtype: str, shapes: object = ((4, 20), (4, 20))) -> Node:
+    return replace(
+        case("MUL", dtype, shapes=shapes).node(), op=f"STABLEHLO_{name}", version=1, options={}
+    )
+
+
+PLAIN_TYPES = {
+    **dict.fromkeys(("ADD", "MULTIPLY"), ("float32", "int32", "int64")),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), (*QUANT, "float32", "int32", "int64")),
+}
+PLAIN_NODES = [plain(name, dtype) for name, types in PLAIN_TYPES.items() for dtype in types]
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("node", PLAIN_NODES, ids=lambda n: f"{n.op}-{n.outputs[0].dtype}")
+def test_two_tensors_as_they_are(node: Node, way: Way, device: DeviceInfo) -> None:
+    assert_exact_way(chain_model([node]), device, way)
+
+
+@pytest.mark.parametrize("name", ["MAXIMUM", "MINIMUM"])
+def test_of_zeros_and_what_is_no_number_the_left_one_is_taken(
+    name: str, device: DeviceInfo
+) -> None:
+    left, right = np.float32([[np.nan, 1, np.nan, 0, -0.0], [1, np.nan, 2, -0.0, 0]])
+    model = chain_model([plain(name, "float32", ((5,), (5,)))])
+    assert_exact_way(model, device, SIMT, inputs=[[left, right]])
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("name", ["ADD", "MULTIPLY"])
+def test_what_is_infinite_as_it_is_stays_infinite(name: str, way: Way, device: DeviceInfo) -> None:
+    large, nothing = np.float32(3e38), np.float32(np.nan)
+    left = np.resize(np.float32([large, -large, np.inf, -np.inf, nothing, 1, large]), 21)
+    right = np.resize(np.float32([large, large, 2, np.inf, 1, nothing, -large]), 21)
+    right[1::7] = -large if name == "ADD" else large
+    model = chain_model([plain(name, "float32", ((21,), (21,)))])
+    assert_exact_way(model, device, way, inputs=[[left, right]])
+
+
+def test_tensors_as_they_are_are_not_broadcast() -> None:
+    node = plain("ADD", "float32", ((4, 20), (20,)))
+    assert refusal(node) == "4x20 -> 20: the shape must stay"
+    assert refusal(plain("ADD", "int8")) == "int8: only int32, float32, int64 are implemented"
+
+
 NODES = {op: case(op, dtypes[0]).node() for op, dtypes in TYPES.items()}
 NODES["POW"] = case("POW", "int32").node()
+NODES["ATAN2"] = ANGLE
+NODES |= {node.op: node for node in PLAIN_NODES}
 WIDE = ((4, 20), (4, 20))  # fills every vector
 BUILT = [
+    *PLAIN_NODES,
     *(case(op, dtype, shapes=WIDE).node() for op in TYPES for dtype in TYPES[op]),
     *(case(op, "float32", shapes=WIDE, values=(3,)).node() for op in ("DIV", "POW")),
     case("SUB", "int16", shapes=WIDE, scales=(0.5, 0.25, 0.5)).node(),

@@ -167,8 +167,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "uint8 x uint8 -> uint8: no such kernel is there",
     ),
     "hybrid": (
-        changed(NODE, 1, dtype="int8"),
-        "float32 x int8 -> float32: no such kernel is there",
+        changed(NODE, 1, dtype="uint8"),
+        "float32 x uint8 -> float32: no such kernel is there",
     ),
     "int32_output": (
         changed(INT8, -1, dtype="int32"),

@@ -70,7 +70,7 @@ REFUSALS = {
     "no_bools": (changed(NODE, -1, dtype="int8"), "int8 and int8 -> int8: they must be equal, "),
     "ordered_bools": (
         Case(op="LESS", dtype="bool").node(),
-        "bool: only uint8, int8, int16, int32, float32 are implemented",
+        "bool: only uint8, int8, int16, int32, int64, float32 are implemented",
     ),
     "types": (changed(NODE, 0, dtype="int32"), "int32 and int8 -> bool: they must be equal, "),
     "scale": (

@@ -160,7 +160,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "weights 8x1x1x11: rank 2 (OI) is needed",
     ),
     "empty_weights": (changed(NODE, 1, shape=(8, 0)), "weights 8x0: rank 2 (OI) is needed"),
-    "input_no_rows": (changed(NODE, 0, shape=(3, 10)), "input 3x10: no rows of 11"),
+    "input_no_rows": (changed(NODE, 0, shape=(1, 10)), "input 1x10: no rows of 11"),
     "scalar_input": (changed(NODE, 0, shape=()), "input scalar: no rows of 11"),
     "empty_input": (changed(NODE, 0, shape=(0, 11)), "input 0x11: no rows of 11"),
     "output_size": (changed(NODE, -1, shape=(3, 9)), "output 3x9: 3 rows of 8 are computed"),
@@ -292,6 +292,14 @@ def test_fully_connected(case: Product, way: Way, device: DeviceInfo) -> None:
     assert {name.split()[0] for name in taken} == {
         blocked if way is not PLAIN and case.out_c >= 4 else "plain"
     }
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+def test_what_fills_no_row_is_left_out(way: Way, device: DeviceInfo) -> None:
+    weights = np.random.default_rng(5).integers(-127, 128, (8, 16)).astype(np.int8)
+    x, result = t((37, 3, 2), "int8", 0.1, 3), t((13, 8), "int8", 0.9, -5)  # 13 rows and 14 values
+    node = op("FULLY_CONNECTED", [x, const(weights, 0.02)], [result])
+    assert_exact_way(chain_model([node]), device, way)
 
 
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)

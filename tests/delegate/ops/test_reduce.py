@@ -96,14 +96,14 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, quantization=quantization(0.5, 3)),
         "the scale or zero point changes: TFLite does not rescale here",
     ),
-    "int64": (
-        retyped(NODE, "int64"),
-        "int64: only float32, int32, uint8, int8, int16 are implemented",
+    "float16": (
+        retyped(NODE, "float16"),
+        "float16: only float32, int32, int64, uint8, int8, int16 are implemented",
     ),
     "string": (retyped(NODE, "string"), "string: only types of a fixed size"),
     "product_of_bytes": (
         Reducing(op="REDUCE_PROD").node(),
-        "int8: only float32, int32 are implemented",
+        "int8: only float32, int32, int64 are implemented",
     ),
     "any_of_numbers": (
         Reducing(op="REDUCE_ANY", dtype="int32").node(),

@@ -106,7 +106,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, dtype="uint8"),
         "int8 in, uint8 out: they must be equal",
     ),
-    "int64": (retyped(NODE, "int64"), "int64: only uint8 and int8 and int16 are implemented"),
+    "bool": (retyped(NODE, "bool"), "bool: only uint8 and int8 and int16 are implemented"),
     "without_quantisation": (
         changed(NODE, -1, quantization=None),
         "int8 without quantisation: scale and zero point are missing",

@@ -32,7 +32,7 @@ def test_ops_are_sorted_and_known() -> None:
 
 
 def test_unknown_op() -> None:
-    assert refusal(op("LSTM", [t((1,))], [t((1, 1))])) == "op LSTM is not implemented"
+    assert refusal(op("CONV_3D", [t((1,))], [t((1, 1))])) == "op CONV_3D is not implemented"
 
 
 def test_custom_op_of_a_builtin_s_name() -> None:
@@ -164,7 +164,7 @@ class Drawer:
             inputs = self._many(lambda: self.one_of([None, self._tensor()]), 4)
             outputs = self._many(self._tensor, 2)
             options = {key: self._option() for key in self._many(lambda: self.one_of(keys), 6)}
-            return op(node.op, inputs, outputs, options)
+            return op(node.op, inputs, outputs, options, is_custom=node.is_custom)
         inputs, outputs, options = list(node.inputs), list(node.outputs), dict(node.options)
         places = [(inputs, i) for i in range(len(inputs))] + [(outputs, 0)]
         places += [(options, key) for key in [*options, "new_shape"]]
@@ -174,7 +174,8 @@ class Drawer:
             else:
                 no_tensor = holder is inputs and self._random.random() < 0.1
                 holder[key] = None if no_tensor else self._tensor(holder[key])
-        return op(node.op, inputs, outputs * self.one_of([1] * 8 + [0, 2]), options)
+        count = self.one_of([1] * 8 + [0, 2])
+        return op(node.op, inputs, outputs * count, options, is_custom=node.is_custom)
 
 
 @pytest.mark.parametrize("name", sorted(NODES))

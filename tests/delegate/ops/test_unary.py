@@ -43,8 +43,9 @@ from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
-EXACT = ("ABS", "NEG", "SQUARE", "FLOOR", "ROUND", "CEIL")
+EXACT = ("ABS", "NEG", "SIGN", "SQUARE", "FLOOR", "ROUND", "CEIL")
 ROUNDED = {"SQRT": np.sqrt, "RSQRT": lambda x: 1 / np.sqrt(x), "EXP": np.exp, "LOG": np.log}
+ROUNDED |= {"SIN": np.sin, "COS": np.cos}
 HAS_MORE = installed_rules().saturating_cast  # NEG and LOG of quantised types
 TABLES = ["ABS", "EXP", *(("NEG", "LOG") if HAS_MORE else ())]
 ROOTS = ["RSQRT", *(("SQRT",) if installed_rules().newer_types else ())]  # of quantised types
@@ -142,6 +143,8 @@ def test_exact_floats(name: str, way: Way, device: DeviceInfo) -> None:
     halves = np.arange(-20, 20, 0.5, np.float32)
     values = np.concatenate([values, halves, np.nextafter(halves, np.float32(9))])
     values[np.abs(values) < 1e-6] = 0  # a denormal float's floor may be taken for zero's
+    if name == "SIGN" and installed_rules().runtime == "tflite-runtime":
+        values = values[~np.isnan(values)]  # of which its sign is 0, and ai-edge-litert's NaN
     model = chain_model([node(name, shape=values.shape)])
     if name == "CEIL":  # some of TFLite's have 0 for -0
         case = Activation(op=name, dtype="float32", shape=values.shape)
@@ -159,9 +162,20 @@ def test_rounded_floats(name: str, way: Way, device: DeviceInfo) -> None:
     assert_float_function(case, device, way, ROUNDED[name], inputs=[[values]])
 
 
+@pytest.mark.parametrize("name", ["SIN", "COS"])
+def test_angles_near_quarter_turns_and_of_any_size(name: str, device: DeviceInfo) -> None:
+    """What whole turns leave of a large float is lost where 2 / pi has too few digits."""
+    quarters = (np.arange(1, 4000) * (np.pi / 2)).astype(np.float32)
+    exponents = np.arange(127, 255, dtype=np.uint32) << 23
+    digits = np.random.default_rng(0).integers(0, 1 << 23, (32, 128)).astype(np.uint32)
+    values = np.concatenate([quarters, (exponents | digits).view(np.float32).ravel()])
+    case = Activation(op=name, dtype="float32", shape=values.shape)
+    assert_float_function(case, device, LANES_8, ROUNDED[name], inputs=[[values], [-values]])
+
+
 @pytest.mark.parametrize("way", GROUPS, ids=str)
 @pytest.mark.parametrize("shape", [(), (3,), (65,), (2, 3, 5, 7), (4097,)], ids=str)
-@pytest.mark.parametrize("name", ["ABS", "NEG"])
+@pytest.mark.parametrize("name", ["ABS", "NEG", "SIGN"])
 def test_int32(name: str, shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
     # The least number has no opposite: what ABS makes of it differs between TFLite's versions.
     values = np.random.default_rng(0).integers(-(2**31) + 1, 2**31, shape).astype(np.int32)
@@ -247,4 +261,4 @@ def test_drawn(
 
 
 NODES = {name: node(name) for name in (*EXACT, *ROUNDED)}
-BUILT = [node(name, "int32") for name in ("ABS", "NEG")]
+BUILT = [node(name, "int32") for name in ("ABS", "NEG", "SIGN")]

@@ -14,6 +14,7 @@ import pytest
 from delegate import DeviceInfo, Options, ops
 from delegate.errors import Unsupported
 from delegate.graph.infer import infer
+from delegate.graph.kept import with_variables
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node
 from delegate.launch import Alternative, Constant, Launch
@@ -24,6 +25,7 @@ from delegate.tflite.library import installed_rules
 from delegate.tflite.reference import reference_outputs
 from tests.attacks.planted import plant
 from tests.support.deal import any_driver
+from tests.support.delay import delays, variable
 from tests.support.model import graph_of, op, t
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases._convolution import Convolution
@@ -173,6 +175,14 @@ def test_the_reference_kernels_know_a_node_of_tflite() -> None:
     assert [values.size for values in found] == [np.prod(node.outputs[0].shape)]
     assert reference_outputs(replace(installed_rules(), version="0"), node, [zeros]) is None
     assert reference_outputs(installed_rules(), replace(node, op="of_a_pass"), [zeros]) is None
+
+
+def test_the_reference_kernels_tell_what_a_variable_is_then() -> None:
+    (node,) = with_variables(delays([variable()])).nodes
+    now, state = np.full((1, 4), 5, np.float32), np.arange(8, dtype=np.float32)
+    found = reference_outputs(installed_rules(), node, [now, state.reshape(1, 8)])
+    assert found is not None
+    assert [values.tolist() for values in found] == [[1, 3, 5, 7], [1, 5, 3, 5, 5, 5, 7, 5]]
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_device_profile
 from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Program
-from delegate.runtime import transfers
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.mapping import unmap
 from delegate.runtime.transfers import (
     DIRECT,
     TRANSFERS,
@@ -129,7 +129,7 @@ def test_memory_that_cannot_be_unmapped_is_never_freed() -> None:
     refused = Mapping()
     freed = weakref.ref(refused)
     with pytest.raises(cl.Error):
-        transfers._unmap(refused, None)  # type: ignore[arg-type]
+        unmap(refused, None)  # type: ignore[arg-type]
     del refused
     gc.collect()
     assert freed() is not None

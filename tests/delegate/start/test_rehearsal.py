@@ -166,7 +166,7 @@ def test_a_child_that_tries_nothing_is_no_endless_loop(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = open_engine(Options(device.index))
-    scripted(monkeypatch, *[lambda: Heard(is_answered=True, answer=({}, 0.0))] * 5)
+    scripted(monkeypatch, *[lambda: Heard(is_answered=True, answer=({}, 0.0, {}))] * 5)
     with pytest.raises(DeviceError, match=r"^no child process tries to "):
         run_of(engine)
 
@@ -179,8 +179,8 @@ def test_what_is_looked_up_is_asked_for_once_and_done_as_the_child_did_it(
     asked = scripted(
         monkeypatch,
         lambda: Heard(found={made: BINARY}, trying=[ran], ended=Ended(-6)),
-        lambda: Heard(found={made: BINARY, ran: DONE}, is_answered=True, answer=({}, 0.0)),
-        lambda: Heard(is_answered=True, answer=({}, 0.0)),
+        lambda: Heard(found={made: BINARY, ran: DONE}, is_answered=True, answer=({}, 0.0, {})),
+        lambda: Heard(is_answered=True, answer=({}, 0.0, {})),
     )
     looks: list[list[bool]] = []
 

@@ -23,9 +23,14 @@ PACKAGE = RUNTIME.module.__package__
 
 @pytest.fixture(autouse=True)
 def _forgets_libraries() -> Iterator[None]:
-    library.rules_of_library.cache_clear()
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
     library.rules_of_library.cache_clear()
+    library._rules_of_package.cache_clear()
 
 
 def rules_of_the_installed_runtime() -> Rules:
@@ -99,7 +104,7 @@ def test_a_runtime_of_another_version_is_asked_once_and_tells_the_same(
         packages.append(package)
         return asking.package_kernels(package)
 
-    library.rules_of_library.cache_clear()
+    forget()
     monkeypatch.setattr(library, "_COMPARED", frozenset())
     monkeypatch.setattr(library, "package_kernels", kernels)
     assert rules_of_the_installed_runtime() == expected

@@ -234,7 +234,7 @@ def test_the_graph_of_each_signature_is_judged(
         )
 
 
-def test_a_body_of_control_flow_is_left_to_the_cpu(device: DeviceInfo) -> None:
+def test_a_body_of_control_flow_is_judged_beside_a_signature(device: DeviceInfo) -> None:
     x, start, count, looped = image(), t((1,), "int32"), t((1,), "int32"), image()
     calls = {"cond_subgraph_index": 2, "body_subgraph_index": 3}
     main = graph_of([op("WHILE", [start, x], [count, looped], calls)], [x, start], [looped])
@@ -254,7 +254,7 @@ def test_a_body_of_control_flow_is_left_to_the_cpu(device: DeviceInfo) -> None:
     model = write_subgraphs(main, CHAIN, condition, body, signatures=[0, 1])
     delegate = delegate_on(device)
     ours, reference = interpreter(model, delegate), interpreter(model)
-    assert list(delegate.subgraph_verdicts) == [0, 1]
+    assert list(delegate.subgraph_verdicts) == [0, 1, 2, 3]
     assert [v.is_taken for v in delegate.subgraph_verdicts[1]] == [True, True]
     inputs = [inputs_for(CHAIN)[0][0], np.zeros(1, np.int32)]
     for number in (0, 1):

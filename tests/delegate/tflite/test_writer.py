@@ -177,7 +177,8 @@ def graphs(draw: st.DrawFn) -> Graph:
             rng = np.random.default_rng(draw(st.integers(0, 2**32)))
             fields = schema.fields(options_class[0]) if options_class else {}
             options = {field.name: option_value(field, rng) for field in fields.values()}
-            nodes.append(op(name, inputs, outputs, options, version))
+            between = draw(st.lists(st.sampled_from(known), max_size=2))
+            nodes.append(op(name, inputs, outputs, options, version, intermediates=between))
         known += outputs
     return graph_of(nodes)
 

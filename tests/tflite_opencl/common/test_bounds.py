@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from delegate.inspect import Graph
-from tflite_opencl.common.bounds import float_bounds
+from tests.support.variables import counter
+from tflite_opencl.common.bounds import float_bounds, terms_of
 from tflite_opencl.common.build import graph, node, numbers, tensor
 from tflite_opencl.common.oracle import run_graph
 from tflite_opencl.common.runtime import find_runtime
@@ -67,3 +68,9 @@ def test_the_reference_s_own_error_is_more_than_that_of_random_roundings() -> No
     (bound,) = float_bounds(_RUN, whole, [_EQUAL], [expected])
     assert bound is not None
     assert 0 < abs(expected[0] - exact) < bound[0] < 2 * abs(expected[0] - exact) + 0.2
+
+
+def test_a_node_without_outputs_has_no_terms() -> None:
+    made = counter()
+    terms = {node.op: terms_of(node) for node in made.nodes}
+    assert terms["ASSIGN_VARIABLE"] == terms["CALL_ONCE"] == 0 < terms["ADD"]

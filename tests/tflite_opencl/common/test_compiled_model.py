@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import json
 import logging
+import os
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,12 +21,14 @@ import numpy as np
 import pytest
 
 from delegate import DeviceError, DeviceInfo, OpenCLDelegate
-from delegate.claim import Arrays, PartitionKernel
 from delegate.external import _Accelerator
 from delegate.inspect import accelerators, read_model, write_model
+from delegate.partition_kernel import Arrays, PartitionKernel
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke
 from tests.support.deal import any_driver, slow
+from tests.support.model import chain_model, op, t
 from tests.support.nets import CHAIN, assert_equal_outputs, conv_pool
+from tests.support.process import ROOT
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
 from tflite_opencl.command import main as tools
@@ -37,21 +43,16 @@ pytest.importorskip("ai_edge_litert.environment")
 pytestmark = any_driver
 
 OPTIONS = {"tune": "off", "min_nodes_per_partition": 1}
+# One of each kind: what LiteRT hands over does not depend on how large a model is.
 SHARED = [
     "ad01_int8",
     "deeplabv3_mnv2_pascal_quant",
     "ds_cnn_s_quantized_int16",
     "kws_ref_model",
-    "mbnet128_0.25_q",
     "mobilenet_v1_0.25_128",
     "mobilenet_v1_0.25_128_quant",
-    "mobilenet_v1_0.75_192_quant",
-    "mobilenet_v1_1.0_224_quant",
-    "mobilenet_v2_1.0_224_quant",
     "movenet_single_pose_lightning_ptq",
-    "pretrainedResnet_quant",
     "split_concat",
-    "tf2_mobilenet_v2_1.0_224_ptq",
     "vww_96_int8",
 ]
 Make = Callable[..., CompiledInterpreter]
@@ -128,6 +129,28 @@ def test_another_batch(make: Make, device: DeviceInfo) -> None:
         made.allocate_tensors()
     inputs = [np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)]
     assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
+
+
+def test_the_program_in_c_of_the_documents(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "programs.md").read_text()
+    program = page.partition("## LiteRT: CompiledModel in C\n")[2].partition("```c\n")[2]
+    (tmp_path / "program.c").write_text(program.partition("```")[0])
+    litert_folder = Path(str(litert.__file__)).parent
+    flags = ["-Wall", "-Wextra", "-Werror", f"{litert_folder}/libLiteRt.so"]
+    made = ["-o", tmp_path / "program", f"-Wl,-rpath,{litert_folder}"]
+    subprocess.run(["cc", tmp_path / "program.c", *flags, *made], check=True)
+    (tmp_path / ACCELERATOR).symlink_to(built.with_name(ACCELERATOR))
+    graph = conv_pool()
+    (tmp_path / "model.tflite").write_bytes(write_model(graph))
+    options = f"tune:off;in_child_first:0;device:{device.index}"
+    environment = {**os.environ, OPTIONS_VARIABLE: options}
+    ran = subprocess.run(
+        [tmp_path / "program"], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    values = np.full(graph.inputs[0].shape, 100, np.uint8)
+    (wanted,) = invoke(interpreter(write_model(graph)), [values])
+    assert ran.stdout.split() == [*map(str, wanted.reshape(-1)), "on", "the", "GPU"]
 
 
 # What is left to the CPU
@@ -311,24 +334,23 @@ def held() -> tuple[int, int, int]:
 
 
 @slow
-def test_a_thousand_openings_leave_nothing(make: Make) -> None:
+def test_many_openings_leave_nothing(make: Make) -> None:
     model = write_model(CHAIN)
     inputs = inputs_for(CHAIN)[0]
     wanted = invoke(interpreter(model), inputs)
     seen = []
     logging.disable(logging.INFO)
-    for number in range(1, 1001):
+    for number in range(1, 301):
         ours = make(model)
         assert_equal_outputs(invoke(ours, inputs), wanted)
         del ours
-        if number in (400, 700, 1000):
+        if number in (100, 200, 300):
             gc.collect()
             seen.append(held())
     logging.disable(logging.NOTSET)
-    (handles, threads, first), (_, _, middle), (_, _, last) = seen
-    assert [each[:2] for each in seen] == [(handles, threads)] * 3
-    # What the C library keeps of an opening, on average: more in both halves is a leak.
-    assert min(middle - first, last - middle) < 300 * 4096
+    halves = [np.subtract(later, before) for before, later in itertools.pairwise(seen)]
+    # What grows in both halves leaks. Drivers begin a thread late; the C library keeps pages.
+    assert np.all(np.minimum(*halves) <= (0, 0, 100 * 4096)), seen
 
 
 # tflite-delegate-test --delegate compiledmodel:DIR
@@ -353,7 +375,23 @@ def test_the_suite_names_a_folder_without_the_library(
 ) -> None:
     assert suite(tmp_path, "--filter", "^relu/int8/", "--output", str(tmp_path / "out")) != 0
     assert f"there is no {ACCELERATOR} in {tmp_path}" in capsys.readouterr().err
-    assert suite(tmp_path, "--reduce", "relu/int8/x") == 64
+
+
+def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = [ROOT / "tests" / "attacks" / "liar.c", ROOT / "delegate" / "accelerator.c"]
+    command = ["cc", "-shared", "-fPIC", "-DFAULT=OFF_BY_ONE", "-o", tmp_path / ACCELERATOR]
+    subprocess.run([*command, *sources], check=True)
+    small, model = tmp_path / "small", tmp_path / "adds.tflite"
+    ends = [t((1, 2), "float32") for _ in range(3)]
+    model.write_bytes(chain_model([op("ADD", ends[:2], ends[2:])]))
+    assert suite(tmp_path, "--reduce", str(model), "--output", str(small)) == 0
+    assert "Fail: the given inputs: 1 of " in capsys.readouterr().out
+    shown = subprocess.run(
+        [sys.executable, small / "reduced.py"], capture_output=True, text=True, timeout=120
+    )
+    assert shown.returncode == 0, shown.stderr
+    (right,), (wrong,) = map(json.loads, shown.stdout.splitlines())
+    assert np.subtract(wrong, right).max() == pytest.approx(1)
 
 
 # tflite-opencl compare --paths compiledmodel

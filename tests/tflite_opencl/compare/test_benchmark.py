@@ -74,7 +74,8 @@ def test_a_delegate_that_takes_nothing_is_no_success(
     capsys: pytest.CaptureFixture[str], device: DeviceInfo, tmp_path: Path
 ) -> None:
     path = tmp_path / "idle.tflite"
-    path.write_bytes(chain_model([op("SIN", [t((1, 4))], [t((1, 4))])]))
+    shape = (1, 1, 1, 4)
+    path.write_bytes(chain_model([op("LOCAL_RESPONSE_NORMALIZATION", [t(shape)], [t(shape)])]))
     code, out, _ = called(capsys, str(path), "--path", f"opencl:{device.index}")
     assert code == 1
     assert "0 of 1" in out

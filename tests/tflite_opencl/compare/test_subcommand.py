@@ -25,7 +25,7 @@ from tflite_opencl.common.words import stamped
 
 pytestmark = any_driver
 RUNS = ("--tune", "off", "--count", "2", "--warmup_runs", "1", "--threads", "1")
-CPU_KEPT = "SIN"  # an op that is not implemented
+CPU_KEPT = "LOCAL_RESPONSE_NORMALIZATION"  # an op that is not implemented
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
 def idle(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model of which no delegate of ours takes a node."""
     path = tmp_path_factory.mktemp("compare") / "idle.tflite"
-    path.write_bytes(chain_model([op(CPU_KEPT, [t((1, 4))], [t((1, 4))])]))
+    path.write_bytes(chain_model([op(CPU_KEPT, [t((1, 1, 1, 4))], [t((1, 1, 1, 4))])]))
     return str(path)
 
 
@@ -200,7 +200,9 @@ def test_a_chain_says_who_took_which_nodes(compare: Compare, tmp_path: Path, bui
     assert path["device"].startswith(f"{built.name} + ")
     assert (path["taken"], path["shares"]) == (2, {built.name: 1, "OpenCL": 1})
     assert (path["quanta"], path["refusals"]) == (0, {})
+    assert path["share_quanta"] == {built.name: 0, "OpenCL": 0}
     shown = compare(str(model), "--paths", wanted)[1]
+    assert "OpenCL's nodes, on what reached them: 0 quanta off the reference" in shown
     assert f"2 of 2: 1 by {built.name}, 1 by OpenCL" in " ".join(shown.split())
 
 

@@ -22,6 +22,8 @@ from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
+from tests.support.subgraphs import two_signatures
+from tests.support.variables import counter_model
 from tflite_opencl.command import main as tools
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import find_runtime
@@ -257,6 +259,23 @@ def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert shown.returncode == 0, shown.stderr
     right, wrong = shown.stdout.splitlines()
     assert right != wrong
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (two_signatures, f"does not fail with {LIARS}pass_through"),
+        (counter_model, "cannot be made smaller: node 0 CALL_ONCE runs other subgraphs"),
+    ],
+)
+def test_a_file_of_several_graphs_is_reduced_or_one_line(
+    model: Callable[[], bytes], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "several.tflite"
+    path.write_bytes(model())
+    flags = ["--delegate", f"{LIARS}pass_through", "--reduce", str(path)]
+    assert main([*flags, "--output", str(tmp_path)]) == 255
+    assert capsys.readouterr().err.splitlines() == [f"ERROR: {path} {words}"]
 
 
 @slow

@@ -18,6 +18,7 @@ from tests.support.compare import interpreter
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t
 from tests.support.small_v2 import small_v2
+from tests.support.subgraphs import two_signatures
 from tflite_opencl.command import main
 from tflite_opencl.rewrites import graph_passes, pass_bundles
 from tflite_opencl.rewrites.passes import remove_dead
@@ -114,6 +115,18 @@ def test_pictures(run: Any, model: Path, tmp_path: Path) -> None:
     code, _, err = run(*arguments[:-1], tmp_path / "nothing")
     assert code == 255
     assert err.count("\n") == 1
+
+
+def test_the_graph_of_a_signature_is_checked(run: Any, tmp_path: Path) -> None:
+    model, target = tmp_path / "two.tflite", tmp_path / "new.tflite"
+    model.write_bytes(two_signatures())
+    asked = (model, target, "--pass", "depthwise_to_conv", "--check", 1, "--signature")
+    code, out, err = run(*asked, "graph 1")
+    assert (code, err) == (0, "")
+    assert "on 1 input: all outputs are bit-equal" in out
+    code, _, err = run(*asked, "decode")
+    assert (code, err.count("\n")) == (64, 1)
+    assert "there is no signature 'decode'; the model has 'graph 0', 'graph 1'" in err
 
 
 def test_left_places_have_their_reason(run: Any, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
 from tests.support.small_v2 import small_v2
+from tests.support.variables import counter_model
 from tflite_opencl.command import main
 from tflite_opencl.verify import errors as verify_errors
 
@@ -259,6 +260,17 @@ def test_floats_may_round_in_another_order(verify: Verify, tmp_path: Path) -> No
     assert not any(row["alone"] for row in found["nodes"])
 
 
+def test_variables_begin_anew_where_the_outputs_are_compared(
+    verify: Verify, tmp_path: Path
+) -> None:
+    path = tmp_path / "counter.tflite"
+    path.write_bytes(counter_model())
+    code, out, _ = verify(str(path), "--random", "2")
+    assert code == 0
+    assert "2 of 2 equal" in out
+    assert "elements differ" not in out, out
+
+
 def test_a_picture_is_given(verify: Verify, model: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     Image.new("RGB", (40, 30), (51, 204, 102)).save(picture)
@@ -339,3 +351,12 @@ def test_errors_of_floats_and_of_what_is_no_number() -> None:
     assert sum(count for _, count in found.histogram) == 100
     assert found.plane[0].shape == (4, 32)
     assert verify_errors.map_image(found.plane[0]).size == (256, 32)
+
+
+def test_nodes_are_given_what_variable_tensors_were(verify: Verify, tmp_path: Path) -> None:
+    x, y = t((1, 4), "int32", name="x"), t((1, 4), "int32", name="y")
+    held = t((1, 4), "int32", name="held", is_variable=True)
+    path = tmp_path / "held.tflite"
+    path.write_bytes(chain_model([op("ADD", [x, held], [y])], [x], [y]))
+    code, facts = verify.facts(str(path), "--random", "2")
+    assert (code, [check["op"] for check in facts["nodes"]]) == (0, ["ADD"])

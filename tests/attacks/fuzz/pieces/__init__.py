@@ -12,7 +12,7 @@ from functools import cache
 
 from delegate.inspect import Graph, Tensor
 from tests.attacks.fuzz.drawing import Pen, Skip
-from tests.attacks.fuzz.pieces import functions, moves, sums
+from tests.attacks.fuzz.pieces import functions, moves, recurrent, sums
 from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
 
@@ -38,6 +38,8 @@ def of_the_suite(pen: Pen, op: str | None = None) -> None:
     whole: Graph = pen.one_of(cases[op or pen.one_of(list(cases))]).make()
     if sum(math.prod(each.shape) for each in whole.tensors) > _MOST_ELEMENTS:
         raise Skip
+    if pen.length > 1 and _remembers_floats(whole):
+        raise Skip
     changed: dict[Tensor, Tensor] = {}
     for each in whole.inputs:
         like = (each.shape, each.dtype, each.quantization)
@@ -49,5 +51,11 @@ def of_the_suite(pen: Pen, op: str | None = None) -> None:
         pen.join(dataclasses.replace(made, inputs=inputs))
 
 
-_OFTEN = (*functions.OFTEN, *moves.OFTEN, *sums.OFTEN, (3, of_the_suite))
+def _remembers_floats(whole: Graph) -> bool:
+    return any(t.is_variable and t.dtype == "float32" for t in whole.tensors)
+
+
+_OFTEN = (
+    *functions.OFTEN, *moves.OFTEN, *recurrent.OFTEN, *sums.OFTEN, (3, of_the_suite),
+)  # fmt: skip
 PIECES = tuple(function for count, function in _OFTEN for _ in range(count))

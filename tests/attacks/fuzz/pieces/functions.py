@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tests.attacks.fuzz.drawing import QUANT, Pen, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, numbers
+from tflite_opencl.common.build import FUSED, as_int4, constant, graph, node, numbers, tensor
+from tflite_opencl.conformance.cases.detections import post_process, suppression
 
 _SAME = (
-    "ABS", "CEIL", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "L2_NORMALIZATION",
+    "ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "L2_NORMALIZATION",
     "LEAKY_RELU", "LOG", "LOGICAL_NOT", "LOGISTIC", "LOG_SOFTMAX", "NEG", "RELU", "RELU6",
-    "RELU_0_TO_1", "RELU_N1_TO_1", "ROUND", "RSQRT", "SOFTMAX", "SQRT", "SQUARE", "TANH",
+    "RELU_0_TO_1", "RELU_N1_TO_1", "ROUND", "RSQRT", "SIGN", "SIN", "SOFTMAX", "SQRT",
+    "SQUARE", "TANH",
 )  # fmt: skip
 _PAIRS = (
     "ADD", "ADD", "SUB", "MUL", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "DIV",
@@ -66,6 +71,18 @@ def pair(pen: Pen) -> None:
     pen.add(op, operands, options, about=about)
 
 
+def plain(pen: Pen) -> None:
+    """STABLEHLO_*, which broadcasts nothing."""
+    x = pen.source()
+    op = pen.one_of(("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM"))
+    pen.add(f"STABLEHLO_{op}", [x, pen.operand(x.shape, x.dtype, numbers_of(x))])
+
+
+def angle(pen: Pen) -> None:
+    x = pen.source(dtype="float32")
+    pen.add("ATAN2", pen.one_of(((x, pen.operand(x.shape, "float32")), (x, x))))
+
+
 def compare(pen: Pen) -> None:
     x = pen.source()
     given = numbers_of(x) if pen.may(0.5) else None
@@ -108,6 +125,65 @@ def along_an_axis(pen: Pen) -> None:
         pen.add(op, [x, numbers([axis])])
 
 
+def top(pen: Pen) -> None:
+    """TOPK_V2, whose indices a GATHER may take."""
+    x = pen.source()
+    count = pen.random.randint(1, x.shape[-1])
+    shape = (*x.shape[:-1], count)
+    outputs = [tensor(shape, x.dtype, *numbers_of(x)), tensor(shape, "int32")]
+    pen.join(node("TOPK_V2", [x, numbers(count)], outputs))
+
+
+def embedding(pen: Pen) -> None:
+    """EMBEDDING_LOOKUP in a table by an ARG_MAX, or of rows that are known."""
+    width, count = pen.random.randint(1, 40), pen.random.randint(1, 20)
+    scales = 10 ** pen.arrays.uniform(-3, -1, count if pen.may(0.5) else 1)
+    data = pen.arrays.integers(-128, 127, (count, width), endpoint=True)
+    table = constant(data.astype(np.int8), scales)
+    table = as_int4(table) if pen.may(0.3) else table
+    if pen.may(0.3):
+        x = pen.operand((count, width), "float32")
+        known = numbers(pen.arrays.integers(0, count, 5))
+        pen.add("EMBEDDING_LOOKUP", [known, x], dtype="float32")
+        return
+    rows = pen.random.randint(1, 9)
+    x = pen.input((rows, count), pen.one_of(("int8", "float32")))
+    # as the delegate proves it of the graph
+    limits = np.zeros(rows, np.int64), np.full(rows, count - 1, np.int64)
+    places = replace(tensor((rows,), "int32"), ranges=limits)
+    pen.join(node("ARG_MAX", [x, numbers(1)], [places], {"output_type": "int32"}))
+    pen.add("EMBEDDING_LOOKUP", [places, table], dtype="float32")
+
+
+def composite(pen: Pen) -> None:
+    """STABLEHLO_COMPOSITE, decomposed into the larger of two, of which one is turned."""
+    x = pen.source()
+    given, turned, larger = (tensor(x.shape, x.dtype, *numbers_of(x)) for _ in range(3))
+    nodes = [
+        node("REVERSE_V2", [given, numbers([0])], [turned]),
+        node("MAXIMUM", [given, turned], [larger]),
+    ]
+    options = {"name": "odml.test", "composite_attributes": b"\0\0\1"}
+    made = node("STABLEHLO_COMPOSITE", [x], [replace(larger)], options)
+    pen.join(replace(made, body=graph(nodes, [given])))
+
+
+def boxes(pen: Pen) -> None:
+    """What chooses boxes, of new inputs: TFLite's order of equal scores is its C++ library's."""
+    count, most = pen.random.randint(1, 90), pen.random.randint(1, 9)
+    overlap = pen.one_of((0.2, 0.5, 0.9, 1.0))
+    kind, sigma = pen.one_of(("float32", "uint8")), pen.one_of((None, None, 0.0, 0.5))
+    columns = {"classes": pen.random.randint(1, 5), "has_background": pen.may(0.5)}
+    made = pen.one_of(
+        (
+            post_process(count, most=most, dtype=kind, overlap=overlap, **columns),
+            post_process(count, most=most, overlap=overlap, is_regular=True, **columns),
+            suppression(count, most, overlap, sigma=sigma),
+        )
+    )
+    pen.join(made.nodes[0])
+
+
 def requantize(pen: Pen) -> None:
     """QUANTIZE or DEQUANTIZE."""
     x = pen.source()
@@ -120,5 +196,6 @@ def requantize(pen: Pen) -> None:
 # How often each is drawn.
 OFTEN = (
     (6, pair), (8, same), (1, prelu), (3, reduce),
-    (3, requantize), (1, select), (1, compare), (2, along_an_axis),
+    (3, requantize), (1, select), (1, compare), (1, angle), (1, plain), (2, along_an_axis),
+    (1, top), (1, composite), (1, embedding), (1, boxes),
 )  # fmt: skip

@@ -191,8 +191,26 @@ def filled(pen: Pen) -> None:
     pen.add("ONE_HOT", given, {"axis": axis}, dtype=pen.dtype, given=own)
 
 
+def update(pen: Pen) -> None:
+    """DYNAMIC_UPDATE_SLICE: starts beyond the end, too, of which TFLite takes the last inside."""
+    x = pen.source()
+    part = tuple(pen.random.randint(1, size) for size in x.shape)
+    kind = pen.one_of(("int32", "int64"))
+    places = [pen.random.randint(-1, size) for size in x.shape]
+    starts = numbers(places, kind) if pen.may(0.5) else pen.input((len(part),), kind)
+    pen.add("DYNAMIC_UPDATE_SLICE", [x, pen.operand(part, x.dtype, numbers_of(x)), starts])
+
+
+def scatter(pen: Pen) -> None:
+    x = pen.source()
+    row, count = x.shape[1:], pen.random.randint(1, 9)
+    places = [pen.random.randrange(count) for _ in range(x.shape[0])]
+    inputs = [numbers([[place] for place in places]), x, numbers([count, *row])]
+    pen.add("SCATTER_ND", inputs, dtype=x.dtype)
+
+
 # How often each is drawn.
 OFTEN = (
     (2, resize), (2, pad), (2, join), (2, part), (3, reshape),
-    (4, move), (2, strided_slice), (2, block), (2, shuffle), (1, filled),
+    (4, move), (2, strided_slice), (2, block), (2, shuffle), (1, filled), (1, update), (1, scatter),
 )  # fmt: skip

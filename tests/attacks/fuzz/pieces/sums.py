@@ -11,7 +11,7 @@ import numpy as np
 
 from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, numbers
+from tflite_opencl.common.build import FUSED, as_int4, numbers
 
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
 
@@ -45,6 +45,18 @@ def _weights(pen: Pen, x: Tensor, shape: tuple[int, ...], axis: int) -> tuple[li
     )
     about = own * scale * math.sqrt(terms) * 60
     return [weights, bias if x.dtype == "int16" or pen.may(0.85) else None], about
+
+
+def _hybrid_weights(pen: Pen, shape: tuple[int, ...], axis: int) -> list[Any]:
+    """Return int8 or int4 weights for floats, of one scale or one a channel, and a bias."""
+    scales = 10 ** pen.arrays.uniform(-3, -1, shape[axis] if pen.may(0.5) else 1)
+    data = pen.arrays.integers(-127, 127, shape, endpoint=True)
+    weights = dataclasses.replace(
+        pen.constant(shape, "int8", (1.0, 0), data),
+        quantization=_numbers_of_channels(scales, axis),
+    )
+    stored = as_int4(weights) if pen.may(0.25) else weights
+    return [stored, pen.constant((shape[axis],), "float32") if pen.may(0.8) else None]
 
 
 def _numbers_of_channels(scales: Any, axis: int) -> Quantization:
@@ -84,7 +96,10 @@ def conv_2d(pen: Pen, x: Tensor | None = None, options: dict[str, Any] | None = 
         shape, axis = (pen.one_of(CHANNELS) * groups, *window, channels // groups), 0
     if math.prod(x.shape[:3]) * math.prod(shape) > _MOST_STEPS:
         raise Skip
-    weights, about = _weights(pen, x, shape, axis)
+    if x.dtype == "float32" and pen.may(0.4):
+        weights, about = _hybrid_weights(pen, shape, axis), None
+    else:
+        weights, about = _weights(pen, x, shape, axis)
     op = "DEPTHWISE_CONV_2D" if axis else "CONV_2D"
     inputs = [x, *(each for each in weights if each is not None)]
     return pen.add(op, inputs, options, about=about)[0]
@@ -117,9 +132,13 @@ def fully_connected(pen: Pen) -> None:
     count = pen.one_of((*CHANNELS, 100, 257))
     if count * math.prod(x.shape) > _MOST_STEPS or count * width > 400_000:
         raise Skip
-    weights, about = _weights(pen, x, (count, width), 0)
-    keeps = not is_flat and pen.may(0.4)
-    options = {"keep_num_dims": keeps, "fused_activation_function": pen.one_of(FUSED)}
+    options = {"fused_activation_function": pen.one_of(FUSED)}
+    if x.dtype == "float32" and pen.may(0.5):
+        weights, about = _hybrid_weights(pen, (count, width), 0), None
+        options["asymmetric_quantize_inputs"] = pen.may(0.6)
+    else:
+        weights, about = _weights(pen, x, (count, width), 0)
+    options["keep_num_dims"] = not is_flat and pen.may(0.4)
     pen.add("FULLY_CONNECTED", [x, *weights], options, about=about)
 
 
@@ -132,12 +151,17 @@ def batch_matmul(pen: Pen) -> None:
     if math.prod(batch) * rows * inner * columns > _MOST_STEPS:
         raise Skip
     shape = (*pen.narrowed(tuple(batch)), *((columns, inner) if other_turned else (inner, columns)))
+    about, options = None, {"adj_x": is_turned, "adj_y": other_turned}
+    if x.dtype == "float32" and pen.may(0.3):
+        data = pen.arrays.integers(-128, 127, shape, endpoint=True)
+        y = pen.constant(shape, "int8", (0.02, 0), data)
+        pen.add("BATCH_MATMUL", [x, y], options | {"asymmetric_quantize_inputs": pen.may(0.5)})
+        return
     y = pen.operand(shape, x.dtype)
-    about = None
     if x.dtype in QUANT:
         values = math.sqrt(inner) * (60 if x.dtype != "int16" else 9000)
         about = scale_of(x) * scale_of(y) * values
-    pen.add("BATCH_MATMUL", [x, y], {"adj_x": is_turned, "adj_y": other_turned}, about=about)
+    pen.add("BATCH_MATMUL", [x, y], options, about=about)
 
 
 def pool(pen: Pen, x: Tensor | None = None) -> None:

@@ -163,7 +163,7 @@ def test_no_bias_is_zeros() -> None:
 CONV = float_convolution().node()
 PRODUCT = product()
 REFUSALS = {
-    "hybrid": (changed(CONV, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
+    "hybrid": (changed(CONV, 1, dtype="uint8"), "hybrid: uint8 weights with float32 activations"),
     "infinite_weight": (
         changed(CONV, 1, data=np.full((8, 3, 3, 3), np.inf, np.float32)),
         "a weight is not finite: times a padding zero it is not zero",
@@ -190,7 +190,7 @@ REFUSALS = {
     **channel_refusals(CONV),
     "product_hybrid": (
         changed(PRODUCT, 1, dtype="int8"),
-        "hybrid: int8 weights with float32 activations",
+        "weights without quantisation: scale and zero point are missing",
     ),
     "product_computed_weights": (changed(PRODUCT, 1, data=None), "weights are not constant"),
     "product_shuffled": (
@@ -201,7 +201,7 @@ REFUSALS = {
         changed(PRODUCT, 1, shape=(8, 1, 1, 11)),
         "weights 8x1x1x11: rank 2 (OI) is needed",
     ),
-    "product_rows": (changed(PRODUCT, 0, shape=(3, 10)), "input 3x10: no rows of 11"),
+    "product_rows": (changed(PRODUCT, 0, shape=(1, 10)), "input 1x10: no rows of 11"),
     "product_output": (changed(PRODUCT, -1, shape=(3, 9)), "output 3x9: 3 rows of 8 are computed"),
 }
 

@@ -141,7 +141,7 @@ def test_constants_are_as_long_as_they_say(way: Way) -> None:
 
 NODE = depthwise().node()
 REFUSALS = {
-    "hybrid": (changed(NODE, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
+    "hybrid": (changed(NODE, 1, dtype="uint8"), "hybrid: uint8 weights with float32 activations"),
     "infinite_weight": (
         changed(NODE, 1, data=np.full((1, 3, 3, 8), np.inf, np.float32)),
         "a weight is not finite: times a padding zero it is not zero",

@@ -88,7 +88,7 @@ REFUSALS = {
         changed(NODE, -1, shape=(1, 7, 5, 9)),
         "8 channels of weights, 9 of output",
     ),
-    "hybrid": (changed(FLOAT, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
+    "hybrid": (changed(FLOAT, 1, dtype="uint8"), "hybrid: uint8 weights with float32 activations"),
     "int32": (
         changed(NODE, 0, dtype="int32"),
         "int32 in, uint8 out: only uint8 or int8 in both are implemented",

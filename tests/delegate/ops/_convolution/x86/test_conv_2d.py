@@ -316,6 +316,7 @@ def proven(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
         return replace(form, exact=exact)
 
     monkeypatch.setattr(packing, "float_rescale", fewer)
+    monkeypatch.setattr(packing, "_rescale_of", packing._rescale_of.__wrapped__)
     return counts
 
 

@@ -169,6 +169,7 @@ def test_without_float_forms(
         return replace(form, exact=form.exact & False)
 
     monkeypatch.setattr(packing, "float_rescale", none)
+    monkeypatch.setattr(packing, "_rescale_of", packing._rescale_of.__wrapped__)
     _assert_exact(replace(WIDE, dtype=dtype, fused=activation).model(), device)
 
 

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn graphs that TFLite runs as another graph of a file: of IF, of WHILE, of two signatures.
+
+Each graph of the file has to be judged, and to run as on TFLite's reference kernels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from delegate.inspect import Graph, Tensor, read_model
+from tests.attacks.fuzz.stateful import differ, same_type
+from tests.support.subgraphs import write_subgraphs
+from tflite_opencl.common.build import graph, node, numbers, tensor
+from tflite_opencl.common.errors import one_line
+from tflite_opencl.common.interpreter import allocated, invoke
+from tflite_opencl.common.oracle import Oracle, overwrites
+from tflite_opencl.common.values import Arrays
+from tflite_opencl.conformance.checks.job import Job
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+
+ROUNDS = 3  # of a loop, at most
+HOWS = ("if", "while", "signatures")
+Runs = Iterator[tuple[str, Callable[[Any], Arrays]]]
+
+
+def ways() -> list[str]:
+    """Return the ways to run a graph that is not a file's only one."""
+    return [f"called {how}" for how in HOWS]
+
+
+def run_called(job: Job, known: Oracle, way: str) -> Result:
+    """Return what came of a graph that is called this way."""
+    if any(each.body is not None for each in job.graph.nodes):
+        return Result(SKIP, "its decompositions would need other numbers")
+    if any(bound is not None for bound in known.bounds[0]):
+        return Result(SKIP, "the reference kernels tell floats within bounds")
+    rng = random.Random(f"{way} {len(job.graph.nodes)} {job.graph.nodes[0].op}")
+    make = {"if": _choice, "while": _loop, "signatures": _signatures}[way.split()[1]]
+    content, called, runs = make(job, rng)
+    try:
+        theirs = allocated(
+            job.subject.runtime, content, known.cpu_kernels, keeps_all=overwrites(job.graph)
+        )
+    except (RuntimeError, ValueError) as error:
+        return Result(SKIP, f"TFLite itself does not run it: {one_line(error)}")
+    opened = job.subject.open(read_model(content), content, known.cpu_kernels)
+    judged = opened.delegate.subgraph_verdicts
+    for number in called:
+        if number not in judged:
+            return Result(FAIL, f"graph {number} was not judged")
+        if left := [f"{each.op}: {each.reason}" for each in judged[number] if not each.is_taken]:
+            return Result(FAIL, f"not all taken of graph {number}: {left}")
+    for name, run in runs:
+        try:
+            expected = run(theirs)
+        except (RuntimeError, ValueError) as error:
+            return Result(SKIP, f"TFLite itself does not run it: {one_line(error)}")
+        if found := differ(run(opened.interpreter), expected, name):
+            return found
+    return Result(PASS, taken=len(job.graph.nodes))
+
+
+def _choice(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
+    """Return a model of an IF between the graph and itself with two inputs changed for another."""
+    of = job.graph
+    is_then, given, made = tensor((), "bool"), _like(of.inputs), _like(of.outputs)
+    calls = {"then_subgraph_index": 1, "else_subgraph_index": 2}
+    main = graph([node("IF", [is_then, *given], made, calls)], [is_then, *given], made)
+
+    def runs() -> Runs:
+        for turn in range(4):
+            inputs = [np.array(turn % 2 == 0), *rng.choice(job.sets)]
+            yield f"turn {turn}", partial(invoke, inputs=inputs)
+
+    return write_subgraphs(main, of, _turned(of, rng)), (1, 2), runs()
+
+
+def _loop(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
+    """Return a model of a WHILE whose body is the graph: outputs are the inputs of their types.
+
+    Each output has a place of its own among what is carried, too, so that all of them are seen.
+    """
+    of = job.graph
+    fed: dict[int, Tensor] = {}  # what an input is in the next round, by its place
+    for result in of.outputs:
+        free = [i for i, t in enumerate(of.inputs) if i not in fed and same_type(t, result)]
+        if free and result not in of.inputs:
+            fed[rng.choice(free)] = result
+    number, next_number = tensor((1,), "int32"), tensor((1,), "int32")
+    counts_on = node("ADD", [number, numbers([1])], [next_number])
+    places = _like(of.outputs)
+    carried = [fed.get(i, each) for i, each in enumerate(of.inputs)]
+    body = graph(
+        [*of.nodes, counts_on],
+        [number, *of.inputs, *places],
+        [next_number, *carried, *of.outputs],
+    )
+    is_less, own = tensor((1,), "bool"), tensor((1,), "int32")
+    inside = [*_like(of.inputs), *_like(of.outputs)]
+    condition = graph(
+        [node("LESS", [own, numbers([ROUNDS])], [is_less])], [own, *inside], [is_less]
+    )
+    start, end = tensor((1,), "int32"), tensor((1,), "int32")
+    given, made = ([*_like(of.inputs), *_like(of.outputs)] for _ in range(2))
+    calls = {"cond_subgraph_index": 1, "body_subgraph_index": 2}
+    looping = node("WHILE", [start, *given], [end, *made], calls)
+    main = graph([looping], [start, *given], [end, *made])
+
+    def runs() -> Runs:
+        empty = [np.zeros(each.shape, each.dtype) for each in of.outputs]
+        for begin in (ROUNDS - 1, 0, ROUNDS, 1):
+            inputs = [np.array([begin], np.int32), *rng.choice(job.sets), *empty]
+            yield f"from {begin}", partial(invoke, inputs=inputs)
+
+    return write_subgraphs(main, condition, body), (1, 2), runs()
+
+
+def _signatures(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
+    """Return a model of two signatures: the graph, and its first nodes alone."""
+    of = job.graph
+    first = of.nodes[: rng.randint(1, len(of.nodes))]
+    read = {each for step in first for each in step.inputs}
+    made = [each for step in first for each in step.outputs]
+    ends = [each for each in made if each not in read or each in of.outputs]
+    content = write_subgraphs(of, graph(first, of.inputs, ends), signatures=(0, 1))
+
+    def runs() -> Runs:
+        for turn in range(4):
+            inputs = {f"x{i}": each for i, each in enumerate(rng.choice(job.sets))}
+
+            def run(made: Any, name: str = f"graph {turn % 2}", inputs: Any = inputs) -> Arrays:
+                found = made.get_signature_runner(name)(**inputs)
+                return [found[f"y{i}"] for i in range(len(found))]
+
+            yield f"turn {turn}", run
+
+    return content, (0, 1), runs()
+
+
+def _like(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return others of the same types."""
+    return [dataclasses.replace(each, data=None, name="") for each in tensors]
+
+
+def _turned(of: Graph, rng: random.Random) -> Graph:
+    """Return the graph with two inputs of the same type in each other's place, if there are two."""
+    pairs = [
+        (one, other)
+        for place, one in enumerate(of.inputs)
+        for other in of.inputs[place + 1 :]
+        if same_type(one, other)
+    ]
+    if not pairs:
+        return of
+    one, other = rng.choice(pairs)
+    inputs = [{one: other, other: one}.get(each, each) for each in of.inputs]
+    return graph(of.nodes, inputs, of.outputs)

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn graphs that keep values from run to run: variables of both kinds, and Model's `carry`.
+
+Some results of a graph are assigned to variables, whose values before are read in the place of
+inputs of the same type, or are outputs. Or some inputs are variable tensors, which the caller sets
+and resets now and then. Runs go against an interpreter of TFLite's reference
+kernels that runs as often, with resets, resizes and a second interpreter between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Model
+from delegate.graph.kept import kept_tensors, name_of
+from delegate.graph.kept import with_variables as kept_graph
+from delegate.inspect import Graph, Node, Tensor, read_model, write_model
+from delegate.runtime.executor import PERSISTENT
+from delegate.tuning.forms import LITERAL
+from tests.support.subgraphs import write_subgraphs
+from tests.support.variables import beginning, handle
+from tflite_opencl.common.build import graph, node
+from tflite_opencl.common.interpreter import allocated, invoke
+from tflite_opencl.common.oracle import Oracle, overwrites
+from tflite_opencl.common.values import Arrays
+from tflite_opencl.conformance.checks.job import Job, invoke_of
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.subject import Opened
+
+RUNS = 20
+_MOST = 3  # variables of a graph
+_TYPES = ("bool", "float32", "int8", "int16", "int32", "int64", "uint8")
+# How a graph with variables is run: what OpenCLDelegate is told; "model": without TFLite.
+HOWS = ("plain", "form", "without", "passes", "profiling", "model")
+
+
+def ways() -> list[str]:
+    """Return the ways to run a graph with state."""
+    kinds = ("variables", "tensors")
+    return [*(f"{kind} {how}" for kind in kinds for how in HOWS), "carry 1", "carry 3"]
+
+
+def run_stateful(job: Job, known: Oracle, way: str) -> Result:
+    """Return what came of a graph with state that is run this way."""
+    kind, how = way.split()
+    if any(bound is not None for bound in known.bounds[0]):
+        return Result(SKIP, "the reference kernels tell floats within bounds, which add up")
+    rng = random.Random(f"{way} {len(job.graph.nodes)} {job.graph.nodes[0].op}")
+    if kind == "carry":
+        return _carried(job, known, int(how), rng)
+    if kind == "tensors":
+        model = with_variable_tensors(job.graph, rng)
+        if not model.held:
+            return Result(SKIP, "no input can be a variable tensor")
+    else:
+        model = with_variables(job.graph, rng)
+    if how == "model":
+        return _by_model(job, known, model, rng)
+    return _delegated(job, known, model, how, rng)
+
+
+class _Model(NamedTuple):
+    """`free`: inputs that are left. `held`: a variable tensor's index -> the input it was."""
+
+    content: bytes
+    free: Sequence[int]
+    held: Mapping[int, int]
+
+
+def with_variables(of: Graph, rng: random.Random) -> _Model:
+    """Return a model of the graph with resource variables."""
+    makers = {t: n for n in of.nodes for t in n.outputs if t.dtype != "float32" and t.data is None}
+    chosen = rng.sample(list(makers), min(len(makers), rng.randint(1, _MOST)))
+    begun, late, seen = {}, [], []
+    head: list[Node] = [node("CALL_ONCE", [], [], {"init_subgraph_index": 1})]
+    after: dict[Node, list[Node]] = {}
+    instead: dict[Tensor, Tensor] = {}
+    for number, value in enumerate(chosen):
+        named, held = handle(name := f"variable {number}")
+        before, again = (dataclasses.replace(value, index=0, name=f"{s} {name}") for s in "ba")
+        head += [named, node("READ_VARIABLE", [held], [before])]
+        begun[name] = _any(value, rng)
+        fed = [each for each in of.inputs if same_type(each, value) and each not in instead]
+        if fed and rng.random() < 0.8:
+            instead[rng.choice(fed)] = before
+        else:
+            seen.append(before)
+        assign = node("ASSIGN_VARIABLE", [held, value], [])
+        if rng.random() < 0.5:
+            after.setdefault(makers[value], []).append(assign)
+        else:
+            late.append(assign)
+        if rng.random() < 0.4:
+            late.append(node("READ_VARIABLE", [held], [again]))
+            seen.append(again)
+    body = [made for each in of.nodes for made in (_fed(each, instead), *after.get(each, []))]
+    inputs = [each for each in of.inputs if each not in instead]
+    outputs = [each for each in of.outputs if each not in instead]
+    main = graph([*head, *body, *late], inputs, [*outputs, *seen])
+    free = [place for place, each in enumerate(of.inputs) if each not in instead]
+    return _Model(write_subgraphs(main, beginning(begun)), free, {})
+
+
+def with_variable_tensors(of: Graph, rng: random.Random) -> _Model:
+    """Return a model of the graph, some of whose inputs are variable tensors."""
+    # A decomposition with a variable tensor stays on the CPU.
+    bound = {*of.outputs, *(t for n in of.nodes if n.body for t in n.inputs)}
+    able = [t for t in of.inputs if t.data is None and t not in bound and t.dtype in _TYPES]
+    chosen = rng.sample(able, min(len(able), rng.randint(1, _MOST)))
+    held = {
+        t: dataclasses.replace(t, name=f"held {n}", is_variable=True) for n, t in enumerate(chosen)
+    }
+    nodes = [_fed(each, held) for each in of.nodes]
+    content = write_model(graph(nodes, [t for t in of.inputs if t not in held], of.outputs))
+    named = {tensor.name: tensor.index for tensor in read_model(content).tensors}
+    places = {named[held[t].name]: of.inputs.index(t) for t in chosen if held[t].name in named}
+    free = [place for place, t in enumerate(of.inputs) if t not in held]
+    return _Model(content, free, places)
+
+
+def _fed(each: Node, instead: dict[Tensor, Tensor]) -> Node:
+    inputs = tuple(None if t is None else instead.get(t, t) for t in each.inputs)
+    return dataclasses.replace(each, inputs=inputs)
+
+
+def _any(like: Tensor, rng: random.Random) -> NDArray[Any]:
+    return _any_like(np.empty(like.shape, like.dtype), rng)
+
+
+def _any_like(like: NDArray[Any], rng: random.Random) -> NDArray[Any]:
+    drawn = np.random.default_rng(rng.getrandbits(32)).integers(0, 100, like.shape)
+    return np.asarray(drawn).astype(like.dtype)
+
+
+def same_type(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have one shape, type and quantisation."""
+    own, others = (
+        (each.shape, each.dtype, (q := each.quantization) and (q.scale, q.zero_point))
+        for each in (one, other)
+    )
+    return own == others
+
+
+def _delegated(job: Job, known: Oracle, model: _Model, how: str, rng: random.Random) -> Result:
+    """Run an interpreter with the delegate, resize it and open a second one."""
+    content, free, held = model
+    from tests.attacks.fuzz.ways import measured_fastest  # which imports this file
+
+    without = rng.choice(sorted({each.op for each in job.graph.nodes}))
+    told = {
+        "without": {"exclude_ops": (without,)},
+        "passes": {"passes": ()},
+        "profiling": {"profiling": True},
+    }.get(how, {})
+    subject = dataclasses.replace(job.subject, options={**job.subject.options, **told})
+    whole = read_model(content)
+
+    def opened() -> tuple[Opened, Any]:
+        theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
+        if how == "form":
+            with measured_fastest(PERSISTENT, LITERAL):
+                return subject.open(whole, content, known.cpu_kernels), theirs
+        return subject.open(whole, content, known.cpu_kernels), theirs
+
+    try:
+        pairs = [opened()]
+    except (RuntimeError, ValueError) as error:
+        if "OpenCL delegate" in str(error):
+            raise
+        return Result(SKIP, f"TFLite itself does not run it: {error}")
+    if how == "plain" and (left := pairs[0][0].reasons()):
+        return Result(FAIL, f"not all taken: {left}")
+    for run in range(RUNS):
+        if run == RUNS // 3:
+            for made in (pairs[0][0].interpreter, pairs[0][1]):
+                for each in made.get_input_details():
+                    made.resize_tensor_input(each["index"], each["shape"])
+                made.allocate_tensors()
+                made.reset_all_variables()
+        if run == RUNS // 2:
+            pairs.append(opened())
+        for number, (ours, theirs) in enumerate(pairs):
+            given = [rng.choice(job.sets)[place] for place in free]
+            for made in (ours.interpreter, theirs) if held and rng.random() < 0.1 else ():
+                made.reset_all_variables()
+            for index, values in _drawn(job, held, rng).items():
+                for made in (ours.interpreter, theirs):
+                    made.set_tensor(index, values)
+            got, expected = invoke_of(ours, given), invoke(theirs, given)
+            if found := differ(got, expected, f"interpreter {number}, run {run}"):
+                return found
+    return Result(PASS, taken=len(job.graph.nodes))
+
+
+def _drawn(job: Job, held: Mapping[int, int], rng: random.Random) -> dict[int, NDArray[Any]]:
+    """Return new values of some variable tensors, by their indices."""
+    some = {index: place for index, place in held.items() if rng.random() < 0.3}
+    return {index: rng.choice(job.sets)[place] for index, place in some.items()}
+
+
+def _by_model(job: Job, known: Oracle, model: _Model, rng: random.Random) -> Result:
+    """Run a Model, with a reset and with values that are put back."""
+    content, free, held = model
+    variables = kept_tensors(kept_graph(read_model(content)))
+    names = {tensor.index: tensor.kept for tensor in variables}
+    try:
+        theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
+    except (RuntimeError, ValueError) as error:
+        return Result(SKIP, f"TFLite itself does not run it: {error}")
+    with Model(content, job.subject.device, tune="off", in_child_first=False) as ours:
+        for run in range(RUNS):
+            if run == RUNS // 2:
+                ours.reset()
+                theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
+            if run % 5 == 4:
+                saved = ours.state()
+                ours.run([_batch([rng.choice(job.sets)[place]]) for place in free])
+                ours.set_state(saved)
+            for index, values in _drawn(job, held, rng).items():
+                ours.set_state({names[index]: values[np.newaxis]})
+                theirs.set_tensor(index, values)
+            given = [rng.choice(job.sets)[place] for place in free]
+            got, expected = ours.run([_batch([each]) for each in given]), invoke(theirs, given)
+            if found := differ(_alike(got, expected), expected, f"run {run}"):
+                return found
+    return Result(PASS, taken=len(job.graph.nodes))
+
+
+def _carried(job: Job, known: Oracle, batch: int, rng: random.Random) -> Result:
+    """Run a Model whose outputs are carried to inputs of their types, against ones fed by hand."""
+    pairs: dict[int, int] = {}  # places of outputs -> of inputs
+    made = {each for n in job.graph.nodes for each in n.outputs}
+    for place, result in enumerate(job.graph.outputs):
+        found = [
+            number
+            for number, each in enumerate(job.graph.inputs)
+            if same_type(each, result) and number not in pairs.values()
+        ]
+        if found and result in made and job.graph.outputs.count(result) == 1:
+            pairs[place] = rng.choice(found)
+    if not pairs:
+        return Result(SKIP, "no output is of an input's type")
+    if any(t.shape[:1] != (1,) for t in job.graph.inputs + job.graph.outputs):
+        batch = 1
+    carry = {job.graph.outputs[o].index: job.graph.inputs[i].index for o, i in pairs.items()}
+    model = write_model(job.graph)
+    keeps_all = overwrites(job.graph)
+    theirs = allocated(job.subject.runtime, model, known.cpu_kernels, keeps_all=keeps_all)
+    device = job.subject.device
+    with Model(model, device, batch, carry=carry, tune="off", in_child_first=False) as ours:
+        zeros = {of: each[0] for of, each in ours.state().items()}
+        names = {i: name_of(t, job.graph) for i, t in enumerate(job.graph.inputs)}
+        held = [{i: zeros[names[i]] for i in pairs.values()} for _ in range(batch)]
+        for run in range(RUNS):
+            if run == RUNS // 2:
+                ours.reset()
+                held = [{i: zeros[names[i]] for i in pairs.values()} for _ in range(batch)]
+            if run % 5 == 2:  # zeros may stay zeros
+                drawn = {of: _any_like(each, rng) for of, each in ours.state().items()}
+                ours.set_state(drawn)
+                held = [{i: drawn[names[i]][n] for i in pairs.values()} for n in range(batch)]
+            sets = [rng.choice(job.sets) for _ in range(batch)]
+            expected = []
+            for stream, own in enumerate(sets):
+                given = [held[stream].get(i, each) for i, each in enumerate(own)]
+                outputs = invoke(theirs, given)
+                held[stream] = {i: outputs[o].copy() for o, i in pairs.items()}
+                expected.append([e for o, e in enumerate(outputs) if o not in pairs])
+            free = [i for i in range(len(job.graph.inputs)) if i not in pairs.values()]
+            stacked = [_batch([own[i] for own in sets]) for i in free]
+            got = ours.run_async(stacked).result() if run % 2 else ours.run(stacked)
+            wanted = [_batch(each) for each in zip(*expected, strict=True)]
+            if wrong := differ(_alike(got, wanted), wanted, f"run {run}"):
+                return wrong
+    return Result(PASS, taken=len(job.graph.nodes))
+
+
+def _batch(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    whole = parts[0].shape[:1] == (1,)
+    return np.concatenate(parts) if whole else np.stack(parts)
+
+
+def _alike(got: Arrays, expected: Arrays) -> Arrays:
+    """Return a batch's outputs in the shapes of these."""
+    return [ours.reshape(theirs.shape) for ours, theirs in zip(got, expected, strict=True)]
+
+
+def differ(got: Arrays, expected: Arrays, where: str) -> Result | None:
+    """Return the first output that has other bytes; None: there is none."""
+    for number, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        if ours.shape != theirs.shape or ours.tobytes() != theirs.tobytes():
+            return Result(FAIL, f"{where}, output {number}: other bytes than the reference's")
+    return None

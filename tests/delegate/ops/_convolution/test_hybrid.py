@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hybrid products: float rows that become int8 at each run, against TFLite's, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
+from delegate.target import Rules, Target
+from tests.support.cases import (
+    AVX2,
+    FUSED,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    SIMT,
+    Way,
+    assert_exact_way,
+    changed,
+    quantization,
+    refusal,
+)
+from tests.support.compare import RUNTIME
+from tests.support.deal import where_hybrid_runs
+from tests.support.factories import assert_seeded_or_refused, drawn, refused
+from tests.support.model import chain_model, const, op, t
+
+# tflite-runtime is wrong about a scale a channel, which test_refused_here shows.
+HAS_CHANNELS = RUNTIME.name != "tflite-runtime"
+pytestmark = where_hybrid_runs
+
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, AVX2)
+Floats = NDArray[np.float32]
+ODD = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 0.5], np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One hybrid FULLY_CONNECTED by its parameters."""
+
+    shape: tuple[int, ...] = (5, 37)
+    out_c: int = 35
+    asymmetric: bool = False
+    per_channel: bool = False
+    fused: str = "NONE"
+    has_bias: bool = True
+    has_odd_bias: bool = False  # infinite numbers and NaN are in it
+    keeps_dims: bool = False
+    bits: int = 8  # of weights
+
+    def __str__(self) -> str:
+        parts = {
+            "in" + "x".join(map(str, self.shape)): True,
+            f"out{self.out_c}": True,
+            "asymmetric": self.asymmetric,
+            "per_channel": self.per_channel,
+            self.fused.lower(): self.fused != "NONE",
+            "no_bias": not self.has_bias,
+            "odd_bias": self.has_odd_bias,
+            "keep_num_dims": self.keeps_dims,
+            "int4": self.bits == 4,
+        }
+        return "-".join(part for part, is_said in parts.items() if is_said)
+
+    def node(self, seed: int = 0) -> Node:
+        rng = np.random.default_rng(seed)
+        in_c = self.shape[-1]
+        rows = int(np.prod(self.shape)) // in_c
+        most = 127 if self.bits == 8 else 7
+        weights = rng.integers(-most, most, (self.out_c, in_c), endpoint=True).astype(np.int8)
+        scales = rng.uniform(1e-3, 0.1, self.out_c if self.per_channel else 1).astype(np.float32)
+        bias = const(rng.standard_normal(self.out_c).astype(np.float32))
+        if self.has_odd_bias:
+            bias = const(rng.choice(ODD, self.out_c))
+        stored = const(weights, scales)
+        if self.bits == 4:
+            stored = replace(stored, dtype="int4", data=packed(weights))
+        inputs = [t(self.shape), stored, bias if self.has_bias else None]
+        out = (*self.shape[:-1], self.out_c) if self.keeps_dims else (rows, self.out_c)
+        options = {
+            "fused_activation_function": self.fused,
+            "keep_num_dims": self.keeps_dims,
+            "asymmetric_quantize_inputs": self.asymmetric,
+        }
+        return op("FULLY_CONNECTED", inputs, [t(out)], options, version=9)
+
+
+def packed(values: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Return values of 4 bits, two in a byte."""
+    pairs = np.resize(values.reshape(-1), -(-values.size // 2) * 2).reshape(-1, 2).astype(np.uint8)
+    return np.asarray((pairs[:, 0] & 15) | (pairs[:, 1] << 4), np.uint8)
+
+
+def hard_rows(depth: int, seed: int = 0) -> Floats:
+    """Return rows whose scale, zero point or values lie between two, or nearly."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(60):
+        x = rng.standard_normal(depth).astype(np.float32)
+        reach = np.float32(np.abs(x).max())
+        symmetric = np.concatenate([x[:-2], [reach, -reach]])
+        # a zero point between two: -low / (high - low) is (k + 1/2) / 255
+        k = rng.integers(0, 255) + 0.5
+        size = np.float32(10 ** rng.uniform(-20, 20))
+        ends = [np.float32(-k * size), np.float32((255 - k) * size)]
+        between = np.concatenate([rng.uniform(*ends, depth - 2), ends])
+        # whole and half steps of a scale of 1, and what lies just beside them
+        halves = rng.integers(-127, 127, depth) + rng.choice([0.0, 0.5], depth)
+        halves[0] = rng.choice([127.0, -127.0])
+        beside = np.nextafter(halves.astype(np.float32), np.float32(rng.choice([-200, 200])))
+        wide = x * 10.0 ** rng.uniform(-12, 12, depth)
+        rows += [symmetric, between, halves, beside, wide, np.abs(x), -np.abs(x), 0 * x]
+    return np.stack(rows).astype(np.float32)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("asymmetric", [False, True], ids=["symmetric", "asymmetric"])
+def test_quantised_rows(device: DeviceInfo, way: Way, asymmetric: bool) -> None:
+    """The weights are a unit matrix of a scale of 1, so the outputs are what the rows became."""
+    depth = 37  # some values more than whole vectors
+    rows = hard_rows(depth)
+    unit = const(np.eye(depth, dtype=np.int8), 1.0)
+    options = {"asymmetric_quantize_inputs": asymmetric}
+    out = t((len(rows), depth))
+    node = op("FULLY_CONNECTED", [t(rows.shape), unit], [out], options, version=9)
+    assert_exact_way(chain_model([node]), device, way, inputs=[[rows]])
+
+
+CASES = [
+    Product(),
+    Product(asymmetric=True),
+    Product(shape=(1, 64), out_c=48),
+    Product(shape=(1, 3), out_c=2, asymmetric=True),
+    Product(shape=(2, 3, 20), out_c=17, keeps_dims=True, fused="RELU6"),
+    Product(shape=(9, 130), out_c=33, has_bias=False, fused="RELU", asymmetric=True),
+    Product(shape=(3, 31), out_c=17, asymmetric=True, bits=4),
+    *(Product(has_odd_bias=True, fused=fused) for fused in FUSED),
+]
+PER_CHANNEL = [
+    Product(per_channel=True),
+    Product(shape=(2, 40), out_c=19, per_channel=True, bits=4),
+    Product(shape=(7, 96), out_c=64, per_channel=True, asymmetric=True, fused="RELU_N1_TO_1"),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *(PER_CHANNEL if HAS_CHANNELS else [])], ids=str)
+def test_equals_the_reference(device: DeviceInfo, way: Way, case: Product) -> None:
+    assert_exact_way(chain_model([case.node()]), device, way)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Product:
+    """Draw a product; a scale a channel where the runtime has that."""
+    rows = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    return Product(
+        shape=(*rows, draw(st.integers(1, 140))),
+        out_c=draw(st.integers(1, 70)),
+        asymmetric=draw(st.booleans()),
+        per_channel=HAS_CHANNELS and draw(st.booleans()),
+        fused=draw(st.sampled_from(FUSED)),
+        has_bias=draw(st.booleans()),
+        has_odd_bias=draw(st.integers(0, 4)) == 0,
+        keeps_dims=draw(st.booleans()),
+        bits=draw(st.sampled_from((8, 8, 4))),
+    )
+
+
+test_drawn_products = drawn(products(), WAYS, assert_seeded_or_refused)
+
+NODE = Product(asymmetric=True).node()
+
+
+def with_weights(values: object, **keywords: object) -> Node:
+    """Return NODE on other weights of 35 x 37."""
+    data = np.broadcast_to(np.asarray(values, np.int8), (35, 37))
+    return changed(NODE, 1, data=np.ascontiguousarray(data), **keywords)
+
+
+test_refusal = refused(
+    {
+        "computed": (changed(NODE, 1, data=None), "weights are not constant"),
+        "zero_point": (
+            with_weights(1, quantization=quantization(0.1, 3)),
+            "int8 weights with zero point 3: it must be 0",
+        ),
+        "least": (
+            with_weights([-128] + [1] * 36),
+            "a weight of -128: this TFLite flips its sign where an input is negative",
+        ),
+        "int4_bytes": (
+            changed(NODE, 1, dtype="int4", data=np.zeros(9, np.uint8)),
+            "9 bytes for int4 35x37",
+        ),
+        "shuffled": (
+            changed(NODE, options={"weights_format": "SHUFFLED4x16INT8"}),
+            "weights format SHUFFLED4x16INT8: only DEFAULT",
+        ),
+        "int32_bias": (
+            changed(NODE, 2, data=np.zeros(35, np.int32), dtype="int32"),
+            "bias int32 of (35,): float32 of (35,) is needed",
+        ),
+    }
+)
+
+
+def test_sums_of_weights_in_16_bits() -> None:
+    """130 times 2 neighbours of 127 pass 32767; symmetric rows need no such sums."""
+
+    def node(depth: int, asymmetric: bool) -> Node:
+        weights = const(np.full((4, depth), 127, np.int8), 1.0)
+        options = {"asymmetric_quantize_inputs": asymmetric}
+        return op("FULLY_CONNECTED", [t((1, depth)), weights], [t((1, 4))], options, version=9)
+
+    assert ops.lower(node(2079, True), Target())
+    assert ops.lower(node(2080, False), Target())
+    assert "adds them in 16 bits" in refusal(node(2080, True))
+    assert ops.lower(node(2080, True), Target(rules=Rules(rows_round_by_adding=False)))
+
+
+def test_channels_that_a_runtime_loses() -> None:
+    target = Target(rules=Rules(hybrid_loses_channels=True))
+    reason = "hybrid with a scale a channel: this TFLite gives the bias alone"
+    assert refusal(PER_CHANNEL[0].node(), target) == reason
+    assert ops.lower(NODE, target)
+
+
+def test_a_processor_that_was_not_compared() -> None:
+    reason = "hybrid: how TFLite quantises rows of floats on aarch64 is not known"
+    assert refusal(NODE, Target(rules=Rules(processor="aarch64"))) == reason
+
+
+NODES = {"fully_connected_hybrid": NODE, "fully_connected_symmetric": Product().node()}
+BUILT = [case.node() for case in CASES]

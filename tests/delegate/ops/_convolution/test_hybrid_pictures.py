@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hybrid convolutions: float pictures that become int8 at each run, against TFLite's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
+from delegate.target import Rules, Target
+from tests.delegate.ops._convolution.test_hybrid import hard_rows
+from tests.support.cases import (
+    FUSED,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    SIMT,
+    Way,
+    assert_exact_way,
+    changed,
+    quantization,
+    refusal,
+)
+from tests.support.compare import RUNTIME
+from tests.support.deal import where_hybrid_runs
+from tests.support.factories import assert_case_or_refused, drawn, refused
+from tests.support.model import chain_model, const, op, t
+from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+
+pytestmark = where_hybrid_runs
+
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16)
+READS_INT4 = RUNTIME.name != "tflite-runtime"  # it reads two of them as one
+DEPTHWISE = Convolution(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2)
+CASES = {
+    "conv": Convolution(size=(7, 6, 5), out_c=19, batch=2),
+    "conv_1x1": Convolution(size=(5, 4, 8), kernel=(1, 1), out_c=16, fused="RELU6"),
+    "conv_strides": Convolution(size=(9, 8, 4), kernel=(3, 2), stride=(2, 1), padding="VALID"),
+    "conv_int4": Convolution(size=(3, 4, 3), out_c=17, dilation=(2, 2), is_int4=True),
+}
+PER_CHANNEL = {
+    "groups": Convolution(size=(4, 5, 6), out_c=9, groups=3),
+    "depthwise": DEPTHWISE,
+    "depthwise_multiplied": replace(DEPTHWISE, size=(5, 4, 3), depth_multiplier=3, fused="RELU"),
+    "depthwise_alone": replace(DEPTHWISE, size=(5, 4, 1), has_bias=False),
+    "depthwise_dilated": replace(DEPTHWISE, size=(9, 8, 32), dilation=(2, 1), has_bias=False),
+}
+NODES = {
+    f"{name}_{kind.replace('-', '_')}": case.node(kind, None)
+    for kind in HYBRID
+    for name, case in (CASES if kind == "hybrid" else CASES | PER_CHANNEL).items()
+}
+# A picture of more floats than one work-group quantises.
+LARGE = Convolution(size=(65, 64, 4), kernel=(1, 1), out_c=3, batch=2).node(HYBRID[1], None)
+BUILT = [LARGE]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("name", NODES)
+def test_equals_the_reference(device: DeviceInfo, way: Way, name: str) -> None:
+    if "int4" in name and not READS_INT4:
+        pytest.skip("tflite-runtime reads two weights as one")
+    assert_exact_way(chain_model([NODES[name]]), device, way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("kind", HYBRID)
+def test_pictures_of_many_parts(device: DeviceInfo, way: Way, kind: str) -> None:
+    """Half steps and wide ranges; the outputs are what the pictures became."""
+    rows = hard_rows(67, seed=3)  # 480 rows: 32,160 floats, no multiple of a part
+    pictures = np.stack([rows, rows[::-1] * np.float32(3)])[..., None]
+    scales = [1.0, 2.0] if kind == HYBRID[1] else 1.0
+    both = const(np.ones((2, 1, 1, 1), np.int8), scales)
+    out = t((*pictures.shape[:3], 2))
+    options = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "fused_activation_function": "NONE"}
+    bias = const(np.zeros(2, np.float32))
+    node = op("CONV_2D", [t(pictures.shape), both, bias], [out], options, version=5)
+    sets = [[pictures], [np.abs(pictures)], [pictures / np.float32(1e6)]]
+    assert_exact_way(chain_model([node]), device, way, inputs=sets)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    """Draw a convolution of either kind, of one scale or one a channel."""
+    is_depthwise, kind = draw(st.booleans()), draw(st.sampled_from(HYBRID))
+    groups = 1 if is_depthwise or kind == HYBRID[0] else draw(st.sampled_from((1, 1, 2)))
+    case = Convolution(
+        op="DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
+        size=(draw(st.integers(1, 9)), draw(st.integers(1, 9)), groups * draw(st.integers(1, 20))),
+        kernel=(draw(st.integers(1, 4)), draw(st.integers(1, 4))),
+        out_c=groups * draw(st.integers(1, 40)),
+        depth_multiplier=draw(st.sampled_from((1, 1, 2))) if is_depthwise else 1,
+        groups=groups,
+        batch=draw(st.integers(1, 3)),
+        stride=(draw(st.integers(1, 2)), draw(st.integers(1, 2))),
+        dilation=(draw(st.integers(1, 2)), 1),
+        padding=draw(st.sampled_from(("SAME", "VALID"))),
+        fused=draw(st.sampled_from(FUSED)),
+        is_int4=READS_INT4 and not is_depthwise and draw(st.booleans()),
+    )
+    kind = HYBRID[1] if is_depthwise else kind
+    return case.node(kind, None) if case.fits else DEPTHWISE.node(kind, None)
+
+
+test_drawn_convolutions = drawn(nodes(), WAYS, assert_case_or_refused)
+
+CONV, DEEP = NODES["conv_hybrid"], NODES["depthwise_hybrid_per_channel"]
+
+
+def least(node: Node) -> Node:
+    """Return a node with weights of -128."""
+    assert node.inputs[1] is not None
+    return changed(node, 1, data=np.full(node.inputs[1].shape, -128, np.int8))
+
+
+test_refusal = refused(
+    {
+        "computed": (changed(CONV, 1, data=None), "weights are not constant"),
+        "least": (
+            least(CONV),
+            "a weight of -128: this TFLite flips its sign where an input is negative",
+        ),
+        "padded": (
+            changed(CONV, options={"padding": "EXPLICIT"}),
+            "hybrid: with its padding another value would be the last of a picture",
+        ),
+        "groups_of_one_scale": (
+            Convolution(size=(4, 5, 6), out_c=9, groups=3).node(HYBRID[0], None),
+            "hybrid with groups and one scale: TFLite's sums are of all channels",
+        ),
+        "depthwise_of_one_scale": (
+            changed(DEEP, 1, quantization=quantization(0.1)),
+            "hybrid with one scale for all channels: TFLite wants one for each",
+        ),
+        "depthwise_int4": (
+            replace(DEPTHWISE, is_int4=True).node(HYBRID[1], None),
+            "int4 weights with float32 activations: only int8",
+        ),
+        "uint8": (
+            changed(CONV, 1, dtype="uint8"),
+            "hybrid: uint8 weights with float32 activations",
+        ),
+    }
+)
+
+
+def test_weights_of_128_where_channels_have_scales() -> None:
+    """There TFLite multiplies number by number."""
+    assert ops.lower(least(NODES["conv_hybrid_per_channel"]), Target())
+    assert ops.lower(least(DEEP), Target())
+
+
+def test_runtimes_and_processors_that_differ() -> None:
+    older = Target(rules=Rules(int4_convolutions=False, hybrid_loses_channels=True))
+    reason = "int4 weights: this TFLite reads two of them as one"
+    assert refusal(NODES["conv_int4_hybrid"], older) == reason
+    assert ops.lower(CONV, older)
+    equal = changed(CONV, 1, quantization=quantization([0.1] * 19))
+    reason = "hybrid with equal scales: this TFLite gives the bias alone"
+    assert refusal(equal, older) == reason
+    assert ops.lower(equal, Target())
+    arm = Target(rules=Rules(processor="aarch64"))
+    for node in (CONV, DEEP):
+        assert "on aarch64 is not known" in refusal(node, arm)

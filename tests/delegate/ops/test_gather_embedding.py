@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EMBEDDING_LOOKUP: what it refuses, rows that move, and rows of int8 and int4 as floats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from delegate.inspect import Node, Tensor
+from delegate.target import Rules, Target
+from tests.support.cases import GROUPS, Way, assert_exact_way, changed, quantization, refusal
+from tests.support.compare import RUNTIME
+from tests.support.factories import exact, refused
+from tests.support.model import chain_model, const, op, t
+from tests.support.moves import assert_moved, like, numbers
+from tflite_opencl.common.build import as_int4
+
+# tflite-runtime has no int4 tables, and gives zeros for a scale a row.
+IS_NEWER = RUNTIME.name != "tflite-runtime"
+
+
+def moved(shape: tuple[int, ...], places: list[int], dtype: str = "int8") -> Node:
+    result = like((len(places), *shape[1:]), dtype)
+    return op("EMBEDDING_LOOKUP", [numbers(places), like(shape, dtype)], [result])
+
+
+def table(shape: tuple[int, ...], scales: Any = 0.25, is_int4: bool = False) -> Tensor:
+    rng = np.random.default_rng(0)
+    made = const(rng.integers(-128, 127, shape, endpoint=True).astype(np.int8), scales)
+    return as_int4(made) if is_int4 else made
+
+
+def floats(of: Tensor, places: Tensor) -> Node:
+    result = t((*places.shape, *of.shape[1:]))
+    return op("EMBEDDING_LOOKUP", [places, of], [result], {}, 4 if of.dtype == "int4" else 3)
+
+
+SCALES = list(np.geomspace(1e-3, 10, 9))
+TABLES = {"one_scale": table((9, 5)), "of_two_dimensions": table((9, 2, 3))} | (
+    {
+        "scale_a_row": table((9, 33), SCALES),
+        "int4": table((9, 4), 0.1, is_int4=True),
+        "int4_scale_a_row": table((9, 66), SCALES, is_int4=True),
+    }
+    if IS_NEWER
+    else {}
+)
+NODES = {"embedding_lookup": moved((7, 16), [6, 0, 3, 3])} | {
+    f"embedding_{name}": floats(each, numbers([8, 0, 3])) for name, each in TABLES.items()
+}
+NODE = NODES["embedding_one_scale"]
+
+test_exact = exact(
+    {
+        "int8": moved((7, 16), [6, 0, 3, 3]),
+        "floats": moved((3, 5, 2), [2, 2], "float32"),
+        "uint8": moved((4, 1), [1], "uint8"),
+    },
+    GROUPS,
+    assert_moved,
+)
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("name", TABLES)
+def test_computed_indices(device: DeviceInfo, name: str, way: Way) -> None:
+    places = t((6,), "int32")
+    scores = t((6, 9), "int8", 0.1)
+    found = op("ARG_MAX", [scores, numbers(1)], [places], {"output_type": "int32"}, 2)
+    model = chain_model([found, floats(TABLES[name], places)])
+    assert_exact_way(model, device, replace(way, alternative=""))
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+def test_known_indices(device: DeviceInfo, way: Way) -> None:
+    """As of places in a text: what is looked up is added to what a model reads."""
+    found = floats(TABLES["one_scale"], numbers([8, 0, 3, 3]))
+    x, total = t((4, 5)), t((4, 5))
+    added = op("ADD", [x, found.outputs[0]], [total], {"fused_activation_function": "NONE"})
+    assert_exact_way(chain_model([found, added]), device, replace(way, alternative=""))
+
+
+test_refusal = refused(
+    {
+        "computed": (
+            changed(NODE, 0, data=None),
+            "computed indices: one out of range must fail as it does in TFLite",
+        ),
+        "too_large": (
+            changed(NODE, 0, data=np.array([9, 0, 0], np.int32)),
+            "an index is 9: outside of 9 elements",
+        ),
+        "matrix_of_indices": (
+            changed(NODE, 0, shape=(1, 3)),
+            "int32 1x3 of 9x5: one dimension of int32 and a table of two or more are needed",
+        ),
+        "computed_table": (changed(NODE, 1, data=None), "weights are not constant"),
+        "zero_point": (
+            changed(NODE, 1, quantization=quantization(0.25, 1)),
+            "int8 weights with zero point 1: it must be 0",
+        ),
+        "uint8_to_floats": (
+            changed(NODE, 1, dtype="uint8"),
+            "a table of uint8, float32 out: no such kernel is there",
+        ),
+        "odd_int4": (
+            floats(table((9, 5), is_int4=True), numbers([1])),
+            "int4 rows of 5: TFLite reads every second one a number early",
+        ),
+        "output": (changed(NODE, -1, shape=(3, 6)), "output 3x6: the inputs give 3x5"),
+    }
+)
+
+
+def test_a_runtime_that_gives_zeros() -> None:
+    older = Target(rules=Rules(embedding_scales_a_row=False))
+    node = floats(table((9, 5), SCALES), numbers([1]))
+    assert refusal(node, older) == "a scale a row: this TFLite gives zeros"

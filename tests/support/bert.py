@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BERT as TensorFlow's converter writes it with dynamic-range quantisation, of drawn weights.
+
+FULLY_CONNECTED and the word table have int8 weights of one scale; all else is float32.
+Sizes of BERT-tiny: github.com/google-research/bert, "uncased_L-2_H-128_A-2".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from delegate.inspect import Graph, Node, Tensor
+from tests.support.model import const, graph_of, op, t
+
+NONE = {"fused_activation_function": "NONE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bert:
+    """A BERT's sizes; its graph answers questions with two logits a place."""
+
+    layers: int = 2
+    width: int = 128
+    heads: int = 2
+    feed: int = 512  # width between the products behind the attention
+    words: int = 30_522
+    places: int = 128
+
+    def graph(self, seed: int = 0) -> Graph:
+        """Return the model of ids, which of them count, and their segments: int32 (1, places)."""
+        return _Writer(self, np.random.default_rng(seed)).graph()
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The nodes of a BERT, as they are added."""
+
+    sizes: Bert
+    rng: np.random.Generator
+    nodes: list[Node] = field(default_factory=list)
+
+    def add(
+        self, name: str, inputs: list[Tensor], shape: tuple[int, ...], **options: object
+    ) -> Tensor:
+        result = t(shape)
+        version = 9 if name == "FULLY_CONNECTED" else 3 if name == "EMBEDDING_LOOKUP" else 1
+        self.nodes.append(op(name, inputs, [result], options, version))
+        return result
+
+    def floats(self, *shape: int, about: float = 0.0) -> Tensor:
+        return const((about + 0.05 * self.rng.standard_normal(shape)).astype(np.float32))
+
+    def weights(self, *shape: int) -> Tensor:
+        """Return int8 weights of one scale, whose products are about as large as their inputs."""
+        values = np.clip(40 * self.rng.standard_normal(shape), -127, 127).astype(np.int8)
+        return const(values, 1 / (40 * math.sqrt(shape[-1])))
+
+    def dense(self, x: Tensor, width: int) -> Tensor:
+        """Return the product of rows with drawn weights."""
+        inputs = [x, self.weights(width, x.shape[-1]), self.floats(width)]
+        options = {**NONE, "asymmetric_quantize_inputs": True, "keep_num_dims": False}
+        return self.add("FULLY_CONNECTED", inputs, (x.shape[0], width), **options)
+
+    def pair(self, name: str, x: Tensor, y: Tensor) -> Tensor:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return self.add(name, [x, y], shape, **({} if "SQUARED" in name else NONE))
+
+    def normal(self, x: Tensor) -> Tensor:
+        """Return rows of mean 0 and deviation 1, scaled and moved."""
+        rows, axis = (x.shape[0], 1), const(np.array([1], np.int32))
+        mean = self.add("MEAN", [x, axis], rows, keep_dims=True)
+        square = self.pair("SQUARED_DIFFERENCE", x, mean)
+        variance = self.add("MEAN", [square, axis], rows, keep_dims=True)
+        raised = self.pair("ADD", variance, const(np.float32(1e-12)))
+        scale = self.pair(
+            "MUL", self.add("RSQRT", [raised], rows), self.floats(x.shape[1], about=1)
+        )
+        moved = self.pair("SUB", self.floats(x.shape[1]), self.pair("MUL", mean, scale))
+        return self.pair("ADD", self.pair("MUL", x, scale), moved)
+
+    def split(self, x: Tensor) -> Tensor:
+        """Return rows as (1, heads, places, width of a head)."""
+        heads, places = self.sizes.heads, self.sizes.places
+        shape = (1, places, heads, x.shape[1] // heads)
+        apart = self.add("RESHAPE", [x, const(np.array(shape, np.int32))], shape, new_shape=shape)
+        order = const(np.array([0, 2, 1, 3], np.int32))
+        return self.add("TRANSPOSE", [apart, order], (1, heads, places, shape[3]))
+
+    def attention(self, x: Tensor, mask: Tensor) -> Tensor:
+        heads, places, width = self.sizes.heads, self.sizes.places, self.sizes.width
+        query, key, value = (self.split(self.dense(x, width)) for _ in range(3))
+        square, adjoint = (1, heads, places, places), {"adj_x": False, "adj_y": True}
+        scores = self.add("BATCH_MATMUL", [query, key], square, **adjoint)
+        scaled = self.pair("MUL", scores, const(np.float32(math.sqrt(heads / width))))
+        shares = self.add("SOFTMAX", [self.pair("ADD", scaled, mask)], square, beta=1.0)
+        found = self.add("BATCH_MATMUL", [shares, value], query.shape, adj_x=False, adj_y=False)
+        order = const(np.array([0, 2, 1, 3], np.int32))
+        beside = self.add("TRANSPOSE", [found, order], (1, places, heads, width // heads))
+        shape = (places, width)
+        return self.add(
+            "RESHAPE", [beside, const(np.array(shape, np.int32))], shape, new_shape=shape
+        )
+
+    def mask(self, counted: Tensor) -> Tensor:
+        """Return 0 for places that count, and -10000 for the others."""
+        shape = (1, 1, 1, self.sizes.places)
+        places = t(shape, "int32")
+        size = const(np.array(shape, np.int32))
+        self.nodes.append(op("RESHAPE", [counted, size], [places], {"new_shape": shape}))
+        floats = self.add("CAST", [places], shape, in_data_type="int32", out_data_type="float32")
+        beside = self.pair("SUB", const(np.float32(1)), floats)
+        return self.pair("MUL", beside, const(np.float32(-10_000)))
+
+    def words_of(self, ids: Tensor, segments: Tensor) -> Tensor:
+        places, width = self.sizes.places, self.sizes.width
+        found = []
+        for given, count in ((ids, self.sizes.words), (segments, 2)):
+            flat, size = t((places,), "int32"), const(np.array([places], np.int32))
+            self.nodes.append(op("RESHAPE", [given, size], [flat], {"new_shape": (places,)}))
+            found.append(
+                self.add("EMBEDDING_LOOKUP", [flat, self.weights(count, width)], (places, width))
+            )
+        return self.pair("ADD", self.pair("ADD", *found), self.floats(places, width))
+
+    def graph(self) -> Graph:
+        ids, counted, segments = (t((1, self.sizes.places), "int32") for _ in range(3))
+        mask = self.mask(counted)
+        x = self.normal(self.words_of(ids, segments))
+        for _ in range(self.sizes.layers):
+            x = self.normal(self.pair("ADD", self.dense(self.attention(x, mask), x.shape[1]), x))
+            wide = self.dense(x, self.sizes.feed)
+            bent = self.add("GELU", [wide], wide.shape, approximate=False)
+            x = self.normal(self.pair("ADD", self.dense(bent, x.shape[1]), x))
+        return graph_of(self.nodes, [ids, counted, segments], [self.dense(x, 2)])

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service of the tests' own: in a thread, on a free port, with stand-ins for devices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tflite_opencl.serve import life
+from tflite_opencl.serve.metrics import Metrics
+from tflite_opencl.serve.models import Served
+from tflite_opencl.serve.server import Bounds, Server
+from tflite_opencl.serve.tensors import Arrays, Named, Signature
+from tflite_opencl.serve.worker import Limits, Worker
+
+MEGABYTE = 1 << 20
+BOUNDS = Bounds(body=MEGABYTE, bodies=4 * MEGABYTE, requests=64, seconds=2.0)
+LIMITS = Limits(queue=64, pictures=4, delay=0.0)
+DOUBLES = Signature(
+    (Named("x", np.dtype("float32"), (1, 3)),), (Named("y", np.dtype("float32"), (1, 3)),)
+)
+
+
+class Doubling:
+    """Doubles what it is given; `work` is called first, with the number of pictures."""
+
+    device, nodes = "a stand-in", (1, 1)
+
+    def __init__(self, work: Callable[[int], None] = lambda n: None, sizes: Sequence[int] = (1, 4)):
+        self.sizes, self._work = sizes, work
+        self.runs: list[int] = []
+        self.closed = threading.Event()
+
+    def run(self, arrays: Arrays, pictures: int) -> Arrays:
+        self.runs.append(pictures)
+        self._work(pictures)
+        return [2 * array for array in arrays]
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def served(worker: Worker, signature: Signature = DOUBLES, name: str = "model") -> Served:
+    return Served(name, signature, worker, None, LIMITS.pictures)
+
+
+@contextlib.contextmanager
+def serving(
+    load: Callable[[], Sequence[Served]], bounds: Bounds = BOUNDS, device_seconds: float = 60.0
+) -> Iterator[tuple[str, Server, Callable[[], None]]]:
+    """Give the address HOST:PORT, the server, and what tells it to end."""
+    server, loop, end = Server(bounds, Metrics()), asyncio.new_event_loop(), asyncio.Event()
+    told: list[str] = []
+    is_listening = threading.Event()
+    failures: list[BaseException] = []
+
+    def listening(address: tuple[Any, ...]) -> None:
+        told.append(f"{address[0]}:{address[1]}")
+        is_listening.set()
+
+    def work() -> None:
+        served = life.serve(
+            server, ("127.0.0.1", 0), load, end, device_seconds, 5.0, listening=listening
+        )
+        try:
+            loop.run_until_complete(served)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            is_listening.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert is_listening.wait(30)
+        yield told[0], server, lambda: _set(loop, end)
+    finally:
+        _set(loop, end)
+        thread.join(30)
+        assert not thread.is_alive()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+        if failures:
+            raise failures[0]
+
+
+def _set(loop: asyncio.AbstractEventLoop, end: asyncio.Event) -> None:
+    with contextlib.suppress(RuntimeError):  # it has ended
+        loop.call_soon_threadsafe(end.set)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the oracle says is right where TFLite's own memory plan is not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.inspect import Node, Tensor, write_model
+from tests.support.compare import RUNTIME
+from tests.support.model import const, graph_of, op, t
+from tests.support.without_tflite import needs_tflite
+from tflite_opencl.common.oracle import oracle
+
+
+@needs_tflite
+def test_an_operand_that_is_read_later_is_not_written_over() -> None:
+    """TFLite lets two views of a tensor share its memory, and an update of one be in place."""
+    x, negative, first, second = t((2, 12)), t((2, 12)), t((24,)), t((4, 6))
+    update, starts, updated, later = t((2, 3)), const(np.int32([1, 2])), t((4, 6)), t((3, 8))
+    wide, result = t((2, 1, 12)), t((4, 6))
+
+    def reshape(source: Tensor, result: Tensor) -> Node:
+        shape = const(np.array(result.shape, np.int32))
+        return op("RESHAPE", [source, shape], [result], {"new_shape": result.shape})
+
+    graph = graph_of(
+        [
+            op("NEG", [x], [negative]),
+            op("EXPAND_DIMS", [negative, const(np.int32(1))], [wide]),
+            reshape(wide, first),
+            reshape(first, second),
+            op("DYNAMIC_UPDATE_SLICE", [second, update, starts], [updated]),
+            op("NEG", [updated], [result]),  # an output of the graph has memory of its own
+            reshape(wide, later),
+        ],
+        [x, update],
+        [result, later],
+    )
+    given = np.arange(24, dtype=np.float32).reshape(2, 12)
+    known = oracle(RUNTIME, graph, write_model(graph), [[given, np.full((2, 3), 99, np.float32)]])
+    np.testing.assert_array_equal(known.outputs[0][1], -given.reshape(3, 8))

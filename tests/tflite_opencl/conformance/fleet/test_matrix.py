@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from tflite_opencl.common.build import Case
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.fleet.matrix import Fleet, as_json, csv_of, text_of
+from tflite_opencl.conformance.results import (
+    FAIL,
+    NOT_DELEGATED,
+    PASS,
+    Report,
+    Result,
+    Row,
+)
+
+ADD, CONV = "add/int8/1x7x5x3", "conv_2d/int8/in7x5x3-k3x3-out8-same"
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.name: case for case in all_cases() if case.name in (ADD, CONV)}
+
+
+def report(cases: dict[str, Case], **found: str) -> Report:
+    names = {"add": ADD, "conv": CONV}
+    rows = [
+        Row(cases[names[name]], Result(status, name=names[name]), status, status == PASS)
+        for name, status in found.items()
+    ]
+    return Report(rows, "opencl", "a device", "a runtime", 1.0)
+
+
+def test_a_case_that_differs_stands_out(cases: dict[str, Case]) -> None:
+    boards = {
+        "one": report(cases, add=PASS, conv=PASS),
+        "two": report(cases, add=FAIL, conv=PASS),
+        "three": report(cases, add=PASS, conv=PASS),
+    }
+    fleet = Fleet([ADD, CONV], boards, {})
+    text = text_of(fleet, 100)
+    rows = {" ".join(line.split()) for line in text.splitlines()}
+    assert "! ADD exact 1 of 1 differ exact" in rows
+    assert "CONV_2D exact exact exact" in rows
+    assert f"DIFFERS {ADD}: Pass on one, three; Fail on two" in rows
+    assert "two: a device, a runtime: Fail 1, Pass 1" in rows
+    assert [row.result.name for row in fleet.unexpected] == [ADD]
+    assert next(csv.DictReader(io.StringIO(csv_of(fleet)))) == {
+        "case": ADD, "one": PASS, "two": FAIL, "three": PASS,
+    }  # fmt: skip
+    found = json.loads(as_json(fleet))
+    assert found["different"] == {ADD: {"one": PASS, "two": FAIL, "three": PASS}}
+    assert found["boards"]["two"]["counts"] == {FAIL: 1, PASS: 1}
+
+
+def test_boards_that_agree_say_so_and_equal_ops_share_a_row(cases: dict[str, Case]) -> None:
+    found = report(cases, add=NOT_DELEGATED, conv=NOT_DELEGATED)
+    text = text_of(Fleet([ADD, CONV], {"one": found, "two": found}, {}), 100)
+    assert "ADD, CONV_2D" in text
+    assert "all 2 cases came out alike on all boards that ran them" in text
+    assert "DIFFERS" not in text
+
+
+def test_a_board_that_broke_off_differs_in_nothing_that_it_did_not_run(
+    cases: dict[str, Case],
+) -> None:
+    boards = {"one": report(cases, add=PASS, conv=PASS), "two": report(cases, add=PASS)}
+    fleet = Fleet([ADD, CONV], boards, {"two": "no worker is there any more"})
+    assert fleet.different() == []
+    text = text_of(fleet, 100)
+    assert "two broke off: no worker is there any more" in text
+    assert "!" not in text

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service over HTTP: tritonclient as it is, clients that are wrong, slow or gone, the end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
+
+from delegate import DeviceError
+from tests.support.service import BOUNDS, LIMITS, MEGABYTE, Doubling, served, serving
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.serve.models import Served
+from tflite_opencl.serve.worker import Worker
+
+REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
+INFER = "/v2/models/model/infer"
+
+
+def models(runner: Doubling | None = None, **worker: Any) -> Callable[[], Sequence[Served]]:
+    return lambda: [served(Worker(runner or Doubling(), LIMITS, **worker))]
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with serving(models()) as (address, server, _):
+        wait(lambda: not server.state)
+        yield address
+
+
+def wait(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ask(
+    address: str, path: str, body: Any = None, method: str = "", **headers: str
+) -> tuple[int, Any, http.client.HTTPMessage]:
+    """Return the status, what is said (JSON or text), and the headers."""
+    connection = http.client.HTTPConnection(address, timeout=30)
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request(method or ("GET" if body is None else "POST"), path, content, named)
+        answer = connection.getresponse()
+        said = answer.read()
+        is_json = answer.headers.get_content_type() == "application/json"
+        return answer.status, json.loads(said) if is_json else said.decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def infer(client: triton.InferenceServerClient, values: Any, **told: Any) -> Any:
+    given = triton.InferInput("x", values.shape, "FP32")
+    given.set_data_from_numpy(values, binary_data=told.pop("binary_data", True))
+    return client.infer("model", [given], **told)
+
+
+def test_tritonclient_works_unchanged(address: str) -> None:
+    values = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    with triton.InferenceServerClient(address) as client:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("model")
+        assert client.is_model_ready("model", "1")
+        assert not client.is_model_ready("other")
+        assert client.get_server_metadata()["name"] == "tflite-opencl"
+        assert client.get_model_metadata("model") == {
+            "name": "model", "versions": ["1"], "platform": "tflite",
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
+            "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
+        }  # fmt: skip
+        for is_binary in (False, True):
+            outputs = [triton.InferRequestedOutput("y", binary_data=is_binary)]
+            found = infer(client, values, binary_data=is_binary, outputs=outputs, request_id="7")
+            assert (found.as_numpy("y") == 2 * values).all()
+            assert found.get_response()["id"] == "7"
+        assert (infer(client, values).as_numpy("y") == 2 * values).all()
+        for method in ("gzip", "deflate"):
+            found = infer(client, values, request_compression_algorithm=method)
+            assert (found.as_numpy("y") == 2 * values).all()
+        with pytest.raises(InferenceServerException, match="a request takes 1 to 4"):
+            infer(client, np.zeros((5, 3), np.float32))
+
+
+def test_paths_of_another_model_or_version_are_not_there(address: str) -> None:
+    for path in ("/v2/models/other/infer", "/v2/models/model/versions/2/infer"):
+        status, said, _ = ask(address, path, REQUEST)
+        assert (status, said) == (404, {"error": "there is no such model, or not this version"})
+    assert ask(address, "/v2/models/model/versions/1/infer", REQUEST)[0] == 200
+    assert ask(address, "/etc/passwd")[0] == 404
+    assert ask(address, "/v2/models/..%2F..%2Fetc%2Fpasswd")[0] == 404
+    assert ask(address, INFER)[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"", {}, 400),
+        (b"{}", {"Inference_Header_Content_Length": "9"}, 400),
+        (b"no gzip", {"Content_Encoding": "gzip"}, 400),
+        (b"x" * (MEGABYTE + 1), {}, 413),
+        (REQUEST, {"Content_Type": "image/png"}, 200),
+    ],
+)
+def test_a_wrong_request_gets_its_status(
+    address: str, body: Any, headers: dict[str, str], status: int
+) -> None:
+    found, said, _ = ask(address, INFER, body, **headers)
+    assert found == status
+    assert status == 200 or "\n" not in said["error"]
+    assert ask(address, INFER, REQUEST)[0] == 200
+
+
+def test_what_unpacks_to_more_than_the_limit_is_refused(address: str) -> None:
+    import gzip
+
+    body = gzip.compress(bytes(100 * MEGABYTE))
+    assert ask(address, INFER, body, Content_Encoding="gzip")[0] in (400, 413)
+
+
+def test_requests_are_joined_and_each_gets_its_own(address: str) -> None:
+    def double(number: int) -> bool:
+        entry = {**REQUEST["inputs"][0], "data": [number, 0, 0]}
+        _, said, _ = ask(address, INFER, {"inputs": [entry]})
+        return bool(said["outputs"][0]["data"] == [2 * number, 0, 0])
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(double, range(200)))
+    text = ask(address, "/metrics")[1]
+    assert 'tflite_opencl_requests_total{model="model",status="200"} 200.0' in text
+    assert "process_open_fds" in text
+
+
+def test_past_its_bounds_clients_are_told_to_come_again() -> None:
+    opened = threading.Event()
+    runner = Doubling(lambda pictures: opened.wait(30) and None)
+    with serving(models(runner), replace(BOUNDS, requests=2)) as (address, server, _):
+        wait(lambda: not server.state)
+        with ThreadPoolExecutor(2) as pool:
+            under_way = [pool.submit(ask, address, INFER, REQUEST) for _ in range(2)]
+            wait(lambda: server.requests == 2)
+            status, said, headers = ask(address, INFER, REQUEST)
+            assert (status, headers["Retry-After"]) == (503, "1")
+            assert said == {"error": "too many requests are under way"}
+            opened.set()
+            assert [each.result()[0] for each in under_way] == [200, 200]
+        assert ask(address, INFER, REQUEST)[0] == 200
+        assert (server.requests, server.bodies) == (0, 0)
+
+
+def test_slow_silent_and_gone_clients_hold_nothing() -> None:
+    opened = threading.Event()
+    runner = Doubling(lambda pictures: opened.wait(30) and None, sizes=(1,))
+    with serving(models(runner), replace(BOUNDS, seconds=0.3)) as (address, server, _):
+        wait(lambda: not server.state)
+        host, port = address.split(":")
+
+        def connect() -> socket.socket:
+            return socket.create_connection((host, int(port)), 30)
+
+        silent, slow = connect(), connect()
+        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: "
+        slow.sendall(f"{head}100\r\n\r\n{{".encode())
+        assert b" 408 " in slow.recv(1000)
+        assert silent.recv(1000) == b"" or pytest.fail("it is still open")
+        body = json.dumps(REQUEST)
+        gone = []
+        for _ in range(3):
+            gone.append(connect())
+            gone[-1].sendall(f"{head}{len(body)}\r\n\r\n{body}".encode())
+        wait(lambda: server.requests == 3)
+        for each in (silent, slow, *gone):
+            each.close()
+        wait(lambda: server.requests == 0)
+        opened.set()
+        assert ask(address, INFER, REQUEST)[0] == 200
+        assert len(runner.runs) == 2  # of those who have gone only the one that ran
+        assert (server.bodies, server.silent) == (0, set())
+
+
+def test_it_lives_before_it_is_ready_and_drains_at_the_end() -> None:
+    loading, opened = threading.Event(), threading.Event()
+    runner = Doubling(lambda pictures: opened.wait(30) and None)
+
+    def load() -> Sequence[Served]:
+        assert loading.wait(30)
+        return models(runner)()
+
+    with serving(load) as (address, server, end):
+        assert ask(address, "/v2/health/live")[0] == 200
+        status, said, _ = ask(address, "/v2/health/ready")
+        assert (status, said["waits"]) == (503, "models are being loaded")
+        assert ask(address, INFER, REQUEST)[0] == 503
+        loading.set()
+        wait(lambda: not server.state)
+        assert ask(address, "/v2/health/ready")[0] == 200
+        with ThreadPoolExecutor(1) as pool:
+            under_way = pool.submit(ask, address, INFER, REQUEST)
+            wait(lambda: server.requests == 1)
+            end()
+            wait(lambda: server.state)
+            with pytest.raises(ConnectionError):
+                ask(address, "/v2/health/live")
+            opened.set()
+            assert under_way.result()[0] == 200
+    assert runner.closed.is_set()
+
+
+def test_a_failed_device_is_told_and_the_cpu_takes_over() -> None:
+    def fail(pictures: int) -> None:
+        raise DeviceError("clFinish: CL_OUT_OF_RESOURCES")
+
+    with serving(models(Doubling(fail))) as (address, server, _):
+        wait(lambda: not server.state)
+        status, said, _ = ask(address, INFER, REQUEST)
+        assert (status, said) == (503, {"error": "clFinish: CL_OUT_OF_RESOURCES"})
+        status, said, _ = ask(address, "/v2/health/ready")
+        assert (status, said["models"][0]["failure"]) == (503, "clFinish: CL_OUT_OF_RESOURCES")
+        assert ask(address, "/v2/models/model/ready")[0] == 503
+        assert 'tflite_opencl_device_failed{model="model"} 1.0' in ask(address, "/metrics")[1]
+    with serving(models(Doubling(fail), fallback=Doubling)) as (address, server, _):
+        wait(lambda: not server.state)
+        assert ask(address, INFER, REQUEST)[1]["outputs"][0]["data"] == [2, 4, 6]
+        status, said, _ = ask(address, "/v2/health/ready")
+        assert (status, said["models"][0]["failure"]) == (200, "clFinish: CL_OUT_OF_RESOURCES")
+
+
+def test_a_device_that_hangs_is_given_up() -> None:
+    opened = threading.Event()
+    hanging = Doubling(lambda pictures: opened.wait(30) and None)
+    made = models(hanging, fallback=Doubling)
+    with serving(made, device_seconds=0.2) as (address, server, _):
+        wait(lambda: not server.state)
+        assert ask(address, INFER, REQUEST)[0] == 200
+        said = ask(address, "/v2/health/ready")[1]
+        assert said["models"][0]["failure"] == "it has not answered for 0.2 seconds"
+        opened.set()
+
+
+def test_what_cannot_be_loaded_ends_it() -> None:
+    def load() -> Sequence[Served]:
+        raise CommandError("model.tflite is no model")
+
+    with pytest.raises(CommandError, match="is no model"), serving(load) as (address, *_):
+        wait(lambda: not _answers(address))
+
+
+def _answers(address: str) -> bool:
+    try:
+        return ask(address, "/v2/health/live")[0] == 200
+    except OSError:
+        return False

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: wrong arguments, a service of a real model, pictures, SIGTERM and Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from PIL import Image
+
+from delegate import DeviceInfo
+from tests.support.deal import any_driver, slow
+from tests.support.model import chain_model, op, t
+from tflite_opencl.command import main, parser
+from tflite_opencl.serve import models
+from tflite_opencl.serve.runners import cheapest
+
+LABELS = "red\ngreen\nblue\n"
+
+
+def classifier() -> bytes:
+    """Return a model that says which colour a picture has the most of."""
+    picture = t((1, 8, 8, 3), "uint8", 0.5)
+    pooled, flat = t((1, 1, 1, 3), "uint8", 0.5), t((1, 3), "uint8", 0.5)
+    window = {"stride_w": 8, "stride_h": 8, "filter_width": 8, "filter_height": 8}
+    nodes = [
+        op("AVERAGE_POOL_2D", [picture], [pooled], {"padding": "VALID", **window}),
+        op("RESHAPE", [pooled], [flat], {"new_shape": [1, 3]}),
+        op("SOFTMAX", [flat], [t((1, 3), "uint8", 1 / 256)], {"beta": 0.1}),
+    ]
+    return chain_model(nodes)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "colours.tflite").write_bytes(classifier())
+    (tmp_path / "labels.txt").write_text(LABELS)
+    return str(tmp_path / "colours.tflite")
+
+
+def picture() -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (40, 30), (51, 204, 102)).save(content, "PNG")
+    return content.getvalue()
+
+
+def started(arguments: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
+    """Return the command in a process, when it is ready, and its address."""
+    command = [sys.executable, "-m", "tflite_opencl", "serve", *arguments]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--tune", "off"], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    address = ""
+    for line in process.stderr:
+        if line.startswith("INFO: listening: "):
+            address = line.split("//")[1].strip()
+        if line.startswith("INFO: ready: "):
+            return process, address
+    raise AssertionError(process.communicate())
+
+
+def classified(address: str, content: bytes) -> tuple[int, dict[str, object]]:
+    request = urllib.request.Request(f"http://{address}/classify", content)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@slow
+@any_driver
+def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str) -> None:
+    labels = str(Path(model).parent / "labels.txt")
+    process, address = started([model, "--labels", labels, "--device", str(device.index)])
+    with process:
+        with triton.InferenceServerClient(address) as client:
+            (given,) = client.get_model_metadata("colours")["inputs"]
+            pixels = np.zeros((3, 8, 8, 3), np.uint8)
+            for number in range(3):
+                pixels[number, ..., number] = 200
+            asked = triton.InferInput(given["name"], pixels.shape, "UINT8")
+            asked.set_data_from_numpy(pixels)
+            found = client.infer("colours", [asked])
+            (output,) = client.get_model_metadata("colours")["outputs"]
+            assert found.as_numpy(output["name"]).argmax(1).tolist() == [0, 1, 2]
+        status, said = classified(address, picture())
+        assert status == 200
+        assert said["results"][0]["label"] == "green"
+        assert said["model"] == "colours"
+        status, said = classified(address, picture()[:50])
+        assert status == 400
+        assert "/proc/" not in str(said)
+        assert classified(address, picture())[0] == 200
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out.startswith("ended: 5 requests answered, 1 were wrong, 0 could not be served")
+
+
+@slow
+def test_without_a_device_the_cpu_may_serve_until_ctrl_c(
+    model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
+    process, address = started([model, "--fallback", "cpu"])
+    with process:
+        with urllib.request.urlopen(f"http://{address}/v2/health/ready") as answer:
+            (told,) = json.load(answer)["models"]
+        assert (told["ready"], told["device"], told["nodes_on_opencl"]) == (True, "CPU", 0)
+        assert classified(address, picture())[0] == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+
+
+def test_wrong_arguments_and_models_are_a_line(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "damaged.tflite").write_bytes(b"TFL3" * 20)
+    for arguments, code, told in (
+        (["none.tflite"], 255, "cannot read none.tflite: No such file"),
+        ([str(tmp_path / "damaged.tflite")], 255, "damaged.tflite"),
+        ([model, model], 64, "are both colours"),
+        ([f"a/b={model}"], 64, "NAME=FILE with another name"),
+        ([model, "--listen", "8500"], 64, "'8500' is not HOST:PORT"),
+        ([model, "--listen", "::1:8500"], 64, "is not HOST:PORT"),
+        ([model, "--listen", "127.0.0.1:99999"], 64, "is not HOST:PORT"),
+        ([model, "--listen", "256.0.0.1:0"], 255, "cannot listen to 256.0.0.1:0"),
+        ([model, "--labels", "none.txt"], 255, "none.txt"),
+        ([], 64, "no model is named"),
+    ):
+        listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
+        assert main(["serve", *arguments, *listen]) == code, arguments
+        (line,) = [each for each in capsys.readouterr().err.splitlines() if "INFO" not in each]
+        assert line.startswith("ERROR: ")
+        assert told in line
+
+
+def test_the_document_shows_commands_that_are_understood() -> None:
+    page = (Path(__file__).parents[3] / "docs/serve.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("tflite-opencl serve ")]
+    assert len(lines) == 3
+    for line in lines:
+        assert parser().parse(line.split()[1:]).subcommand == "serve"
+
+
+def test_without_its_packages_it_is_a_line(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert main(["serve", model]) == 255
+    assert "pip install 'tflite-opencl[serve]'" in capsys.readouterr().err
+
+
+def test_a_name_stands_before_the_file(tmp_path: Path) -> None:
+    odd = tmp_path / "a=b.tflite"
+    odd.write_bytes(b"")
+    assert models.named(["cats=x.tflite", "d/dogs.tflite", str(odd)]) == [
+        ("cats", "x.tflite"), ("dogs", "d/dogs.tflite"), ("a=b", str(odd)),
+    ]  # fmt: skip
+
+
+def test_pictures_are_run_in_the_sizes_that_take_the_least_time() -> None:
+    assert cheapest({1: 1.0}, 3) == [(), (1,), (1, 1), (1, 1, 1)]
+    assert cheapest({1: 1.0, 4: 2.5}, 5) == [(), (1,), (1, 1), (4,), (4,), (1, 4)]
+    begun = time.perf_counter()
+    assert len(cheapest({1: 1.0, 2: 1.5, 1024: 400.0}, 1024)[1024]) == 1
+    assert time.perf_counter() - begun < 5

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests wait, are joined and run; a device that fails or hangs is given up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceError
+from tests.support.service import LIMITS, Doubling
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.serve.tensors import Arrays
+from tflite_opencl.serve.worker import Busy, Unavailable, Worker
+
+
+class Gate:
+    """Lets runs wait until it is open."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = threading.Semaphore(0), threading.Event()
+
+    def __call__(self, pictures: int) -> None:
+        self.entered.release()
+        assert self.opened.wait(30)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.opened.set()
+
+
+def one(value: float, pictures: int = 1) -> tuple[Arrays, int]:
+    return [np.full((pictures, 3), value, np.float32)], pictures
+
+
+def failing(pictures: int) -> None:
+    raise DeviceError("clFinish: CL_OUT_OF_RESOURCES")
+
+
+def test_those_that_wait_are_joined_and_each_gets_its_own(gate: Gate) -> None:
+    runner = Doubling(gate)
+    worker = Worker(runner, LIMITS)
+    first = worker.submit(*one(0))
+    assert gate.entered.acquire(timeout=30)
+    futures = [worker.submit(*one(n, pictures)) for n, pictures in ((1, 1), (2, 2), (3, 1), (4, 3))]
+    gate.opened.set()
+    for number, future in enumerate([first, *futures]):
+        (array,) = future.result(30)
+        assert (array == 2 * number).all()
+    assert [len(future.result()[0]) for future in futures] == [1, 2, 1, 3]
+    assert runner.runs == [1, 4, 3]
+    worker.close()
+    assert runner.closed.is_set()
+
+
+def test_nothing_is_joined_where_that_is_no_faster(gate: Gate) -> None:
+    runner = Doubling(gate, sizes=(1,))
+    worker = Worker(runner, LIMITS)
+    futures = [worker.submit(*one(n)) for n in range(3)]
+    gate.opened.set()
+    assert [future.result(30)[0][0, 0] for future in futures] == [0, 2, 4]
+    assert runner.runs == [1, 1, 1]
+    worker.close()
+
+
+def test_a_request_waits_for_others_as_long_as_it_may() -> None:
+    runner = Doubling()
+    worker = Worker(runner, replace(LIMITS, delay=30.0))
+    futures = [worker.submit(*one(n)) for n in range(LIMITS.pictures)]  # as many as a run has
+    for future in futures:
+        future.result(20)
+    assert runner.runs == [LIMITS.pictures]
+    worker.close()
+
+
+def test_the_queue_is_bounded(gate: Gate) -> None:
+    worker = Worker(Doubling(gate), replace(LIMITS, queue=2))
+    futures = [worker.submit(*one(0))]
+    assert gate.entered.acquire(timeout=30)
+    futures += [worker.submit(*one(0)) for _ in range(2)]
+    with pytest.raises(Busy):
+        worker.submit(*one(0))
+    assert worker.waiting == 2
+    gate.opened.set()
+    for future in futures:
+        future.result(30)
+    worker.close()
+
+
+def test_a_client_that_has_gone_is_not_run_for(gate: Gate) -> None:
+    runner = Doubling(gate, sizes=(1,))
+    worker = Worker(runner, LIMITS)
+    first, gone, last = (worker.submit(*one(n)) for n in range(3))
+    assert gate.entered.acquire(timeout=30)
+    assert gone.cancel()
+    assert not first.cancel()  # it runs
+    gate.opened.set()
+    last.result(30)
+    assert runner.runs == [1, 1]
+    worker.close()
+
+
+def test_without_a_fallback_a_failed_device_refuses_all() -> None:
+    worker = Worker(Doubling(failing), LIMITS)
+    with pytest.raises(Unavailable, match="CL_OUT_OF_RESOURCES"):
+        worker.submit(*one(0)).result(30)
+    with pytest.raises(Unavailable, match="CL_OUT_OF_RESOURCES"):
+        worker.submit(*one(0))
+    assert worker.runner is None
+    worker.close()
+
+
+def test_the_cpu_takes_over_what_a_failed_device_was_given() -> None:
+    broken, cpu = Doubling(failing), Doubling()
+    worker = Worker(broken, LIMITS, lambda: cpu)
+    assert worker.submit(*one(3)).result(30)[0][0, 0] == 6
+    assert worker.runner is cpu
+    assert "CL_OUT_OF_RESOURCES" in worker.failure
+    assert broken.closed.wait(30)
+    worker.close()
+
+
+def test_a_cpu_that_cannot_take_over_is_told() -> None:
+    def none() -> Doubling:
+        raise RunError("no TFLite")
+
+    worker = Worker(Doubling(failing), LIMITS, none)
+    with pytest.raises(Unavailable, match="nor does the CPU run it: no TFLite"):
+        worker.submit(*one(3)).result(30)
+    worker.close()
+
+
+def test_a_device_that_hangs_is_given_up(gate: Gate) -> None:
+    hanging, cpu = Doubling(gate), Doubling()
+    worker = Worker(hanging, LIMITS, lambda: cpu)
+    future = worker.submit(*one(3))
+    assert gate.entered.acquire(timeout=30)
+    worker.give_up_after(60)
+    assert not future.done()
+    worker.give_up_after(0)
+    assert future.result(30)[0][0, 0] == 6
+    assert "has not answered" in worker.failure
+    gate.opened.set()  # the old thread comes back, and has nothing more to do
+    assert worker.submit(*one(4)).result(30)[0][0, 0] == 8
+    deadline = time.monotonic() + 30
+    while sum(thread.name == "model" for thread in threading.enumerate()) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert cpu.runs == [1, 1]
+    worker.close()
+
+
+def test_what_one_request_breaks_is_no_other_ones(gate: Gate) -> None:
+    class Picky(Doubling):
+        def run(self, arrays: Arrays, pictures: int) -> Arrays:
+            if (arrays[0] < 0).any():
+                raise RunError("Failed to invoke tflite!")
+            return super().run(arrays, pictures)
+
+    runner = Picky(gate)
+    worker = Worker(runner, LIMITS)
+    futures = [worker.submit(*one(n)) for n in (1, 2, -1, 3)]
+    gate.opened.set()
+    assert [futures[n].result(30)[0][0, 0] for n in (0, 1, 3)] == [2, 4, 6]
+    with pytest.raises(RunError, match="Failed to invoke"):
+        futures[2].result(30)
+    assert worker.failure == ""
+    worker.close()
+
+
+def test_its_end_answers_those_who_wait(gate: Gate) -> None:
+    worker = Worker(Doubling(gate, sizes=(1,)), LIMITS)
+    futures = [worker.submit(*one(n)) for n in range(3)]
+    threading.Timer(0.1, gate.opened.set).start()
+    worker.close()
+    assert all(future.done() for future in futures)
+    with pytest.raises(Unavailable, match="being ended"):
+        worker.submit(*one(0))
