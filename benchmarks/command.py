@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import chart, first_starts, layers, loadgen, report, rows, series, service
+from benchmarks import chart, first_starts, layers, loadgen, report, rows, series, service, video
 from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, THREAD_VARIABLES, V1, Setup, machine
@@ -55,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.service:
             model = options.models[0] if options.models else None
             print(service.service(model, options.service))
+            return SUCCESS
+        if options.video:
+            threads = options.threads or len(os.sched_getaffinity(0))
+            models = options.models or [options.folder / f"{V1}.tflite"]
+            print(video.video(models, options.video, threads))
             return SUCCESS
         if options.loadgen:
             print(_loadgen(options))
@@ -99,6 +104,9 @@ def parser() -> argparse.ArgumentParser:
     add("--service", type=duration, nargs="?", const=10.0, metavar="SECONDS",
         help="requests a second of tflite-opencl serve and of others behind the same server, each "
         "for so long (default: 10), and exit")  # fmt: skip
+    add("--video", type=int, nargs="?", const=300, metavar="FRAMES",
+        help="label_image --video beside the same loop in OpenCV, on a video of so many frames of "
+        "1280x720 (default: 300), and exit")  # fmt: skip
     add("--loadgen", type=duration, nargs="?", const=60.0, metavar="SECONDS",
         help="let MLPerf's LoadGen drive MobileNet V1 or the model, SingleStream and Offline, each "
         "for so long (default: 60), and exit")  # fmt: skip

@@ -182,12 +182,13 @@ def test_the_command_says_what_it_made(
         f"benchmark_model --graph=model.tflite --external_delegate_path={tmp_path / library.NAME}",
         f'Environment.create(runtime_path="{tmp_path}")  # for a CompiledModel',
     ]
-    (tmp_path / "folder").mkdir()
-    assert main(["library", "folder"]) == 0
-    made = [tmp_path / "folder" / name for name in (library.NAME, library.ACCELERATOR)]
+    for _ in range(2):
+        assert main(["library", "new/folder/"]) == 0
+    assert main(["library", "new/folder"]) == 0
+    made = [tmp_path / "new" / "folder" / name for name in (library.NAME, library.ACCELERATOR)]
     assert made[0].read_bytes() == made[1].read_bytes()
     exported = subprocess.run(
-        ["nm", "-D", "--defined-only", tmp_path / "folder" / library.NAME],
+        ["nm", "-D", "--defined-only", tmp_path / "new" / "folder" / library.NAME],
         capture_output=True,
         text=True,
         check=True,
@@ -210,6 +211,9 @@ def test_failures_of_the_compiler_are_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "cannot write /no/folder/a.so: there is no folder" in failure(capsys, "/no/folder/a.so")
+    assert "cannot write /dev/null/lib/: /dev/null is not a folder" in failure(
+        capsys, "/dev/null/lib/"
+    )
     monkeypatch.setenv("CC", "/bin/false")
     assert "/bin/false fails: exit code 1" in failure(capsys)
     monkeypatch.setenv("CC", "no-such-compiler")
