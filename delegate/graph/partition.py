@@ -13,7 +13,7 @@ from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.shapes import output_shapes
 
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
-_SHAPE_FROM_DATA = frozenset({"READ_VARIABLE", "UNIQUE", "WHERE"})
+SIZED_BY_VALUES = frozenset({"UNIQUE", "WHERE"})
 _SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
 
 
@@ -184,7 +184,11 @@ def may_be_dynamic(node: Node) -> bool:
     """Whether TFLite may know the shape of a node's outputs only during a run."""
     if node.op == "READ_VARIABLE" and any(t is not None and t.kept for t in node.inputs):
         return False  # a variable has a shape for good, which it began with
-    if node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom:
+    if (
+        node.op in {"READ_VARIABLE", *SIZED_BY_VALUES}
+        or node.op in _SUBGRAPH_CALLS
+        or node.is_custom
+    ):
         return True
     if not any(map(_may_be_sizes, node.inputs)):
         return False

@@ -143,6 +143,7 @@ def _stablehlo_gather(node: Node) -> list[int]:
     places = iter([*shape(node, 1)[:vectors], *shape(node, 1)[vectors + 1 :]])
     rank = len(slices) - len(dropped) + len(shape(node, 1)) - 1
     found = [next(sizes if axis in offsets else places, None) for axis in range(rank)]
-    if None in found:
+    # TFLite gives as many dimensions as are recorded.
+    if None in found or len(node.outputs[0].shape) != rank:
         raise ValueError("dimensions that do not fit")
     return [size for size in found if size is not None]

@@ -142,7 +142,7 @@ def gather(
         "indices_are_sorted": False,
     }
     inputs = [like(shape, dtype), places]
-    return shaped(op("STABLEHLO_GATHER", inputs, [like((1,), dtype)], options))
+    return shaped(op("STABLEHLO_GATHER", inputs, [like((1,) * rank, dtype)], options))
 
 
 NODE = gather((4, 3), (1, 3), [[3], [0]], dropped=(0,))
