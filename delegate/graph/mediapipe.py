@@ -21,6 +21,11 @@ _PADDINGS = {1: "SAME", 2: "VALID"}
 _WINDOW = struct.Struct("<3i")  # padding, the strides along x and y; what follows is not read
 
 
+def is_lacking(node: Node) -> bool:
+    """Whether the TFLite of Python's packages has no kernel of a node that the delegate runs."""
+    return node.is_custom and node.op == TRANSPOSE_CONV_BIAS
+
+
 def transposed_shape(node: Node) -> tuple[int, int, int, int]:
     """Return the output's shape of a TRANSPOSE_CONV_BIAS.
 

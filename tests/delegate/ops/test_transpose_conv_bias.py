@@ -31,7 +31,7 @@ from tests.support.cases import (
 from tests.support.compare import RUNTIME, interpreter, invoke, refusals
 from tests.support.deal import any_driver
 from tests.support.factories import refused
-from tests.support.model import chain_model
+from tests.support.model import chain_model, op, t
 from tflite_opencl.conformance.cases.mediapipe import transpose_conv_bias
 
 Shape = tuple[int, ...]
@@ -129,6 +129,30 @@ def test_drawn(
 ) -> None:
     node = convolution(shape, channels, taps, strides, padding)
     assert_mediapipe_s(node, device, way_on(device, way), seed)
+
+
+def test_tflite_runs_what_is_around_it_and_resizes_it(device: DeviceInfo) -> None:
+    # A partition so small would stay on the CPU, which lacks the op. It has no FLOOR_MOD of floats.
+    node = convolution()
+    (source, *_), (result,) = node.inputs, node.outputs
+    assert source is not None
+    picture, rest = t(source.shape), t(result.shape)
+    nodes = [op("RELU", [picture], [source]), node, op("FLOOR_MOD", [result, result], [rest])]
+    model = chain_model(nodes, outputs=[result, rest])
+    delegate = OpenCLDelegate(model, device=device.index, tune="off")
+    made = interpreter(model, delegate)
+    assert [*refusals(delegate)] == [2]
+    (index,) = (each["index"] for each in made.get_input_details())
+    weights, bias = (np.asarray(t.data, np.float64) for t in node.inputs[1:] if t is not None)
+    for shape in (source.shape, (2, 7, 5, 3), source.shape):
+        made.resize_tensor_input(index, shape)
+        made.allocate_tensors()
+        values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        got, _ = invoke(made, [values])
+        given_ = np.maximum(values, 0).astype(np.float64)
+        wanted = spread(given_, weights, bias, node.options["custom_options"])
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.skipif(RUNTIME.name != "ai-edge-litert", reason="this TFLite's XNNPACK lacks the op")
