@@ -9,7 +9,7 @@ from delegate import ops, progress
 from delegate.errors import Unsupported
 from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
-from delegate.graph.partition import Partition, dynamic_tensors
+from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.passes import PASSES, run_passes
@@ -149,4 +149,6 @@ def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
     if all(tensor.is_folded for tensor in node.outputs):
         return (Alternative("constant", ()),)
+    if node.op in SIZED_BY_VALUES:
+        raise Unsupported("how many places it gives is known only at run time")
     return ops.lower(node, target)

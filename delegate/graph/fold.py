@@ -185,6 +185,7 @@ FOLDERS: Mapping[str, Folder] = {
     "SHAPE": lambda inputs, node: inputs[0],
     "RANK": lambda inputs, node: np.asarray(inputs[0].size),
     "RANGE": _range,
+    "WHERE": lambda inputs, node: np.argwhere(inputs[0]),
     "PACK": lambda inputs, node: np.stack(inputs, axis=node.options["axis"]),
     "CONCATENATION": lambda inputs, node: np.concatenate(inputs, axis=node.options["axis"]),
     "SLICE": _slice,

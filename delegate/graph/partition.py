@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.mediapipe import is_lacking
 from delegate.graph.shapes import output_shapes
 
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
-_SHAPE_FROM_DATA = frozenset({"READ_VARIABLE", "UNIQUE", "WHERE"})
+SIZED_BY_VALUES = frozenset({"UNIQUE", "WHERE"})
 _SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
 
 
@@ -144,16 +145,18 @@ def too_small_or_too_many(
     `least_nodes`: of a partition; 0: it must cost a CPU LEAST_WORK, unless it is the whole graph,
     which no operator calls: conditions of loops are small.
     `most_groups`: 0 = no limit; beyond it the smallest is left.
+    None is left that has a node which TFLite cannot run: then the model would not run at all.
     """
-    for group in groups:
+    free = [group for group in groups if not any(map(is_lacking, group.nodes))]
+    for group in free:
         nodes = len(group.nodes)
         if nodes < least_nodes:
             return group, f"a partition of {nodes}: min_nodes_per_partition is {least_nodes}"
         is_whole = nodes == len(graph.nodes) and not graph.is_called
         if least_nodes == 0 and not is_whole and work(group) < LEAST_WORK:
             return group, f"a partition of {nodes} that costs a CPU less than the detour"
-    if 0 < most_groups < len(groups):
-        smallest = min(groups, key=lambda group: len(group.nodes))
+    if free and 0 < most_groups < len(groups):
+        smallest = min(free, key=lambda group: len(group.nodes))
         return smallest, f"{len(groups)} partitions: max_delegated_partitions is {most_groups}"
     return None
 
@@ -184,7 +187,11 @@ def may_be_dynamic(node: Node) -> bool:
     """Whether TFLite may know the shape of a node's outputs only during a run."""
     if node.op == "READ_VARIABLE" and any(t is not None and t.kept for t in node.inputs):
         return False  # a variable has a shape for good, which it began with
-    if node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom:
+    if (
+        node.op in {"READ_VARIABLE", *SIZED_BY_VALUES}
+        or node.op in _SUBGRAPH_CALLS
+        or node.is_custom
+    ):
         return True
     if not any(map(_may_be_sizes, node.inputs)):
         return False

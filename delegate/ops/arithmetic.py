@@ -224,3 +224,34 @@ def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
     if operands.result.dtype == "float32":  # what is infinite stays so, where ADD and MUL clamp it
         params = {"output_min": bits(-math.inf), "output_max": bits(math.inf)}
     return binary(operands, op, params | ({"right_sign": 1} if op == "ADD" else {}), target)
+
+
+@lowers("STABLEHLO_AND")
+def lower_stablehlo_and(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Keep the bits that two tensors of one shape both have.
+
+    Raises:
+        Unsupported: other types; shapes that differ.
+    Source: tflite/kernels/stablehlo_and.cc
+    """
+    operands = operands_of(node, ("bool", "int8", "int16", "int32", "int64"))
+    require_same_shape(operands.left, operands.right)
+    return binary(operands, "AND", {}, target)
+
+
+@lowers("STABLEHLO_SHIFT_LEFT")
+def lower_stablehlo_shift_left(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Shift bits to the left; those that the type does not hold are lost.
+
+    Raises:
+        Unsupported: other types; shapes that differ; shifts that are not constant or beyond 0 to
+            31, where C says nothing of TFLite's result.
+    Source: tflite/kernels/stablehlo_shift_left.cc
+    """
+    operands = operands_of(node, ("int8", "int16", "int32"))
+    require_same_shape(operands.left, operands.right)
+    shifts = np.asarray(require_constant(operands.right, "the shifts"))
+    for shift in (int(shifts.min()), int(shifts.max())):
+        if not 0 <= shift <= 31:
+            raise Unsupported(f"a shift by {shift}: only 0 to 31")
+    return binary(operands, "SHIFT_LEFT", {}, target)

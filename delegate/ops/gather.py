@@ -46,7 +46,10 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: an index that is or may be out of range: TFLite fails on it at run time.
     Source: tflite/kernels/gather.cc, internal/reference/gather.h
     """
-    source, positions, result = tensors_of(node, 2, ANY)
+    source, positions, result = tensors_of(node, 2)
+    if source.dtype == "int4":
+        raise Unsupported("int4: a result of two values in a byte is not implemented")
+    require_types(source, result)
     _require_index(positions)
     places = positions.shape
     axis = axis_of(integer(node.options, "axis", 0), len(source.shape))

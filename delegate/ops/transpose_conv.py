@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRANSPOSE_CONV: plain for every type, and over vectors of channels for 8 bits and floats."""
+"""TRANSPOSE_CONV: plain for every type, and over vectors of channels for 8 bits and floats.
+
+And Convolution2DTransposeBias, which is the same of floats, by MediaPipe.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
+from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, as_transpose_conv
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
@@ -53,6 +57,28 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
         return (last,)
     tile_w = TILE_W if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
     return _vector(conv, lanes, tile_w, target), last
+
+
+@lowers(TRANSPOSE_CONV_BIAS, is_custom=True)
+def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Spread a picture to the size that strides and padding make of it; MediaPipe's own op.
+
+    Shapes:
+        input (n, h, w, i), weights (o, kh, kw, i), bias (o,) -> output (n, oh, ow, o)
+    Raises:
+        Unsupported: other types than float32, computed weights, options that are none.
+    Source: mediapipe/util/tflite/operations/transpose_conv_bias.cc
+    """
+    for tensor in (*node.inputs, *node.outputs):
+        if tensor is not None and tensor.dtype != "float32":
+            raise Unsupported(f"{tensor.dtype}: only float32")
+    try:
+        builtin = as_transpose_conv(node)
+    except ValueError as error:
+        raise Unsupported(f"custom options or inputs: {error}") from None
+    if builtin.inputs[3] is None:
+        raise Unsupported("no bias")
+    return lower_transpose_conv(builtin, target)
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:

@@ -21,6 +21,8 @@ MARK = 2  # kTfLiteEdgeTpuContext, a type of external contexts, which no kernel 
 # the first, one dynamic tensor anywhere in a model makes TFLite refuse the whole delegate; without
 # the second, a resized input leaves the outputs at their old shapes.
 FLAGS = 3
+# Of a graph with ops that TFLite lacks: it would propagate shapes through them, and fail.
+FLAGS_OF_LACKING = 1
 
 
 class IntArray(C.Structure):

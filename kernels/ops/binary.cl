@@ -21,6 +21,8 @@
 #define LESS_EQUAL 12
 #define POWER 13
 #define ANGLE 14
+#define AND 15
+#define SHIFT_LEFT 16
 
 #define IS_COMPARISON (OP == EQUAL || OP == LESS || OP == LESS_EQUAL)
 #define MATH_POWER (OP == POWER && USES_BINARY_FLOAT)
@@ -54,6 +56,8 @@ static RESULT LOCAL(combine)(uint2 a, uint2 b, PARAMS params) {
   return LOCAL(is_less_int64)(b, a) ? a : b;
 #elif OP == MINIMUM
   return LOCAL(is_less_int64)(a, b) ? a : b;
+#elif OP == AND
+  return a & b;
 #elif OP == FLOOR_MODULO
   uint2 rest;
   LOCAL(divide_int64)(a, b, &rest);
@@ -144,6 +148,12 @@ static INTS LOCAL(floored)(INTS a, INTS b) {
 }
 #endif
 
+#if OP == SHIFT_LEFT
+static INTS LOCAL(shifted)(INTS a, INTS b) {
+  return JOIN(as_int, N)(JOIN(as_uint, N)(a) << JOIN(as_uint, N)(b));
+}
+#endif
+
 #if USES_BINARY_INT32
 
 #if OP == POWER
@@ -185,6 +195,10 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   return LOCAL(floored)(a, b);
 #elif OP == POWER
   return LOCAL(power)(a, b);
+#elif OP == AND
+  return a & b;
+#elif OP == SHIFT_LEFT
+  return LOCAL(shifted)(a, b);
 #endif
 }
 #endif
@@ -229,6 +243,10 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   return min(a, b);
 #elif OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
   return LOCAL(floored)(a, b);
+#elif OP == AND
+  return a & b;
+#elif OP == SHIFT_LEFT
+  return LOCAL(shifted)(a, b);
 #else
   const INTS low = OUTPUT_MIN;
   const INTS high = OUTPUT_MAX;

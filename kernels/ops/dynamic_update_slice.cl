@@ -1,20 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, a type as wide as the elements; WORDS, ints of a start: 2 of int64, the low one
-// first.
+// Macros: ELEM, a type as wide as the elements; WORDS, see start.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
-
-// The start along a dimension, moved so that the update stays inside.
-static int LOCAL(start_of)(global const int* starts, int axis, int most) {
-#if WORDS == 2
-  const int low = starts[2 * axis];
-  const int high = starts[2 * axis + 1];
-  const int inside = high < 0 || (high == 0 && low >= 0 && low < most);
-  return high < 0 ? 0 : inside ? low : most;
-#else
-  return clamp(starts[axis], 0, most);
-#endif
-}
+#include "start.clh"
 
 // output[start + i] = update[i]; the rest of the output is a copy of the operand already.
 // Source: dynamic_update_slice.cc

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Node, Tensor, sum_bound, with_tensors
+from delegate.inspect import (
+    TRANSPOSE_CONV_BIAS,
+    Graph,
+    Node,
+    Tensor,
+    sum_bound,
+    with_tensors,
+)
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.values import Arrays
 
@@ -25,7 +32,11 @@ _SUMS = {
     "ADD", "SUB", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "CUMSUM", "DEPTHWISE_CONV_2D",
     "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL",
     "RESIZE_BILINEAR", "SCATTER_ND", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "SVDF",
+    TRANSPOSE_CONV_BIAS,
 }  # fmt: skip
+_CONVOLUTIONS = (
+    *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
+)
 # Ops that give the values they are given.
 _MOVES = {
     "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CAST", "CONCATENATION", "DEPTH_TO_SPACE",
@@ -34,7 +45,7 @@ _MOVES = {
     "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT",
     "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK", "RELU", "RELU6",
     "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN", "SIGN", "STABLEHLO_MAXIMUM",
-    "STABLEHLO_MINIMUM", "TOPK_V2",
+    "STABLEHLO_GATHER", "STABLEHLO_MINIMUM", "STABLEHLO_PAD", "TOPK_V2",
 }  # fmt: skip
 # Ops whose terms are not larger than their result, and how many roundings they are made of.
 _FUNCTIONS = {
@@ -207,7 +218,7 @@ def terms_of(node: Node) -> int:
         return 0
     if node.op in ("ADD", "SUB", "MUL", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY"):
         return 2
-    if node.op in ("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
+    if node.op in _CONVOLUTIONS:
         weights = node.inputs[1]
         assert weights is not None
         axis = 3 if node.op == "DEPTHWISE_CONV_2D" else 0

@@ -35,7 +35,8 @@ from delegate.graph.shapes.rule import (
     " HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_NOT LOGISTIC"
     " LOG_SOFTMAX MATRIX_SET_DIAG NEG PRELU QUANTIZE RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1"
     " REVERSE_SEQUENCE REVERSE_V2 ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE TANH ZEROS_LIKE"
-    " STABLEHLO_ADD STABLEHLO_MAXIMUM STABLEHLO_MINIMUM STABLEHLO_MULTIPLY"
+    " STABLEHLO_ADD STABLEHLO_AND STABLEHLO_MAXIMUM STABLEHLO_MINIMUM STABLEHLO_MULTIPLY"
+    " STABLEHLO_SHIFT_LEFT"
 )
 def _same(node: Node) -> Shape:
     return shape(node)
@@ -132,6 +133,14 @@ def _split_v(node: Node) -> list[Shape]:
 @output("MIRROR_PAD PAD PADV2")
 def _pad(node: Node) -> list[int]:
     return [size + sum(pad) for size, pad in zip(shape(node), pairs(node, 1), strict=True)]
+
+
+@output("STABLEHLO_PAD")
+def _stablehlo_pad(node: Node) -> list[int]:
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    rows = zip(shape(node), *(node.options[name] for name in names), strict=True)
+    sizes = [low + (size - 1) * (gap + 1) + 1 + high for size, low, high, gap in rows]
+    return sizes if min(sizes) > 0 else [0] * len(sizes)
 
 
 @output("TILE")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of ops that take parts of a tensor.
 
-Source: tflite/kernels/slice.cc, strided_slice.cc, gather.cc, gather_nd.cc, embedding_lookup.cc
+Source: tflite/kernels/slice.cc, strided_slice.cc, gather.cc, gather_nd.cc, embedding_lookup.cc,
+stablehlo_gather.cc
 """
 
 from __future__ import annotations
@@ -131,3 +132,18 @@ def _gather_nd(node: Node) -> Shape:
 def _embedding_lookup(node: Node) -> Shape:
     (count,), (_, *row) = shape(node, 0), shape(node, 1)
     return (count, *row)
+
+
+@output("STABLEHLO_GATHER")
+def _stablehlo_gather(node: Node) -> list[int]:
+    names = ("offset_dims", "collapsed_slice_dims", "slice_sizes")
+    offsets, dropped, slices = (tuple(node.options[name]) for name in names)
+    sizes = iter([size for axis, size in enumerate(slices) if axis not in dropped])
+    vectors = node.options["index_vector_dim"]
+    places = iter([*shape(node, 1)[:vectors], *shape(node, 1)[vectors + 1 :]])
+    rank = len(slices) - len(dropped) + len(shape(node, 1)) - 1
+    found = [next(sizes if axis in offsets else places, None) for axis in range(rank)]
+    # TFLite gives as many dimensions as are recorded.
+    if None in found or len(node.outputs[0].shape) != rank:
+        raise ValueError("dimensions that do not fit")
+    return [size for size in found if size is not None]

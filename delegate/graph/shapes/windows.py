@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 from delegate.graph.ir import Node
-from delegate.graph.shapes.rule import Shape, broadcast, integers, output, pairs, shape
+from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, transposed_shape
+from delegate.graph.shapes.rule import Shape, broadcast, integers, output, outputs, pairs, shape
 
 
 def _out_size(node: Node, size: int, window: int, axis: str) -> int:
@@ -51,6 +52,11 @@ def _depthwise_conv_2d(node: Node) -> Shape:
 def _transpose_conv(node: Node) -> Shape:
     batch, height, width, channels = integers(node, 0)
     return batch, height, width, channels
+
+
+@outputs(TRANSPOSE_CONV_BIAS, is_custom=True)
+def _transpose_conv_bias(node: Node) -> list[Shape]:
+    return [transposed_shape(node)]
 
 
 @output("AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D")

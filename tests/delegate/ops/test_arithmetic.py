@@ -503,13 +503,48 @@ def test_tensors_as_they_are_are_not_broadcast() -> None:
     assert refusal(plain("ADD", "int8")) == "int8: only int32, float32, int64 are implemented"
 
 
+BITS = ("bool", "int8", "int16", "int32", "int64")
+
+
+def shifted(dtype: str, *shifts: int) -> Node:
+    """Return a node that shifts 4 x 20 numbers, by these shifts over and over."""
+    node = plain("SHIFT_LEFT", dtype)
+    values = np.resize(np.array(shifts), (4, 20)).astype(dtype)
+    left = node.inputs[0]
+    assert left is not None
+    return replace(node, inputs=(left, const(values)))
+
+
+BIT_NODES = [plain("AND", dtype) for dtype in BITS]
+BIT_NODES += [shifted(dtype, 0, 1, 7, 8, 15, 31, 2) for dtype in BITS[1:4]]
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("node", BIT_NODES, ids=lambda n: f"{n.op}-{n.outputs[0].dtype}")
+def test_bits(node: Node, way: Way, device: DeviceInfo) -> None:
+    assert_exact_way(chain_model([node]), device, way)
+
+
+test_refused_bits = refused(
+    {
+        "shape": (plain("AND", "int32", ((4, 20), (20,))), "4x20 -> 20: the shape must stay"),
+        "type": (plain("AND", "float32"), "float32: only bool, int8, int16, int32, int64 are imp"),
+        "computed": (plain("SHIFT_LEFT", "int32"), "the shifts are not constant"),
+        "below": (shifted("int32", 1, -1), "a shift by -1: only 0 to 31"),
+        "beyond": (shifted("int8", 1, 32), "a shift by 32: only 0 to 31"),
+        "shift_type": (plain("SHIFT_LEFT", "int64"), "int64: only int8, int16, int32 are"),
+    },
+    are_beginnings=True,
+)
+
 NODES = {op: case(op, dtypes[0]).node() for op, dtypes in TYPES.items()}
 NODES["POW"] = case("POW", "int32").node()
 NODES["ATAN2"] = ANGLE
-NODES |= {node.op: node for node in PLAIN_NODES}
+NODES |= {node.op: node for node in [*PLAIN_NODES, *BIT_NODES]}
 WIDE = ((4, 20), (4, 20))  # fills every vector
 BUILT = [
     *PLAIN_NODES,
+    *BIT_NODES,
     *(case(op, dtype, shapes=WIDE).node() for op in TYPES for dtype in TYPES[op]),
     *(case(op, "float32", shapes=WIDE, values=(3,)).node() for op in ("DIV", "POW")),
     case("SUB", "int16", shapes=WIDE, scales=(0.5, 0.25, 0.5)).node(),

@@ -18,7 +18,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.target import Target
-from tests.support.cases import GROUPS, Way, assert_exact_way, changed
+from tests.support.cases import GROUPS, Way, assert_exact_way, changed, retyped
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, graph_of, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
@@ -62,6 +62,10 @@ REFUSALS = {
         "batches 3x3 and 2x1: they differ",
     ),
     "output": (changed(NODE, -1, shape=(2, 4)), "output 2x4: the inputs give 2x3"),
+    "int4": (
+        retyped(NODE, "int4"),
+        "int4: a result of two values in a byte is not implemented",
+    ),
     "float_indices": (
         changed(NODE, 1, dtype="float32"),
         "float32 indices: only int16, int32 and int64",

@@ -107,6 +107,10 @@ test_refusal = refused(
             changed(NODE, 1, dtype="uint8"),
             "a table of uint8, float32 out: no such kernel is there",
         ),
+        "int4_in_blocks": (
+            changed(floats(table((9, 4), is_int4=True), numbers([1])), 1, quantization=None),
+            "int4 weights without scales of channels: blocks are not implemented",
+        ),
         "odd_int4": (
             floats(table((9, 5), is_int4=True), numbers([1])),
             "int4 rows of 5: TFLite reads every second one a number early",

@@ -17,9 +17,11 @@ from tflite_opencl.conformance.cases import (
     detections,
     elementwise,
     hybrid,
+    mediapipe,
     movement,
     recurrent,
     reductions,
+    stablehlo,
 )
 from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
 from tflite_opencl.conformance.cases._rows import one
@@ -98,6 +100,8 @@ _FAMILIES = (
     detections.cases,
     recurrent.svdfs,
     recurrent.lstms,
+    stablehlo.cases,
+    mediapipe.cases,
 )
 
 

@@ -31,10 +31,14 @@ def step(
     version: int = 1,
 ) -> Node:
     """Return a node; its outputs are those given, in the shapes that follow from its inputs."""
-    rough = node(op, inputs, outputs, options, version)
+    return shaped(node(op, inputs, outputs, options, version))
+
+
+def shaped(rough: Node) -> Node:
+    """Return a node whose outputs have the shapes that follow from its inputs."""
     shapes = output_shapes(rough)
-    assert shapes is not None, op
-    pairs = zip(outputs, shapes, strict=True)
+    assert shapes is not None, rough.op
+    pairs = zip(rough.outputs, shapes, strict=True)
     return replace(rough, outputs=tuple(replace(each, shape=shape) for each, shape in pairs))
 
 

@@ -53,6 +53,8 @@ _KINDS = {
     "STABLEHLO_MULTIPLY": ("float32", "int32", "int64"),
     "STABLEHLO_MAXIMUM": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
     "STABLEHLO_MINIMUM": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
+    "STABLEHLO_AND": ("int8", "16x8", "int32", "int64", "bool"),
+    "STABLEHLO_SHIFT_LEFT": ("int8", "16x8", "int32"),
     "LOGICAL_AND": ("bool",),
     "LOGICAL_OR": ("bool",),
 }
@@ -77,9 +79,12 @@ def cases() -> Iterator[Case]:
         for shapes in _SHAPES:
             if not _broadcasts(op) and shapes[0] != shapes[1]:
                 continue
+            if op == "STABLEHLO_SHIFT_LEFT":  # what is beyond the bits of an int is undefined
+                yield _case(op, kind, shapes, constant="right")
+                continue
             if kind != "bool" or () not in shapes:  # where one value would decide all
                 yield _case(op, kind, shapes)
-        for constant in ("left", "right"):
+        for constant in ("left", "right") if op != "STABLEHLO_SHIFT_LEFT" else ():
             for shapes in (_SHAPES[0], _SHAPES[2])[: 2 if _broadcasts(op) else 1]:
                 yield _case(op, kind, shapes, constant=constant)
         # Integers divided by what only a run tells may be divided by 0: not for a delegate.
@@ -173,6 +178,8 @@ def _limits(op: str, dtype: str, which: int, zero: int) -> tuple[float, float] |
         if which == 1:
             return (1, 40) if dtype in ("int32", "int64") else (0.3, 20.0)
         return (-1000, 1000) if dtype in ("int32", "int64") else (-30.0, 30.0)
+    if op == "STABLEHLO_SHIFT_LEFT":
+        return (0, 31) if which == 1 else None
     if op in _EQUALITY and dtype in ("int32", "int64", "uint8", "int8"):
         return (0, 12)  # so that some are equal
     if dtype in ("int32", "int64") and op in (

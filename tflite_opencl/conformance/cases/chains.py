@@ -14,10 +14,12 @@ from tflite_opencl.common.build import (
     Case,
     Shape,
     case,
+    constant,
     dtype_of,
     graph,
     node,
     numbers,
+    seeded,
     sizes,
     tensor,
     usual,
@@ -211,7 +213,7 @@ def chain_graph(name: str, kind: str, shape: Shape) -> Graph:
 
 
 def computed_shapes() -> Iterator[Case]:
-    """Yield the cases of SHAPE, RANK and RANGE: what a graph computes before it runs, as here."""
+    """Yield the cases of SHAPE, RANK, RANGE and WHERE: what is computed before a run, as here."""
     for kind, shape, index in itertools.product(
         ("uint8", "int8", "16x8", "float32"), ((2, 3, 4), (1, 5, 7, 3)), ("int32", "int64")
     ):
@@ -227,6 +229,17 @@ def computed_shapes() -> Iterator[Case]:
     ):
         detail = f"add-{start:g}_{limit:g}_{delta:g}"
         yield case("range", dtype, detail, _add_range, dtype, (start, limit, delta))
+
+    for shape in ((7,), (2, 3, 4), (1, 5, 7, 3)):
+        yield case("where", "int64", f"add-in{sizes(shape)}", _add_where, shape)
+
+
+def _add_where(shape: Shape) -> Graph:
+    holds = seeded(shape).random(shape) < 0.4
+    count = int(np.count_nonzero(holds))
+    source, places, result = (tensor((count, len(shape)), "int64", limits=(-9, 9)) for _ in "abc")
+    nodes = [node("WHERE", [constant(holds)], [places])]
+    return graph([*nodes, node("ADD", [source, places], [result], version=4)])
 
 
 def _add_rank(shape: Shape) -> Graph:

@@ -74,8 +74,12 @@ def pair(pen: Pen) -> None:
 def plain(pen: Pen) -> None:
     """STABLEHLO_*, which broadcasts nothing."""
     x = pen.source()
-    op = pen.one_of(("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM"))
-    pen.add(f"STABLEHLO_{op}", [x, pen.operand(x.shape, x.dtype, numbers_of(x))])
+    op = pen.one_of(("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM", "AND", "SHIFT_LEFT"))
+    y = pen.operand(x.shape, x.dtype, numbers_of(x))
+    if op == "SHIFT_LEFT":
+        shifts = pen.arrays.integers(0, 31, x.shape, endpoint=True)
+        y = pen.constant(x.shape, x.dtype, numbers_of(x), shifts)
+    pen.add(f"STABLEHLO_{op}", [x, y])
 
 
 def angle(pen: Pen) -> None:

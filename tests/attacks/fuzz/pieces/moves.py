@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from tests.attacks.fuzz.drawing import Pen, numbers_of
-from tflite_opencl.common.build import numbers
+from tflite_opencl.common.build import node, numbers, tensor
 
 
 def resize(pen: Pen) -> None:
@@ -209,8 +209,43 @@ def scatter(pen: Pen) -> None:
     pen.add("SCATTER_ND", inputs, dtype=x.dtype)
 
 
+def stablehlo_pad(pen: Pen) -> None:
+    """STABLEHLO_PAD: paddings below 0, too, which cut elements off."""
+    x = pen.source()
+    rows = [[pen.one_of((0, 0, 1, 2, 3, -1, -2)) for _ in x.shape] for _ in "ab"]
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    options = dict(zip(names, (*rows, [pen.one_of((0, 0, 1, 2)) for _ in x.shape]), strict=True))
+    pen.add("STABLEHLO_PAD", [x, pen.operand((), x.dtype, numbers_of(x))], options)
+
+
+def stablehlo_gather(pen: Pen) -> None:
+    """STABLEHLO_GATHER: slices from anywhere, of which TFLite takes the last inside."""
+    x = pen.source()
+    rank, count = len(x.shape), pen.random.randint(1, 9)
+    slices = [pen.random.randint(1, size) for size in x.shape]
+    mapped = pen.random.sample(range(rank), pen.random.randint(1, rank))
+    dropped = [axis for axis, size in enumerate(slices) if size == 1 and pen.may(0.5)]
+    kept = rank - len(dropped)
+    offsets = sorted(pen.random.sample(range(kept + 1), kept))
+    kind, shape = pen.one_of(("int32", "int64")), (count, len(mapped))
+    places = numbers(pen.arrays.integers(-2, 20, shape), kind)
+    options = {
+        "offset_dims": offsets,
+        "collapsed_slice_dims": dropped,
+        "start_index_map": mapped,
+        "index_vector_dim": 1,
+        "slice_sizes": slices,
+    }
+    sizes = iter([size for axis, size in enumerate(slices) if axis not in dropped])
+    wanted = [next(sizes) if axis in offsets else count for axis in range(kept + 1)]
+    result = tensor(wanted, x.dtype, *numbers_of(x))
+    indices = places if pen.may(0.5) else pen.input(shape, kind)
+    pen.join(node("STABLEHLO_GATHER", [x, indices], [result], options))
+
+
 # How often each is drawn.
 OFTEN = (
     (2, resize), (2, pad), (2, join), (2, part), (3, reshape),
     (4, move), (2, strided_slice), (2, block), (2, shuffle), (1, filled), (1, update), (1, scatter),
+    (1, stablehlo_pad), (1, stablehlo_gather),
 )  # fmt: skip

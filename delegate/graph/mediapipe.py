@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MediaPipe's custom op that is one of TFLite's builtin ones under another name.
+
+Its options are TFLite's own C structure. Source: mediapipe/util/tflite/operations/
+transpose_conv_bias.cc, tflite/core/c/builtin_op_data.h TfLiteTransposeConvParams
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from delegate.graph.ir import Node, Tensor
+
+TRANSPOSE_CONV_BIAS = "Convolution2DTransposeBias"
+_PADDINGS = {1: "SAME", 2: "VALID"}
+_WINDOW = struct.Struct("<3i")  # padding, the strides along x and y; what follows is not read
+
+
+def is_lacking(node: Node) -> bool:
+    """Whether the TFLite of Python's packages has no kernel of a node that the delegate runs."""
+    return node.is_custom and node.op == TRANSPOSE_CONV_BIAS
+
+
+def transposed_shape(node: Node) -> tuple[int, int, int, int]:
+    """Return the output's shape of a TRANSPOSE_CONV_BIAS.
+
+    Raises:
+        ValueError: options that are none, or inputs of another rank.
+    """
+    padding, *strides = _window(node.options)
+    source, weights = node.inputs[:2]
+    if source is None or weights is None or not len(source.shape) == len(weights.shape) == 4:
+        raise ValueError("a picture and OHWI weights are needed")
+    (batch, *sizes, _), (channels, *taps, _) = source.shape, weights.shape
+    high, wide = (
+        stride * (size - 1)
+        + tap
+        - (max(0, tap - (size - 1) % stride - 1) if padding == "SAME" else 0)
+        for size, tap, stride in zip(sizes, taps, reversed(strides), strict=True)
+    )
+    if max(high, wide) >= 2**31:
+        raise ValueError(f"an output of {high}x{wide}: beyond 32 bits")
+    return batch, high, wide, channels
+
+
+def as_transpose_conv(node: Node) -> Node:
+    """Return the TRANSPOSE_CONV that a TRANSPOSE_CONV_BIAS is.
+
+    Raises:
+        ValueError: options that are none, another number of inputs, or of another rank.
+    """
+    padding, stride_w, stride_h = _window(node.options)
+    if len(node.inputs) != 3:
+        raise ValueError(f"{len(node.inputs)} inputs: 3 are expected")
+    source, weights, bias = node.inputs
+    sizes = np.array(transposed_shape(node), np.int32)
+    shape = Tensor(-1, "shape", (4,), "int32", data=sizes, origin=-1)
+    options = {
+        "padding": padding,
+        "stride_w": stride_w,
+        "stride_h": stride_h,
+        "fused_activation_function": "NONE",
+    }
+    return replace(
+        node,
+        op="TRANSPOSE_CONV",
+        version=3,
+        inputs=(shape, weights, source, bias),
+        options=options,
+        is_custom=False,
+    )
+
+
+def transpose_conv_bias_options(padding: str, stride_w: int, stride_h: int) -> dict[str, Any]:
+    """Return the options of a TRANSPOSE_CONV_BIAS."""
+    (number,) = (number for number, name in _PADDINGS.items() if name == padding)
+    return {"custom_options": _WINDOW.pack(number, stride_w, stride_h)}
+
+
+def _window(options: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Return the padding and the strides along x and y.
+
+    Raises:
+        ValueError: they are not there, or no window has them.
+    """
+    content = options.get("custom_options")
+    if not isinstance(content, bytes) or len(content) < _WINDOW.size:
+        raise ValueError("no options")
+    padding, stride_w, stride_h = _WINDOW.unpack_from(content)
+    if padding not in _PADDINGS or min(stride_w, stride_h) < 1:
+        raise ValueError(f"padding {padding}, strides {stride_w} and {stride_h}: no window")
+    return _PADDINGS[padding], stride_w, stride_h

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""STABLEHLO_PAD and STABLEHLO_GATHER: StableHLO's moves, which TFLite runs as they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.ops._checks.node import (
+    ANY,
+    elements_of,
+    integer,
+    require_shape,
+    require_types,
+    shape_text,
+    tensors_of,
+)
+from delegate.ops._launches.copy import Box, Move, fill, joined, moved, steps_of
+from delegate.ops._launches.tiles import HALF_ROUNDS, by_elements, launch_over
+from delegate.ops._launches.types import type_of_bytes
+from delegate.ops._numbers import ceil_div
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+_MOST_RANK = 8  # TFLite's own limit
+_MOST_DIMENSIONS = 6  # that are left after merging
+
+
+def _integers_of(node: Node, name: str, least: int = 0) -> list[int]:
+    """Return an option of several numbers.
+
+    Raises:
+        Unsupported: it is none, or a number is below `least` or beyond 32 bits.
+    """
+    values = node.options.get(name, ())
+    if not isinstance(values, (list, tuple)) or not all(
+        isinstance(value, int) and least <= value < 2**31 for value in values
+    ):
+        raise Unsupported(f"{name} is {values!r}: int32 numbers are needed")
+    return list(values)
+
+
+@lowers("STABLEHLO_PAD")
+def lower_stablehlo_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Put one value around a tensor and between its elements; what is below 0 cuts elements off.
+
+    Shapes:
+        input (d0, d1, ...), value ()
+        -> output (low0 + (d0 - 1) * (inner0 + 1) + 1 + high0, ...)
+    Raises:
+        Unsupported: types that differ, another shape, more than 8 dimensions.
+    Source: tflite/kernels/stablehlo_pad.cc
+    """
+    source, value, result = tensors_of(node, 2, ANY)
+    require_types(value, result)
+    if math.prod(value.shape) != 1:
+        raise Unsupported(f"value {shape_text(value)}: one number is needed")
+    rank = len(source.shape)
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    low, high, inner = (_integers_of(node, name, -(2**31)) for name in names)
+    if not 1 <= rank <= _MOST_RANK or not len(low) == len(high) == len(inner) == rank:
+        raise Unsupported(
+            f"paddings of {len(low)}, {len(high)} and {len(inner)} dimensions for "
+            f"{shape_text(source)}: as many are needed, 1 to {_MOST_RANK}"
+        )
+    if min(inner) < 0:
+        raise Unsupported(f"interior_padding {min(inner)}: 0 or more is needed")
+    rows = [*zip(source.shape, low, high, inner, strict=True)]
+    require_shape(result, [first + (n - 1) * (gap + 1) + 1 + last for n, first, last, gap in rows])
+    moves = []
+    if max(*low, *high, *inner) > 0:
+        moves.append(_everywhere(value, result))
+    kept = _kept(source, result, rows)
+    if min(kept.sizes) > 0:
+        moves.append(Move(source, result, kept))
+    return moved(moves, target)
+
+
+def _everywhere(value: Tensor, result: Tensor) -> Move:
+    if value.data is not None:
+        return fill(np.asarray(value.data).reshape(1), result, result.shape)
+    nowhere = (0,) * len(result.shape)
+    return Move(value, result, Box(result.shape, nowhere, steps_of(result.shape)))
+
+
+def _kept(source: Tensor, result: Tensor, rows: list[tuple[int, int, int, int]]) -> Box:
+    """Return the elements that are not cut off, and where they go.
+
+    `rows`: of each dimension its size, and what is put before, behind and between its elements.
+    """
+    sizes, in_start, out_start, out_steps = [], 0, 0, []
+    for (size, low, high, gap), inwards, outwards in zip(
+        rows, steps_of(source.shape), steps_of(result.shape), strict=True
+    ):
+        apart = gap + 1
+        before, behind = ceil_div(max(0, -low), apart), ceil_div(max(0, -high), apart)
+        sizes.append(size - before - behind)
+        in_start += before * inwards
+        out_start += (before * apart + low) * outwards
+        out_steps.append(apart * outwards)
+    return Box(tuple(sizes), steps_of(source.shape), tuple(out_steps), in_start, out_start)
+
+
+@lowers("STABLEHLO_GATHER")
+def lower_stablehlo_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Take slices of one size, each from where indices say, moved so far that all of it is inside.
+
+    Shapes:
+        input (d0, d1, ...), indices (k..., coordinates at `index_vector_dim`, k...)
+        -> output with the sizes of a slice at `offset_dims`, k... elsewhere
+    Raises:
+        Unsupported: types that differ, options that do not fit the shapes.
+    Source: tflite/kernels/stablehlo_gather.cc
+    """
+    source, indices, result = tensors_of(node, 2, ANY)
+    if indices.dtype not in ("int32", "int64"):
+        raise Unsupported(f"{indices.dtype} indices: only int32 and int64")
+    elements_of(indices)
+    vectors = integer(node.options, "index_vector_dim", 0)
+    if not 0 <= vectors < len(indices.shape):
+        raise Unsupported(
+            f"index_vector_dim {vectors} of {shape_text(indices)}: TFLite reads past its shape"
+        )
+    mapped, slices = _integers_of(node, "start_index_map"), _integers_of(node, "slice_sizes")
+    _require_slices(source, mapped, slices, indices.shape[vectors])
+    columns = _columns(node, source, indices, slices, vectors, result)
+    steps = [steps_of(source.shape)[axis] for axis in mapped]
+    most = [source.shape[axis] - slices[axis] for axis in mapped]
+    width = np.dtype(source.dtype).itemsize
+    times = 1
+    if columns and columns[-1][1:] == (1, 0):
+        times = joined(width, columns[-1][0], *steps, *(inner for _, inner, _ in columns[:-1]))
+        columns = [(n, inner // times, index) for n, inner, index in columns[:-1]] + [
+            (columns[-1][0] // times, 1, 0)
+        ]
+    table = np.array([*zip(most, [step // times for step in steps], strict=True)], np.int32)
+    params: Params = {
+        "input": source,
+        "indices": indices,
+        "output": result,
+        "table": Constant(table.nbytes, lambda: table),
+        "axes": len(mapped),
+        "coordinate": steps_of(indices.shape)[vectors],  # elements between those of a vector
+        "dims": len(columns),
+    }
+    missing = _MOST_DIMENSIONS - len(columns)
+    for place, column in enumerate((*reversed(columns), *((1, 0, 0),) * missing)):
+        named = zip(("size", "in", "index"), column, strict=True)
+        params |= {f"{name}_{place}": number for name, number in named}
+    defines: Defines = {
+        "ELEM": type_of_bytes(width * times),
+        "WORDS": 2 if indices.dtype == "int64" else 1,
+    }
+    elements = math.prod(result.shape) // times
+    params["elements"] = elements
+    tiling = by_elements(elements, target, most=HALF_ROUNDS // (1 + len(mapped)))
+    file = "stablehlo_gather"
+    return (Alternative("plain", (launch_over(file, file, tiling, params, defines),)),)
+
+
+def _require_slices(source: Tensor, mapped: list[int], slices: list[int], given: int) -> None:
+    """Check that slices fit a tensor, and that each of `given` coordinates has a dimension."""
+    rank = len(source.shape)
+    is_inside = len(slices) == rank and all(
+        1 <= size <= whole for size, whole in zip(slices, source.shape, strict=True)
+    )
+    if not 1 <= rank <= _MOST_RANK or not is_inside:
+        raise Unsupported(f"slices {slices} of {shape_text(source)}: they do not fit")
+    if len({*mapped}) != given or len(mapped) != given or max(mapped) >= rank:
+        raise Unsupported(
+            f"start_index_map {mapped} for {given} coordinates of {shape_text(source)}: "
+            "each needs a dimension of its own"
+        )
+
+
+def _columns(
+    node: Node, source: Tensor, indices: Tensor, slices: list[int], vectors: int, result: Tensor
+) -> list[tuple[int, int, int]]:
+    """Return of the result's dimensions the size, and the steps in the input and the indices.
+
+    Those that step alike are one.
+
+    Raises:
+        Unsupported: another result than the slices give, too many dimensions.
+    """
+    names = ("offset_dims", "collapsed_slice_dims")
+    offsets, dropped = (_integers_of(node, name) for name in names)
+    kept = [axis for axis in range(len(slices)) if axis not in dropped]
+    places = [axis for axis in range(len(indices.shape)) if axis != vectors]
+    rank = len(kept) + len(places)
+    inside = len({*offsets}) == len(offsets) == len(kept) and all(n < rank for n in offsets)
+    if not inside or any(n >= len(slices) for n in dropped):
+        raise Unsupported(
+            f"offset_dims {offsets}, collapsed_slice_dims {dropped}: "
+            f"{len(slices)} dimensions of slices and {rank} of the output"
+        )
+    of_slices = iter([(slices[axis], steps_of(source.shape)[axis], 0) for axis in kept])
+    of_indices = iter([(indices.shape[n], 0, steps_of(indices.shape)[n]) for n in places])
+    whole = [next(of_slices if axis in offsets else of_indices) for axis in range(rank)]
+    require_shape(result, [size for size, _, _ in whole])
+    columns: list[tuple[int, int, int]] = []
+    for size, inwards, index in whole:
+        if size == 1:
+            continue
+        if columns and columns[-1][1:] == (inwards * size, index * size):
+            size *= columns.pop()[0]
+        columns.append((size, inwards, index))
+    if len(columns) > _MOST_DIMENSIONS:
+        raise Unsupported(f"{len(columns)} dimensions that differ: at most {_MOST_DIMENSIONS}")
+    return columns

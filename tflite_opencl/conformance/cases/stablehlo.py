@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves of StableHLO that TFLite runs as they are, of every type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from delegate.inspect import Graph
+from tflite_opencl.common.build import Case, Shape, case, dtype_of, numbers, sizes, tensor, usual
+from tflite_opencl.conformance.cases._rows import Row, cases_of, one
+
+_KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of STABLEHLO_PAD and STABLEHLO_GATHER."""
+    yield from cases_of([*_pads()], _KINDS)
+    for kind in _KINDS:
+        for detail, given in _GATHERS.items():
+            yield case("stablehlo_gather", kind, detail, _gather, dtype_of(kind), *given)
+        for index in ("int32", "int64"):
+            detail = f"computed_{index}"
+            yield case("stablehlo_gather", kind, detail, _computed, dtype_of(kind), index)
+
+
+_PADS: tuple[tuple[Shape, Shape, Shape, Shape], ...] = (  # shape; before, behind and between
+    ((1, 5, 4, 3), (0, 1, 1, 0), (0, 1, 1, 0), (0, 0, 0, 0)),
+    ((1, 5, 4, 3), (0, 0, 0, 0), (0, 1, 0, 0), (0, 1, 1, 0)),
+    ((5, 7), (-1, 2), (-2, 0), (0, 2)),
+    ((6, 9), (-3, 0), (1, -5), (1, 0)),
+    ((2, 3, 4, 17), (1, 0, 3, 0), (0, 2, 1, 0), (0, 0, 0, 0)),
+)
+
+
+def _pads() -> Iterator[Row]:
+    """A border, something between the elements, elements cut off."""
+    for shape, *paddings in _PADS:
+        names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+        words = "-".join("_".join(map(str, each)) for each in paddings)
+        options = dict(zip(names, paddings, strict=True))
+        yield Row("STABLEHLO_PAD", f"in{sizes(shape)}-{words}", [shape, 1], options)
+
+
+# Shape, size of a slice, indices, their dimensions, which of the slice are dropped, where those of
+# the slice are in the result, and where an index is in the indices. Some are beyond the end.
+_GATHERS: dict[str, tuple[Shape, Shape, Any, Shape, Shape, Shape, int]] = {
+    "rows": ((7, 16), (1, 16), [[6], [0], [3], [9], [-1]], (0,), (0,), (1,), 1),
+    "windows": ((7, 5, 3), (2, 5, 3), [[6], [0], [3]], (0,), (), (1, 2, 3), 1),
+    "places": ((5, 4), (1, 1), [[0, 9], [-3, 1], [4, 0]], (0, 1), (0, 1), (), 1),
+    "other_order": ((5, 4, 3), (1, 1, 3), [[0, 9], [-3, 1]], (1, 0), (0, 1), (1,), 1),
+    "slices_first": ((5, 4, 8), (2, 1, 8), [[0, 9], [3, 1]], (0, 1), (1,), (0, 2), 1),
+    "index_first": ((5, 33), (1, 33), [[4, 0, 7, 1]], (0,), (0,), (1,), 0),
+}
+
+
+def _gather(
+    dtype: str,
+    shape: Shape,
+    slices: Shape,
+    indices: Any,
+    mapped: Shape,
+    dropped: Shape,
+    offsets: Shape,
+    vectors: int,
+) -> Graph:
+    places = numbers(indices) if isinstance(indices, list) else indices
+    options = {
+        "offset_dims": offsets,
+        "collapsed_slice_dims": dropped,
+        "start_index_map": mapped,
+        "index_vector_dim": vectors,
+        "slice_sizes": slices,
+    }
+    rank = len(offsets) + len(places.shape) - 1
+    result = usual((1,) * rank, dtype)
+    return one("STABLEHLO_GATHER", [usual(shape, dtype), places], result, options)
+
+
+def _computed(dtype: str, index: str) -> Graph:
+    places = tensor((3, 5, 2), index, limits=(-2, 8))
+    return _gather(dtype, (8, 6, 4), (2, 1, 4), places, (0, 1), (1,), (2, 3), 2)
