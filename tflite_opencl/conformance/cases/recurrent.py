@@ -27,6 +27,8 @@ _SVDFS = ((1, 7, 5, 1, 3), (1, 40, 32, 2, 8), (3, 33, 17, 4, 10), (2, 1, 1, 1, 1
 # Rows, steps, depth, cells.
 _LSTMS = ((1, 1, 7, 5), (1, 9, 12, 16), (3, 4, 33, 17), (2, 3, 1, 1))
 _FORMS = ("plain", "cifg", "peephole", "projection", "cifg-peephole-projection")
+_NORMALISED = ("norm", "cifg-norm-projection", "norm-peephole")
+_KINDS = ("int8", "hybrid", "float32")
 _POWER = -11  # of two: the scale of an integer LSTM's cells
 
 
@@ -85,10 +87,14 @@ def svdf(
 
 def lstms() -> Iterator[Case]:
     """Yield the cases of UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
-    for kind, shape, form in itertools.product(("int8", "float32"), _LSTMS, _FORMS):
+    for kind, shape, form in itertools.product(_KINDS, _LSTMS, (*_FORMS, *_NORMALISED)):
+        if kind == "int8" and form in _NORMALISED:
+            continue
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
         whole = "unidirectional_sequence_lstm"
         yield case(whole, kind, detail, lstm, kind, shape, form)
+        if kind == "hybrid":
+            yield case(whole, kind, f"{detail}-asymmetric", lstm, kind, shape, f"{form}-asymmetric")
         if shape[0] > 1:
             yield case(whole, kind, f"{detail}-time_major", lstm, kind, shape, form, True)
         if shape[1] == 1 or form == "plain":
@@ -121,13 +127,16 @@ def lstm(
     def weights(count: int, terms: int) -> Tensor:
         if is_whole:
             return constant(integers(rng, (count, terms), "int8"), rng.uniform(0.002, 0.02))
-        return _normal(rng, (count, terms), 1 / np.sqrt(terms))
+        return _matrix(rng, kind, (count, terms))
 
     def vector(count: int, is_bias: bool = True) -> Tensor:
         if not is_whole:
             return _normal(rng, (count,))
         values = integers(rng, (count,), "int16") >> 2
         return constant(values.astype("int32" if is_bias else "int16"), 3e-5)
+
+    def peephole() -> Tensor:
+        return vector(cells, is_bias=False) if kind != "hybrid" else _bytes(rng, (cells,), 0.008)
 
     own: tuple[float, int] | tuple[()] = (0.007, 5) if is_whole else ()
     dtype = "int8" if is_whole else "float32"
@@ -141,20 +150,35 @@ def lstm(
     inputs: list[Tensor | None] = [source]
     for terms in (depth, width):
         inputs += [None] * first + [weights(cells, terms) for _ in range(first, 4)]
-    peepholes = [vector(cells, is_bias=False) for _ in range(3)]
+    peepholes = [peephole() for _ in range(3)]
     inputs += [None if not is_peephole or each < first else peepholes[each] for each in range(3)]
     inputs += [None] * first + [vector(cells) for _ in range(first, 4)]
     inputs += [weights(width, cells), vector(width)] if is_projected else [None, None]
-    inputs += [hidden, cell, *[None] * 4]
+    inputs += [hidden, cell]
+    is_normalised = "norm" in form
+    inputs += [vector(cells) if is_normalised and each >= first else None for each in range(4)]
     between = [tensor((0,), "int16", 0.001) for _ in range(4)] if is_whole else []
     between += [tensor((0,), "int8", 0.008, 11)] if is_whole else []
     options = {"fused_activation_function": "TANH", "cell_clip": 0.0, "proj_clip": 0.0}
     if rows > 1:
         options |= {"cell_clip": 0.7, "proj_clip": 0.5}
     options |= {"kernel_type": "FULL"} if op == "LSTM" else {"time_major": is_time_major}
+    options["asymmetric_quantize_inputs"] = "asymmetric" in form
     output = tensor((*whole, width), dtype, *own)
-    version = 2 if is_whole else 1
+    version = {"int8": 2, "hybrid": 3}.get(kind, 1)
     return graph([step(op, inputs, [output], options, version, intermediates=between)])
+
+
+def _bytes(rng: np.random.Generator, shape: Shape, scale: float) -> Tensor:
+    """Return int8 weights that every TFLite multiplies rightly."""
+    return constant(np.maximum(integers(rng, shape, "int8"), -127), scale)
+
+
+def _matrix(rng: np.random.Generator, kind: str, shape: Shape) -> Tensor:
+    """Return weights (outputs, terms) of floats, or int8, whose sums are of the size of 1."""
+    if kind == "hybrid":
+        return _bytes(rng, shape, rng.uniform(0.005, 0.015) / np.sqrt(shape[1]))
+    return _normal(rng, shape, 1 / np.sqrt(shape[1]))
 
 
 def _normal(rng: np.random.Generator, shape: Shape, deviation: float = 1.0) -> Tensor:
