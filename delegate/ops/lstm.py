@@ -1,37 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM: some launches a step."""
+"""LSTM and the sequences of them, in one direction and in both: some launches a step."""
 
 from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative
+from delegate.launch import Alternative, Launch
 from delegate.ops._launches.tiles import MOST_ROUNDS
 from delegate.ops._recurrent.lstm_floats import of_floats
 from delegate.ops._recurrent.lstm_integers import of_integers
 from delegate.ops._recurrent.lstm_launches import Arithmetic, launches
 from delegate.ops._recurrent.lstm_records import Lstm, decoded
+from delegate.ops._recurrent.steps import input_of
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
-@lowers("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM")
+@lowers("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM")
 def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute an LSTM over all steps of a sequence, or over the one step of an LSTM node.
 
     Shapes:
         input (rows, steps, depth), steps first if time_major, or (rows, depth) -> output with the
-        last size replaced; the state's tensors are (rows, width) and (rows, cells)
+        last size replaced; the state's tensors are (rows, width) and (rows, cells). In both
+        directions all but the input stand twice, and the outputs stand side by side if
+        merge_outputs.
     Raises:
         Unsupported: other types than int8 with int16 cells, float32, and float32 with int8
-            weights, layer normalisation of int8, the basic kernel, computed weights, shapes that
-            do not fit, long sequences.
-    Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc, lstm_eval.cc
+            weights, layer normalisation of int8, both directions of int8, the basic kernel,
+            computed weights, shapes that do not fit, long sequences.
+    Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc,
+    bidirectional_sequence_lstm.cc, lstm_eval.cc
     """
     if node.options.get("kernel_type", "FULL") != "FULL":
         raise Unsupported("the basic kernel is not implemented")
-    lstm = decoded(node)
-    return (Alternative("plain", tuple(launches(lstm, _arithmetic(node, lstm, target), target))),)
+    lstms = decoded(node)
+    every = [_arithmetic(node, lstm, target) for lstm in lstms]
+    made: list[Launch] = []
+    rows = None
+    if every[0].family == "hybrid":
+        rows = input_of(lstms[0].source, lstms[0].steps, every[0].is_asymmetric, target)
+        made += rows.rows.launches
+    for lstm, own in zip(lstms, every, strict=True):
+        if own.family != every[0].family:
+            raise Unsupported("weights of two types")
+        made += launches(lstm, own, rows, target)
+    return (Alternative("plain", tuple(made)),)
 
 
 def _arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
@@ -39,7 +53,7 @@ def _arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     if most > MOST_ROUNDS:
         raise Unsupported(f"{most} products a cell: more than {MOST_ROUNDS}")
     kind = lstm.source.dtype, lstm.weights[0].dtype
-    if kind == ("int8", "int8"):
+    if kind == ("int8", "int8") and node.op != "BIDIRECTIONAL_SEQUENCE_LSTM":
         return of_integers(node, lstm)
     if kind in (("float32", "float32"), ("float32", "int8")):
         return of_floats(node, lstm, target)

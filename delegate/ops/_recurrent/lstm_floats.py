@@ -16,7 +16,7 @@ from delegate.ops._checks.node import require_constant
 from delegate.ops._numbers import bits
 from delegate.ops._recurrent.lstm_launches import Arithmetic
 from delegate.ops._recurrent.lstm_records import Lstm, clip_of, require_types, stacked
-from delegate.ops._recurrent.steps import constant, hybrid_numbers, only_scale
+from delegate.ops._recurrent.steps import constant, hybrid_numbers, is_asymmetric, only_scale
 from delegate.target import Target
 
 # Without a function TFLite leaves what a cell shows as it was.
@@ -33,7 +33,7 @@ def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     """
     is_hybrid = lstm.weights[0].dtype == "int8"
     small = (*lstm.biases, *lstm.norms, lstm.projection_bias)
-    ends = (lstm.hidden, lstm.next_hidden, lstm.cell, lstm.next_cell, lstm.result)
+    ends = (lstm.hidden, lstm.next_hidden, lstm.cell, lstm.next_cell, lstm.result.tensor)
     matrices = (*lstm.weights, *lstm.recurrent, *lstm.peepholes, lstm.projection)
     kind = "int8" if is_hybrid else "float32"
     require_types(lstm, [((*small, *ends), "float32"), (matrices, kind)])
@@ -61,19 +61,19 @@ def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     if lstm.norms:
         cells["coefficients"] = constant(stacked(lstm.norms, "coefficients of normalisation"))
         cells["norm_biases"] = constant(biases)
-    is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
+    is_wide = is_asymmetric(node)
     projection = _projection(node, lstm)
     if is_hybrid:
         numbers = [
-            np.stack([hybrid_numbers(each, is_asymmetric, target) for each in tensors])
+            np.stack([hybrid_numbers(each, is_wide, target) for each in tensors])
             for tensors in (lstm.weights, lstm.recurrent)
         ]
         sums["numbers"] = constant(np.concatenate(numbers, axis=-1))
         if lstm.projection is not None:
-            own = hybrid_numbers(lstm.projection, is_asymmetric, target)
+            own = hybrid_numbers(lstm.projection, is_wide, target)
             projection["numbers"] = constant(own)
     family = "hybrid" if is_hybrid else "float"
-    return Arithmetic(family, sums, cells, projection, activation == "TANH", is_asymmetric)
+    return Arithmetic(family, sums, cells, projection, activation == "TANH", is_wide)
 
 
 def _floats(peephole: Tensor) -> NDArray[np.float32]:

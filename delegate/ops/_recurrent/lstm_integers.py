@@ -32,7 +32,7 @@ def of_integers(node: Node, lstm: Lstm) -> Arithmetic:
     Source: tflite/kernels/unidirectional_sequence_lstm.cc PopulateQuantizedLstmParams8x8_16,
     lstm_eval.cc. Scales' quotients are floats, and most sums' scale is 2^-12.
     """
-    ends = (lstm.hidden, lstm.next_hidden, lstm.result)
+    ends = (lstm.hidden, lstm.next_hidden, lstm.result.tensor)
     bytes_ = (*lstm.weights, *lstm.recurrent, lstm.projection, *ends)
     words = (*lstm.peepholes, lstm.cell, lstm.next_cell)
     longs = (*lstm.biases, lstm.projection_bias)

@@ -38,39 +38,32 @@ class Arithmetic:
         return "float" if self.family == "hybrid" else self.family
 
 
-def launches(lstm: Lstm, own: Arithmetic, target: Target) -> Iterator[Launch]:
-    """Yield the launches of all steps."""
+def launches(
+    lstm: Lstm, own: Arithmetic, rows: HybridInput | None, target: Target
+) -> Iterator[Launch]:
+    """Yield the launches of all steps; `rows`: those of the input, where they become int8."""
     dtype = "int8" if own.family == "quant8" else "float32"
     between = temporary("before the projection", (lstm.rows, lstm.cells), dtype)
-    step, row = lstm.steps.stride(lstm.width)
     is_split = own.family == "hybrid" or bool(lstm.norms)
-    rows = None
-    if own.family == "hybrid":
-        count = lstm.rows * lstm.steps.count
-        made = int8_rows(lstm.source, count, lstm.depth, own.is_asymmetric, target)
-        yield from made.launches
-        rows = HybridInput(lstm.steps, made)
-    for at in range(lstm.steps.count):
-        place: Params = {"output": lstm.result, "output_at": at * step, "output_row": row}
-        place["hidden_output"] = lstm.next_hidden
+    # Other items of the one launch write what the state becomes: it reads the output instead.
+    before, hidden, cell = _hidden(lstm.hidden, lstm.width), lstm.hidden, lstm.cell
+    for at in lstm.steps.order:
+        place = lstm.result.at(at, lstm.steps) | {"hidden_output": lstm.next_hidden}
         of_cells = place
         if lstm.projection is not None:
             of_cells = {"output": between, "output_at": 0, "output_row": lstm.cells}
-        hidden = lstm.next_hidden if at else lstm.hidden
+        of_cells = of_cells | {"cell": cell, "cell_output": lstm.next_cell}
         if not is_split:
-            # Other items of the launch write what the next step finds in the state.
-            before = (
-                _hidden(lstm.result, (at - 1) * step, row) if at else _hidden(hidden, 0, lstm.width)
-            )
             yield _whole(lstm, own, at, before | of_cells, target)
         else:
             yield from _in_parts(lstm, own, rows, at, hidden, of_cells, target)
         if lstm.projection is not None:
             yield from _projected(lstm, own, between, place, target)
+        before, hidden, cell = lstm.result.hidden(at, lstm.steps), lstm.next_hidden, lstm.next_cell
 
 
-def _hidden(tensor: Tensor, at: int, row: int) -> Params:
-    return {"hidden": tensor, "hidden_at": at, "hidden_row": row}
+def _hidden(tensor: Tensor, row: int) -> Params:
+    return {"hidden": tensor, "hidden_at": 0, "hidden_row": row}
 
 
 def _input(lstm: Lstm, at: int) -> Params:
@@ -80,10 +73,6 @@ def _input(lstm: Lstm, at: int) -> Params:
 
 def _sizes(lstm: Lstm) -> Params:
     return {"depth": lstm.depth, "cells": lstm.cells, "width": lstm.width}
-
-
-def _cells(lstm: Lstm, at: int) -> Params:
-    return {"cell": lstm.next_cell if at else lstm.cell, "cell_output": lstm.next_cell}
 
 
 def _defines(lstm: Lstm, own: Arithmetic) -> Defines:
@@ -104,7 +93,7 @@ def _launch(
 
 def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target) -> Launch:
     """Return a step that is one launch."""
-    fields = _input(lstm, at) | _cells(lstm, at) | fields | _sizes(lstm) | own.sums | own.cells
+    fields = _input(lstm, at) | fields | _sizes(lstm) | own.sums | own.cells
     cost = len(lstm.weights) * (lstm.depth + lstm.width)
     items = lstm.rows * lstm.cells
     return _launch(f"lstm_{own.family}", items, cost, fields, target, _defines(lstm, own))
@@ -123,24 +112,25 @@ def _in_parts(
     gates, cells = len(lstm.weights), lstm.rows * lstm.cells
     sums = temporary("sums of gates", (lstm.rows, gates, lstm.cells), "float32")
     defines = _defines(lstm, own)
-    state = _cells(lstm, at)
     if rows is None:
-        fields = _input(lstm, at) | _hidden(hidden, 0, lstm.width)
+        fields = _input(lstm, at) | _hidden(hidden, lstm.width)
     else:
         before = int8_rows(hidden, lstm.rows, lstm.width, own.is_asymmetric, target)
         yield from before.launches
         fields = rows.at(at, before)
-    fields |= {"cell": state["cell"], "output": sums} | _sizes(lstm) | own.sums
+    fields |= {"cell": place["cell"], "output": sums} | _sizes(lstm) | own.sums
     cost = lstm.depth + lstm.width
     kernel = f"lstm_sums_{own.family}"
     yield _launch(kernel, gates * cells, cost, fields, target, {"GATES": gates})
-    fields = {"sums": sums} | state | _sizes(lstm) | own.cells
+    fields = {"sums": sums} | _sizes(lstm) | own.cells
     if not lstm.norms:
         yield _launch("lstm_cells_float", cells, gates, fields | place, target, defines)
         return
+    state: Params = {"cell": place["cell"], "cell_output": lstm.next_cell, "sums_output": sums}
     cost = 2 * gates * lstm.cells
-    yield _launch("lstm_cells_float", cells, cost, fields | {"sums_output": sums}, target, defines)
-    fields = {"sums": sums, "cell": lstm.next_cell} | place | _sizes(lstm) | own.cells
+    yield _launch("lstm_cells_float", cells, cost, fields | state, target, defines)
+    place = {name: each for name, each in place.items() if name != "cell_output"}
+    fields |= place | {"cell": lstm.next_cell}
     yield _launch("lstm_output_float", cells, 2 * lstm.cells, fields, target, defines)
 
 

@@ -20,16 +20,18 @@ from delegate.ops._checks.node import (
     elements_of,
     inputs_of,
     require_constant,
-    require_shape,
     shape_text,
 )
-from delegate.ops._recurrent.steps import Steps, steps_of
+from delegate.ops._recurrent.steps import Result, Steps, results_of, steps_of
 
 # Places among the inputs, of the gates input, forget, cell and output.
 _WEIGHTS, _RECURRENT, _BIASES, _NORMS = 1, 5, 12, 20
 _PEEPHOLES = (9, 10, None, 11)
 _PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL = 16, 17, 18, 19
 _INPUTS = 24
+# Of both directions: those of the second follow the first's, then the states, then what is not
+# implemented.
+_STATES, _AUXILIARY, _INPUTS_OF_BOTH = 35, 39, 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +42,7 @@ class Lstm:
     """
 
     source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
-    result: Tensor  # the same with `width` in the place of the depth
+    result: Result  # the same with `width` in the place of the depth
     hidden: Tensor  # (rows, width): the output of the step before
     cell: Tensor  # (rows, cells)
     next_hidden: Tensor
@@ -63,18 +65,45 @@ class Lstm:
         return self.steps.rows
 
 
-def decoded(node: Node) -> Lstm:
-    """Return a node's record.
+def decoded(node: Node) -> list[Lstm]:
+    """Return a node's record, or one for each of its directions.
 
     Raises:
-        Unsupported: no state, shapes that do not fit.
-    Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc CheckInputTensorDimensions
+        Unsupported: no state, an auxiliary input, shapes that do not fit.
+    Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc CheckInputTensorDimensions,
+    bidirectional_sequence_lstm.cc
     """
-    (source,), rest = inputs_of(node.inputs, 1, _INPUTS - 1)
-    tensors: list[Tensor | None] = [source, *rest]
+    is_both = node.op == "BIDIRECTIONAL_SEQUENCE_LSTM"
+    (source,), rest = inputs_of(node.inputs, 1, (_INPUTS_OF_BOTH if is_both else _INPUTS) - 1)
+    steps = steps_of(node, source, is_sequence=node.op != "LSTM")
+    every: list[list[Tensor | None]] = [rest]
+    if is_both:
+        if any(each is not None for each in rest[_AUXILIARY - 1 :]):
+            raise Unsupported("an auxiliary input is not implemented")
+        every = [
+            [*rest[at : at + _HIDDEN - 1], *rest[state : state + 2], *[None] * 4]
+            for at, state in ((0, _STATES - 1), (_HIDDEN - 1, _STATES + 1))
+        ]
+    recurrent = [own[_RECURRENT] for own in every]  # of the forget gate, which all have
+    widths = [each.shape[-1] if each is not None and each.shape else 0 for each in recurrent]
+    results, states = results_of(node, steps, widths, 2 * len(every))
+    found = []
+    for at, (own, result) in enumerate(zip(every, results, strict=True)):
+        found.append(_direction(source, [source, *own], result, states[2 * at : 2 * at + 2], steps))
+        steps = steps.backward()
+    return found
+
+
+def _direction(
+    source: Tensor,
+    tensors: Sequence[Tensor | None],
+    result: Result,
+    states: Sequence[Tensor],
+    steps: Steps,
+) -> Lstm:
     hidden, cell = tensors[_HIDDEN], tensors[_CELL]
-    if hidden is None or cell is None or len(node.outputs) != 3:
-        raise Unsupported("two variable tensors and what they become are needed")
+    if hidden is None or cell is None:
+        raise Unsupported("variable tensors and what they become are needed")
     first = 0 if tensors[_WEIGHTS] is not None else 1
     weights = _present(tensors[_WEIGHTS + first : _WEIGHTS + 4], "weights")
     recurrent = _present(tensors[_RECURRENT + first : _RECURRENT + 4], "recurrent weights")
@@ -89,11 +118,11 @@ def decoded(node: Node) -> Lstm:
         raise Unsupported("some gates read the cell, and some do not")
     lstm = Lstm(
         source=source,
-        result=node.outputs[0],
+        result=result,
         hidden=hidden,
         cell=cell,
-        next_hidden=node.outputs[1],
-        next_cell=node.outputs[2],
+        next_hidden=states[0],
+        next_cell=states[1],
         weights=weights,
         recurrent=recurrent,
         peepholes=tuple(peepholes),
@@ -101,7 +130,7 @@ def decoded(node: Node) -> Lstm:
         projection=tensors[_PROJECTION],
         projection_bias=tensors[_PROJECTION_BIAS],
         norms=norms,
-        steps=steps_of(node, source, is_sequence=node.op != "LSTM"),
+        steps=steps,
         depth=source.shape[-1],
         cells=weights[0].shape[0] if weights[0].shape else 0,
         width=recurrent[0].shape[-1] if recurrent[0].shape else 0,
@@ -129,7 +158,6 @@ def _require_shapes(lstm: Lstm) -> None:
         ([lstm.projection_bias], (width,)),
         ([lstm.cell, lstm.next_cell], (rows, cells)),
         ([lstm.hidden, lstm.next_hidden], (rows, width)),
-        ([lstm.result], (*lstm.source.shape[:-1], width)),
     ]
     for tensors, shape in wanted:
         for tensor in tensors:
@@ -137,7 +165,6 @@ def _require_shapes(lstm: Lstm) -> None:
                 if tensor.shape != shape:
                     raise Unsupported(f"a tensor {shape_text(tensor)}: the others give {shape}")
                 elements_of(tensor)
-    require_shape(lstm.result, (*lstm.source.shape[:-1], width))
     elements_of(lstm.source)
     has_peepholes = any(each is not None for each in lstm.peepholes)
     if has_peepholes and width != cells:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Constant, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import require_constant, shape_text
+from delegate.ops._checks.node import elements_of, require_constant, require_shape, shape_text
 from delegate.ops._convolution import hybrid
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
@@ -29,11 +30,44 @@ class Steps:
     count: int
     is_time_major: bool  # a step of all rows comes after the other, else a row of all steps
 
+    is_backward: bool = False  # the last step comes first
+
+    @property
+    def order(self) -> range:
+        """The steps, the first one first."""
+        return range(self.count - 1, -1, -1) if self.is_backward else range(self.count)
+
+    def backward(self) -> Steps:
+        """Return the same from the last step on."""
+        return replace(self, is_backward=True)
+
     def stride(self, size: int) -> tuple[int, int]:
         """Return the elements from step to step and from row to row, of rows of `size`."""
         if self.is_time_major:
             return self.rows * size, size
         return size, self.count * size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """Where the outputs of steps go: some of the elements of each row of a tensor."""
+
+    tensor: Tensor
+    first: int  # of a row's elements
+    size: int  # of a row
+
+    def at(self, step: int, steps: Steps) -> Params:
+        """Return the fields of the output of a step."""
+        return self._fields("output", step, steps)
+
+    def hidden(self, step: int, steps: Steps) -> Params:
+        """Return the fields of the output of a step, which the next one reads."""
+        return self._fields("hidden", step, steps)
+
+    def _fields(self, name: str, step: int, steps: Steps) -> Params:
+        ahead, row = steps.stride(self.size)
+        at = step * ahead + self.first
+        return {name: self.tensor, f"{name}_at": at, f"{name}_row": row}
 
 
 def steps_of(node: Node, source: Tensor, is_sequence: bool) -> Steps:
@@ -54,12 +88,31 @@ def steps_of(node: Node, source: Tensor, is_sequence: bool) -> Steps:
     return Steps(rows, count, is_time_major)
 
 
-def int8_rows(
-    source: Tensor, rows: int, size: int, is_asymmetric: bool, target: Target
-) -> hybrid.Rows:
-    """Return rows of `size` floats as int8."""
-    pitch = ceil_div(size, _WHOLE) * _WHOLE
-    return hybrid.quantised(source, (rows, size, pitch), is_asymmetric, target)
+def results_of(
+    node: Node, steps: Steps, sizes: Sequence[int], states: int
+) -> tuple[list[Result], list[Tensor]]:
+    """Return where each direction's outputs go, of `sizes` elements, and what states become.
+
+    Raises:
+        Unsupported: no state, outputs of other shapes.
+    """
+    is_merged = len(sizes) > 1 and bool(node.options.get("merge_outputs"))
+    own = 1 if is_merged else len(sizes)
+    if len(node.outputs) != own + states:
+        raise Unsupported("variable tensors and what they become are needed")
+    widths = [sum(sizes)] if is_merged else [*sizes]
+    source = node.inputs[0]
+    assert source is not None
+    for tensor, width in zip(node.outputs, widths, strict=False):
+        require_shape(tensor, (*source.shape[:-1], width))
+        elements_of(tensor)
+    results = []
+    for at, _ in enumerate(sizes):
+        if is_merged:
+            results.append(Result(node.outputs[0], sum(sizes[:at]), widths[0]))
+        else:
+            results.append(Result(node.outputs[at], 0, widths[at]))
+    return results, [*node.outputs[own:]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +142,24 @@ class HybridInput:
         }
 
 
-def hybrid_numbers(tensor: Tensor, is_asymmetric: bool, target: Target) -> NDArray[np.int32]:
+def is_asymmetric(node: Node) -> bool:
+    """Whether a row that becomes int8 has a zero point."""
+    return bool(node.options.get("asymmetric_quantize_inputs"))
+
+
+def int8_rows(source: Tensor, rows: int, size: int, is_wide: bool, target: Target) -> hybrid.Rows:
+    """Return rows of `size` floats as int8."""
+    pitch = ceil_div(size, _WHOLE) * _WHOLE
+    return hybrid.quantised(source, (rows, size, pitch), is_wide, target)
+
+
+def input_of(source: Tensor, steps: Steps, is_wide: bool, target: Target) -> HybridInput:
+    """Return the rows of all steps of an input as int8."""
+    count, depth = steps.rows * steps.count, source.shape[-1]
+    return HybridInput(steps, int8_rows(source, count, depth, is_wide, target))
+
+
+def hybrid_numbers(tensor: Tensor, is_wide: bool, target: Target) -> NDArray[np.int32]:
     """Return what kernels need of int8 weights (out, terms): (out, 2), each sum, and the scale.
 
     Raises:
@@ -99,7 +169,7 @@ def hybrid_numbers(tensor: Tensor, is_asymmetric: bool, target: Target) -> NDArr
     hybrid.require_known(target.rules)
     values = hybrid.weight_values(tensor)
     hybrid.require_right_signs(values, target.rules)
-    hybrid.require_right_sums(values, is_asymmetric, target.rules)
+    hybrid.require_right_sums(values, is_wide, target.rules)
     numbers = np.empty((len(values), 2), np.int32)
     numbers[:, 0] = values.sum(1, dtype=np.int32)
     numbers[:, 1] = np.float32(only_scale(tensor)).view(np.int32)

@@ -98,6 +98,8 @@ _FAMILIES = (
     detections.cases,
     recurrent.svdfs,
     recurrent.lstms,
+    recurrent.both_lstms,
+    recurrent.rnns,
 )
 
 
