@@ -76,6 +76,9 @@ def lower_rnn(node: Node, target: Target) -> tuple[Alternative, ...]:
     rnns = _decoded(node)
     source = None
     if rnns[0].weights.dtype == "int8":
+        if len(rnns) > 1 and rnns[0].steps.is_time_major:
+            # NOTE: the loop over steps stands in another one over as many.
+            raise Unsupported("steps before rows: TFLite goes through all of them once a step")
         source = input_of(rnns[0].source, rnns[0].steps, is_asymmetric(node), target)
         launches += source.rows.launches
     for rnn in rnns:

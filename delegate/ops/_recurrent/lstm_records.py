@@ -80,6 +80,9 @@ def decoded(node: Node) -> list[Lstm]:
     if is_both:
         if any(each is not None for each in rest[_AUXILIARY - 1 :]):
             raise Unsupported("an auxiliary input is not implemented")
+        if node.options.get("merge_outputs") and not steps.is_time_major and steps.rows > 1:
+            # NOTE: it takes the size of a merged output for that of a row of the state.
+            raise Unsupported("merged outputs of several rows: TFLite takes other rows' states")
         every = [
             [*rest[at : at + _HIDDEN - 1], *rest[state : state + 2], *[None] * 4]
             for at, state in ((0, _STATES - 1), (_HIDDEN - 1, _STATES + 1))

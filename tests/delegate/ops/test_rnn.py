@@ -74,6 +74,10 @@ test_refusal = refused(
             changed(FLOATS[1], 3, shape=(5,)),
             "a bias and a state 5, 2x6: the others give (2, 6)",
         ),
+        "time_major": (
+            node_of(rnn("hybrid", SHAPE, "RELU", BOTH, "-time_major")),
+            "steps before rows: TFLite goes through all of them once a step",
+        ),
         "auxiliary": (
             replace(FLOATS[2], inputs=(*FLOATS[2].inputs[:9], FLOATS[2].inputs[0], None, None)),
             "an auxiliary input is not implemented",
@@ -106,9 +110,13 @@ def test_50_runs_with_resets(kind: str, op: str, function: str, device: DeviceIn
 
 
 @where_hybrid_runs
-@pytest.mark.parametrize("form", ["-merged", "-merged-time_major", "-time_major-asymmetric"])
+@pytest.mark.parametrize("form", ["-merged", "-asymmetric"])
 def test_both_directions(form: str, device: DeviceInfo) -> None:
     assert_runs(rnn("hybrid", SHAPE, "RELU", BOTH, form), device, (4, 3))
+
+
+def test_merged_outputs_of_floats(device: DeviceInfo) -> None:
+    assert_runs(rnn("float32", SHAPE, "TANH", BOTH, "-merged-time_major"), device, (4, 3))
 
 
 @pytest.mark.parametrize("seed", range(4))

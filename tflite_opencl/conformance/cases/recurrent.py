@@ -178,8 +178,10 @@ def both_lstms() -> Iterator[Case]:
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
         op = "bidirectional_sequence_lstm"
         yield case(op, kind, detail, both_lstm, kind, shape, form)
-        yield case(op, kind, f"{detail}-merged", both_lstm, kind, shape, form, True)
-        if shape[0] > 1:
+        # TFLite's kernel merges the outputs of several rows wrongly unless steps come first.
+        if shape[0] == 1:
+            yield case(op, kind, f"{detail}-merged", both_lstm, kind, shape, form, True)
+        else:
             yield case(op, kind, f"{detail}-time_major", both_lstm, kind, shape, form, True, True)
         if kind == "hybrid" and form in ("plain", "projection"):
             own = f"{form}-asymmetric"
@@ -193,11 +195,9 @@ def both_lstm(
     is_merged: bool = False,
     is_time_major: bool = False,
 ) -> Graph:
-    """Return the graph of one LSTM in both directions; backward it has a cell more."""
-    rows, steps, depth, cells = shape
+    """Return the graph of one LSTM in both directions, which have as many cells."""
     one, other = (
-        lstm(kind, (rows, steps, depth, count), f"{form}{name}", is_time_major).nodes[0]
-        for count, name in ((cells, ""), (cells + 1, "-backward"))
+        lstm(kind, shape, f"{form}{name}", is_time_major).nodes[0] for name in ("", "-backward")
     )
     states = [*one.inputs[18:20], *other.inputs[18:20]]
     inputs = [*one.inputs[:18], *other.inputs[1:18], *_named(states), *[None] * 9]
@@ -227,11 +227,11 @@ def rnns() -> Iterator[Case]:
             for op in _RNNS:
                 own = (kind, shape, function, op, form)
                 yield case(op.lower(), kind, f"{detail}{form}", rnn, *own)
-            # ops[-1]: BIDIRECTIONAL_SEQUENCE_RNN
             own = (kind, shape, function, _RNNS[-1], f"{form}-merged")
             yield case(_RNNS[-1].lower(), kind, f"{detail}{form}-merged", rnn, *own)
         if shape[0] > 1:
-            for op in _RNNS[1:]:
+            # TFLite's kernel of both directions is wrong where steps come first.
+            for op in _RNNS[1 : 2 if kind == "hybrid" else 3]:
                 own = (kind, shape, function, op, "-time_major")
                 yield case(op.lower(), kind, f"{detail}-time_major", rnn, *own)
 
