@@ -2,7 +2,8 @@
 // A step of an LSTM: a cell has the gates input, forget, cell and output. Where GATES is 3 the
 // input gate is what the forget gate leaves of one.
 // Macros: GATES; IS_PROJECTED, whether what cells give is multiplied once more, by a launch of its
-// own, before it is the output; for floats IS_TANH, the function of cells, else they are clamped.
+// own, before it is the output; for floats IS_TANH, the function of cells, else they are clamped;
+// IS_NORMALIZED, whether a gate's sums are normalised over the cells of a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -10,26 +11,18 @@
 #define MATH_DIVIDE 1
 #define MATH_EXP 1
 #include "float.clh"
-#if USES_LSTM_FLOAT
+#define HAS_FUNCTIONS (USES_LSTM_FLOAT || USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT)
+#if HAS_FUNCTIONS
 #include "math.clh"
 #include "logistic.clh"
 #endif
+#define SUMS_FLOATS (USES_LSTM_FLOAT || USES_LSTM_SUMS_FLOAT || USES_LSTM_PROJECTION_FLOAT)
+#define SUMS_HYBRID (USES_LSTM_SUMS_HYBRID || USES_LSTM_PROJECTION_HYBRID)
+#include "recurrent.clh"
 
 #define FORGET_GATE (GATES - 3)
 #define CELL_GATE (GATES - 2)
 #define OUTPUT_GATE (GATES - 1)
-
-// Where a row's element of a step lies: NAME_AT of the step, NAME_ROW from row to row.
-#define ROW_OF(type, name, row) ((global type*)(arena + name) + name##_AT + (row) * name##_ROW)
-
-// Declares an item's row and cell, what the row gives the cell, and the cell's weights for it.
-#define LOCATE_CELL(item, TYPE)                                                         \
-  const int row = (item) / CELLS;                                                       \
-  const int own = (item) - row * CELLS;                                                 \
-  global const TYPE* input = ROW_OF(const TYPE, INPUT, row);                            \
-  global const TYPE* hidden = ROW_OF(const TYPE, HIDDEN, row);                          \
-  global const TYPE* weights = (global const TYPE*)(constants + WEIGHTS) + own * DEPTH; \
-  global const TYPE* recurrent = (global const TYPE*)(constants + RECURRENT) + own * WIDTH
 
 #if USES_LSTM_QUANT8 || USES_LSTM_PROJECTION_QUANT8
 DEFINE_ROUNDING()
@@ -65,7 +58,7 @@ static int LOCAL(gate_sum)(global const char* input, global const char* weights,
 // tile: TILE_ITEMS cells of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
 TILE(lstm_quant8) {
   EACH_ITEM (item, tile, ITEMS) {
-    LOCATE_CELL(item, char);
+    LOCATE(item, CELLS, char);
     global const int* numbers = (global const int*)(constants + NUMBERS) + own * 9;
     global const short* logistic = (global const short*)(constants + LOGISTIC);
     const int before = ((global const short*)(arena + CELL))[item];
@@ -116,64 +109,187 @@ TILE(lstm_projection_quant8) {
 KERNEL(lstm_projection_quant8)
 #endif
 
-#if USES_LSTM_FLOAT || USES_LSTM_PROJECTION_FLOAT
-static float LOCAL(float_dot)(global const float* a, global const float* b, int count, float sum) {
-  for (int i = 0; i < count; i++) sum = MULTIPLY_ADD(a[i], b[i], sum);
-  return sum;
-}
-#endif
-
-#if USES_LSTM_FLOAT
+#if HAS_FUNCTIONS
 #if IS_TANH
 #define FUNCTION(x) LOCAL(tanh_float)(x)
 #else
 #define FUNCTION(x) ACTIVATE(x, low, high)
 #endif
+#endif
 
-// A gate's sum; `numbers` are a cell's own bias and weight of the cell itself.
-static float LOCAL(gate_sum)(global const float* input, global const float* weights, int depth,
-                             global const float* hidden, global const float* recurrent, int width,
-                             global const float* numbers, float cell) {
-  float sum = LOCAL(float_dot)(input, weights, depth, numbers[0]);
-  sum = LOCAL(float_dot)(hidden, recurrent, width, sum);
-  return MULTIPLY_ADD(numbers[1], cell, sum);
+#if USES_LSTM_FLOAT || USES_LSTM_CELLS_FLOAT
+// What a cell becomes, of the sums of its gates.
+static float LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum, float before,
+                              float low, float high, float clip) {
+  const float forget = LOCAL(logistic_float)(forget_sum);
+#if GATES == 4
+  const float fresh = LOCAL(logistic_float)(input_sum);
+#else
+  const float fresh = 1.0f - forget;
+#endif
+  const float now = forget * before + fresh * FUNCTION(cell_sum);
+  return ACTIVATE(now, -clip, clip);
 }
+#endif
 
-#define GATE(g, cell)                                                  \
-  LOCAL(gate_sum)(input, weights + (g) * CELLS * DEPTH, DEPTH, hidden, \
-                  recurrent + (g) * CELLS * WIDTH, WIDTH, numbers + (g) * CELLS * 2, (cell))
+// Writes what a cell gives, which is the output of this step where nothing projects it.
+#if IS_PROJECTED
+#define GIVE(item, row, own, value) ROW_OF(float, OUTPUT, row)[own] = (value)
+#else
+#define GIVE(item, row, own, value) \
+  ((global float*)(arena + HIDDEN_OUTPUT))[item] = ROW_OF(float, OUTPUT, row)[own] = (value)
+#endif
+
+#if USES_LSTM_FLOAT
+#define GATE(g, cell)                                                                \
+  MULTIPLY_ADD(peepholes[(g) * CELLS], (cell),                                       \
+               LOCAL(float_sum)(input, weights + (g) * CELLS * DEPTH, DEPTH, hidden, \
+                                recurrent + (g) * CELLS * WIDTH, WIDTH, biases[(g) * CELLS]))
 
 // As lstm_quant8, of floats.   Source: lstm_eval.cc LstmStepFloat
 // tile: TILE_ITEMS cells of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
 TILE(lstm_float) {
-#if !IS_TANH
   FLOAT_BOUNDS(float);
-#endif
-  const float clip = as_float(CELL_CLIP);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    LOCATE_CELL(item, float);
-    global const float* numbers = (global const float*)(constants + NUMBERS) + own * 2;
+    LOCATE(item, CELLS, float);
+    global const float* biases = (global const float*)(constants + BIASES) + own;
+    global const float* peepholes = (global const float*)(constants + PEEPHOLES) + own;
     const float before = ((global const float*)(arena + CELL))[item];
-    const float forget = LOCAL(logistic_float)(GATE(FORGET_GATE, before));
-    const float update = FUNCTION(GATE(CELL_GATE, 0.0f));
-#if GATES == 4
-    const float fresh = LOCAL(logistic_float)(GATE(0, before));
-#else
-    const float fresh = 1.0f - forget;
-#endif
-    float now = forget * before + fresh * update;
-    now = ACTIVATE(now, -clip, clip);
+    const float now =
+        LOCAL(next_cell)(GATE(0, before), GATE(FORGET_GATE, before), GATE(CELL_GATE, 0.0f), before,
+                         low, high, as_float(CELL_CLIP));
     ((global float*)(arena + CELL_OUTPUT))[item] = now;
-    const float value = LOCAL(logistic_float)(GATE(OUTPUT_GATE, now)) * FUNCTION(now);
-    ROW_OF(float, OUTPUT, row)[own] = value;
-#if !IS_PROJECTED
-    ((global float*)(arena + HIDDEN_OUTPUT))[item] = value;
-#endif
+    GIVE(item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE, now)) * FUNCTION(now));
   }
 }
 
 KERNEL(lstm_float)
 #endif
+
+// A gate's sum without what the output gate reads of its cell, which is not known before.
+#define WITH_CELL(sum)                                                                        \
+  MULTIPLY_ADD(                                                                               \
+      own < OUTPUT_GATE * CELLS ? ((global const float*)(constants + PEEPHOLES))[own] : 0.0f, \
+      ((global const float*)(arena + CELL))[row * CELLS + own % CELLS], (sum))
+
+#if USES_LSTM_SUMS_FLOAT
+// sums[b,g,c] = bias[g,c] + weights[g,c] * input[b] + recurrent[g,c] * hidden[b] +
+// peephole[g,c] * cell[b,c], the last of gates but the output's.
+// Source: lstm_eval.cc CalculateLstmGateFloat
+// tile: TILE_ITEMS sums of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(lstm_sums_float) {
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    LOCATE(item, GATES * CELLS, float);
+    const float bias = ((global const float*)(constants + BIASES))[own];
+    const float sum = LOCAL(float_sum)(input, weights, DEPTH, hidden, recurrent, WIDTH, bias);
+    ((global float*)(arena + OUTPUT))[item] = WITH_CELL(sum);
+  }
+}
+
+KERNEL(lstm_sums_float)
+#endif
+
+#if USES_LSTM_SUMS_HYBRID
+// As lstm_sums_float, of rows that became int8, and int8 weights with a scale a gate.
+// Source: lstm_eval.cc CalculateLstmGateHybrid
+// tile: TILE_ITEMS sums of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(lstm_sums_hybrid) {
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    LOCATE(item, GATES * CELLS, char);
+    const float bias = ((global const float*)(constants + BIASES))[own];
+    global const int* numbers = (global const int*)(constants + NUMBERS) + own * 4;
+    const float sum = HYBRID_SUM_OF(row, bias, numbers);
+    ((global float*)(arena + OUTPUT))[item] = WITH_CELL(sum);
+  }
+}
+
+KERNEL(lstm_sums_hybrid)
+#endif
+
+#if USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT
+#if IS_NORMALIZED
+DEFINE_ROOT()
+
+// A sum less the mean of a row's `count`, over their deviation, times its coefficient and with its
+// bias.   Source: portable_tensor_utils.cc MeanStddevNormalization
+static float LOCAL(normalized)(global const float* sums, int count, int own,
+                               global const float* coefficients, global const float* biases) {
+  float mean = 0.0f;
+  for (int i = 0; i < count; i++) mean += sums[i];
+  mean = LOCAL(divide_float)(mean, (float)count);
+  float squares = 0.0f;
+  for (int i = 0; i < count; i++) {
+    const float apart = sums[i] - mean;
+    squares = MULTIPLY_ADD(apart, apart, squares);
+  }
+  const float variance = LOCAL(divide_float)(squares, (float)count);
+  const float value = LOCAL(divide_float)(sums[own] - mean, LOCAL(root)(variance + 1e-8f));
+  return value * coefficients[own] + biases[own];
+}
+
+#define GATE(g)                                                                    \
+  LOCAL(normalized)(sums + (g) * CELLS, CELLS, own,                                \
+                    (global const float*)(constants + COEFFICIENTS) + (g) * CELLS, \
+                    (global const float*)(constants + NORM_BIASES) + (g) * CELLS)
+#else
+#define GATE(g) (sums[(g) * CELLS + own])
+#endif
+
+// Declares an item's row and cell, and the sums of the row.
+#define LOCATE_CELL(item)               \
+  const int row = (item) / CELLS;       \
+  const int own = (item) - row * CELLS; \
+  global float* sums = (global float*)(arena + SUMS) + row * GATES * CELLS
+#endif
+
+#if USES_LSTM_CELLS_FLOAT
+// As lstm_float, of the gates' sums, to which the output gate's part of its cell is added. Where
+// sums are normalised the rest is lstm_output_float's, which reads all cells' sums.
+// tile: TILE_ITEMS cells of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(lstm_cells_float) {
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    LOCATE_CELL(item);
+    const float before = ((global const float*)(arena + CELL))[item];
+    const float now = LOCAL(next_cell)(GATE(0), GATE(FORGET_GATE), GATE(CELL_GATE), before, low,
+                                       high, as_float(CELL_CLIP));
+    ((global float*)(arena + CELL_OUTPUT))[item] = now;
+    const int at = OUTPUT_GATE * CELLS + own;
+    const float sum =
+        MULTIPLY_ADD(((global const float*)(constants + PEEPHOLES))[at], now, sums[at]);
+#if IS_NORMALIZED
+    ((global float*)(arena + SUMS_OUTPUT))[row * GATES * CELLS + at] = sum;
+#else
+    GIVE(item, row, own, LOCAL(logistic_float)(sum) * FUNCTION(now));
+#endif
+  }
+}
+
+KERNEL(lstm_cells_float)
+#endif
+
+#if USES_LSTM_OUTPUT_FLOAT
+// output[b,c] = logistic(sum, normalised) * tanh(cell[b,c])
+// tile: TILE_ITEMS cells of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(lstm_output_float) {
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    LOCATE_CELL(item);
+    const float now = ((global const float*)(arena + CELL))[item];
+    GIVE(item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE)) * FUNCTION(now));
+  }
+}
+
+KERNEL(lstm_output_float)
+#endif
+
+// Declares an item's row, its output, and what it is multiplied from.
+#define LOCATE_OUTPUT(item, TYPE, PITCH)                                                \
+  const int row = (item) / WIDTH;                                                       \
+  const int own = (item) - row * WIDTH;                                                 \
+  global const TYPE* input = (global const TYPE*)(arena + INPUT) + row * (PITCH);       \
+  global const TYPE* weights = (global const TYPE*)(constants + WEIGHTS) + own * CELLS; \
+  const float bias = ((global const float*)(constants + BIAS))[own]
 
 #if USES_LSTM_PROJECTION_FLOAT
 // As lstm_projection_quant8, of floats.   Source: lstm_eval.cc CalculateLstmOutputFloat
@@ -181,17 +297,32 @@ KERNEL(lstm_float)
 TILE(lstm_projection_float) {
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    const int row = item / WIDTH;
-    const int own = item - row * WIDTH;
-    global const float* input = (global const float*)(arena + INPUT) + row * CELLS;
-    global const float* weights = (global const float*)(constants + WEIGHTS) + own * CELLS;
-    const float bias = ((global const float*)(constants + BIAS))[own];
-    float value = LOCAL(float_dot)(input, weights, CELLS, bias);
-    value = ACTIVATE(value, low, high);
-    ROW_OF(float, OUTPUT, row)[own] = value;
-    ((global float*)(arena + HIDDEN_OUTPUT))[item] = value;
+    LOCATE_OUTPUT(item, float, CELLS);
+    const float value = LOCAL(float_dot)(input, weights, CELLS, bias);
+    ((global float*)(arena + HIDDEN_OUTPUT))[item] = ROW_OF(float, OUTPUT, row)[own] =
+        ACTIVATE(value, low, high);
   }
 }
 
 KERNEL(lstm_projection_float)
+#endif
+
+#if USES_LSTM_PROJECTION_HYBRID
+// As lstm_projection_float, of rows that became int8, and int8 weights with one scale.
+// Source: lstm_eval.cc CalculateLstmOutputHybrid
+// tile: TILE_ITEMS outputs of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
+TILE(lstm_projection_hybrid) {
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    LOCATE_OUTPUT(item, char, PITCH);
+    const float value =
+        LOCAL(hybrid_dot)(input, weights, CELLS, ((global const int*)(arena + ROW_ZEROS))[row],
+                          ((global const float*)(arena + ROW_SCALES))[row],
+                          (global const int*)(constants + NUMBERS) + own * 2, bias);
+    ((global float*)(arena + HIDDEN_OUTPUT))[item] = ROW_OF(float, OUTPUT, row)[own] =
+        ACTIVATE(value, low, high);
+  }
+}
+
+KERNEL(lstm_projection_hybrid)
 #endif

@@ -53,10 +53,14 @@ _FUNCTIONS = {
     "L2_NORMALIZATION": 8, "LEAKY_RELU": 1, "LOG": 8, "LOGISTIC": 8, "LOG_SOFTMAX": 16, "LSTM": 16,
     "POW": 32, "PRELU": 1, "REDUCE_PROD": 64, "RSQRT": 4, "SIN": 8, "SOFTMAX": 32, "SQRT": 1,
     "SQUARE": 1, "SQUARED_DIFFERENCE": 2, "TANH": 8, "UNIDIRECTIONAL_SEQUENCE_LSTM": 16,
-    "NON_MAX_SUPPRESSION_V5": 16, "TFLite_Detection_PostProcess": 4,
+    "NON_MAX_SUPPRESSION_V5": 16, "TFLite_Detection_PostProcess": 4, "RNN": 8,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": 16, "BIDIRECTIONAL_SEQUENCE_RNN": 8,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": 8,
 }  # fmt: skip
 # Ops with variable tensors: what they give depends on the runs before.
-REMEMBERING = frozenset({"LSTM", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"})
+RNNS = frozenset({"RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"})
+LSTMS = frozenset({"LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"})
+REMEMBERING = RNNS | LSTMS | {"SVDF"}
 # Functions that subtract numbers of this size on the way to a smaller result.
 _INNER_SIZE = {"ELU": 1.0, "LOG": 1.0, "SIN": 1.0, "COS": 1.0, "TANH": 0.0, "GELU": 1.0}
 
@@ -242,12 +246,14 @@ def terms_of(node: Node) -> int:
 
 
 def _terms_of_remembering(node: Node) -> int:
-    """Return the terms of an op with state: an LSTM's error grows from step to step."""
+    """Return the terms of an op with state: an LSTM's or RNN's error grows from step to step."""
     shapes = [each.shape for each in node.inputs if each is not None and each.data is not None]
     if node.op == "SVDF":
         (filters, depth), (_, memory) = shapes[:2]
         units = node.outputs[0].shape[-1]
         return (0 if is_hybrid(node) else depth) + filters // units * memory + 1
+    if node.op in RNNS and is_hybrid(node) and node.options["fused_activation_function"] != "TANH":
+        return 0  # sums of integers, scaled in TFLite's own order
     source = node.inputs[0]
     assert source is not None
     terms = source.shape[-1] + node.outputs[0].shape[-1] + _FUNCTIONS[node.op]

@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Node, sum_bound, with_tensors
-from tflite_opencl.common.bounds import Bounds, terms_of
+from delegate.inspect import Graph, Node, Quantization, sum_bound, with_tensors
+from tflite_opencl.common.bounds import Bounds, is_hybrid, terms_of
 from tflite_opencl.common.build import Array
+from tflite_opencl.common.flips import off_by_flips
 from tflite_opencl.common.values import Arrays
 
 # A graph and its input sets, which one interpreter runs one after the other -> the outputs of each.
+_ONE = Quantization((1.0,), (0,), 0)  # of floats
 RunEach = Callable[[Graph, Sequence[Arrays]], list[Arrays]]
 
 
@@ -34,13 +36,18 @@ def remembered_bounds(
         return [[sum_bound(each.astype(np.float64), terms) for each in found] for found in sizes]
     bounds: list[Bounds] = []
     largest = 0.0
+    flips = [[np.zeros(each.shape) for each in of_set] for of_set in outputs]
+    if len(graph.nodes) == 1 and is_hybrid(graph.nodes[0]) and terms_of(graph.nodes[0]):
+        flips = off_by_flips(graph.nodes[0], [inputs[0] for inputs in sets])
     for number, inputs in enumerate(sets):
         largest = max([largest, *(_largest_sum(node, inputs[0]) for node in graph.nodes)])
         terms = sum(map(terms_of, graph.nodes)) * (number + 1) ** 2
         bounds.append(
             [
-                sum_bound(np.full(each.shape, largest), terms) if each.dtype == np.float32 else None
-                for each in outputs[number]
+                sum_bound(np.full(each.shape, largest), terms, off)
+                if each.dtype == np.float32
+                else None
+                for each, off in zip(outputs[number], flips[number], strict=True)
             ]
         )
     return bounds
@@ -62,7 +69,7 @@ def _absolute(graph: Graph) -> Graph:
 def _largest_sum(node: Node, values: Array) -> float:
     """Return about the largest sum of a gate's absolute terms: the state's are at most 1."""
     rows = [
-        np.abs(tensor.data.astype(np.float64))
+        np.abs(tensor.data.astype(np.float64)) * (tensor.quantization or _ONE).scale[0]
         for tensor in node.inputs
         if tensor is not None and tensor.data is not None and len(tensor.shape) == 2
     ]

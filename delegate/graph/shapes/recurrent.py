@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of recurrent ops' own outputs; what variable tensors become has their shapes.
 
-Source: tflite/kernels/svdf.cc, lstm.cc, unidirectional_sequence_lstm.cc
+Source: tflite/kernels/svdf.cc, lstm.cc, basic_rnn.cc, {uni,bi}directional_sequence_{lstm,rnn}.cc
 """
 
 from __future__ import annotations
 
 from delegate.graph.ir import Node
-from delegate.graph.shapes.rule import Shape, output, shape
+from delegate.graph.shapes.rule import Shape, output, outputs, shape
 
 
 @output("SVDF")
@@ -24,3 +24,20 @@ def _svdf(node: Node) -> Shape:
 def _lstm(node: Node) -> Shape:
     _, width = shape(node, 6)  # of the forget gate's recurrent weights, which all have
     return (*shape(node)[:-1], width)
+
+
+@output("RNN UNIDIRECTIONAL_SEQUENCE_RNN")
+def _rnn(node: Node) -> Shape:
+    units, _ = shape(node, 1)
+    return (*shape(node)[:-1], units)
+
+
+@outputs("BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN")
+def _both(node: Node) -> list[Shape]:
+    # Of an LSTM the width is that of recurrent weights, of an RNN there are as many units.
+    places, at = ((6, 23), 1) if node.op == "BIDIRECTIONAL_SEQUENCE_LSTM" else ((1, 5), 0)
+    widths = [shape(node, place)[at] for place in places]
+    whole = shape(node)[:-1]
+    if node.options.get("merge_outputs"):
+        return [(*whole, sum(widths))]
+    return [(*whole, width) for width in widths]

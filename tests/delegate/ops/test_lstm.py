@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM: refusals, and runs whose state goes on."""
+"""LSTM and the sequences of them, in one direction and both: refusals, runs whose state goes on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, ops
-from delegate.inspect import Graph, Node, read_model, write_model
+from delegate.inspect import Graph, Node, Quantization, write_model
 from tests.support.cases import GROUPS, SIMT, Way, changed, forced, quantization
-from tests.support.compare import assert_exact, assert_within, interpreter, invoke
+from tests.support.compare import assert_exact
+from tests.support.deal import where_hybrid_runs
 from tests.support.factories import refused
 from tests.support.model import remembering
-from tflite_opencl.common.remembered import remembered_bounds
-from tflite_opencl.conformance.cases.recurrent import lstm
+from tests.support.remembering import assert_runs, drawn
+from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm
 
 SHAPE = (2, 3, 11, 6)
+KINDS = ["float32", pytest.param("hybrid", marks=where_hybrid_runs)]
 
 
 def node_of(graph: Graph) -> Node:
@@ -25,12 +27,19 @@ def node_of(graph: Graph) -> Node:
     return remembering(graph.nodes[0])
 
 
-INT8, FLOAT = (node_of(lstm(kind, SHAPE, "plain")) for kind in ("int8", "float32"))
+INT8, FLOAT, HYBRID = (node_of(lstm(k, SHAPE, "plain")) for k in ("int8", "float32", "hybrid"))
 SINGLE = node_of(lstm("int8", SHAPE, "plain", op="LSTM"))
 PROJECTED = [
-    node_of(lstm(kind, SHAPE, form)) for kind in ("int8", "float32")
+    node_of(lstm(kind, SHAPE, form)) for kind in ("int8", "float32", "hybrid")
     for form in ("cifg", "projection", "cifg-peephole-projection")
 ]  # fmt: skip
+
+
+NORMALISED = [
+    node_of(lstm(kind, SHAPE, form)) for kind in ("float32", "hybrid")
+    for form in ("norm", "cifg-norm-projection", "norm-asymmetric")
+]  # fmt: skip
+BOTH = [node_of(both_lstm(kind, SHAPE, "plain")) for kind in ("float32", "hybrid")]
 
 
 def test_a_step_is_a_launch() -> None:
@@ -43,6 +52,21 @@ def test_a_step_is_a_launch() -> None:
     assert [launch.kernel for launch in plain.launches] == pair * 3
 
 
+def kernels_of(node: Node) -> list[str]:
+    """Return what a node launches, one after the other."""
+    (plain,) = ops.lower(node, SIMT.target)
+    return [launch.kernel for launch in plain.launches]
+
+
+def test_a_step_is_several_launches() -> None:
+    own = ["quantize_row_float", "lstm_sums_hybrid", "lstm_cells_float"]
+    # The rows of all inputs become int8 at once.
+    assert kernels_of(HYBRID) == ["quantize_row_float", *own * 3]
+    assert kernels_of(BOTH[1]) == ["quantize_row_float", *own * 6]
+    normalised = ["lstm_sums_float", "lstm_cells_float", "lstm_output_float"]
+    assert kernels_of(NORMALISED[0]) == normalised * 3
+
+
 test_refusal = refused(
     {
         "basic": (
@@ -51,16 +75,37 @@ test_refusal = refused(
         ),
         "no_state": (
             replace(INT8, outputs=INT8.outputs[:1]),
-            "two variable tensors and what they become are needed",
+            "variable tensors and what they become are needed",
         ),
         "intermediates": (replace(INT8, intermediates=()), "0 intermediate tensors: 5 are needed"),
         "norm": (
-            replace(INT8, inputs=(*INT8.inputs[:20], INT8.inputs[12], *INT8.inputs[21:])),
-            "layer normalisation is not implemented",
+            replace(INT8, inputs=(*INT8.inputs[:20], *INT8.inputs[12:16])),
+            "layer normalisation of int8 is not implemented",
         ),
-        "hybrid": (
-            changed(FLOAT, 1, dtype="int8"),
-            "float32 with int8 weights: float32, or int8 with int16 cells",
+        "some_norms": (
+            replace(FLOAT, inputs=(*FLOAT.inputs[:20], FLOAT.inputs[12], *FLOAT.inputs[21:])),
+            "1 coefficients of normalisation: 4 are needed",
+        ),
+        "types": (changed(FLOAT, 1, dtype="int8"), "float32: int8 is needed with float32"),
+        "int16": (
+            changed(FLOAT, 1, dtype="int16"),
+            "float32 with int16 weights: float32 with float32 or int8, or int8 with int16 cells",
+        ),
+        "scales": (
+            changed(HYBRID, 2, quantization=Quantization((0.1, 0.2), (0, 0))),
+            "2 scales: only one a tensor is allowed here",
+        ),
+        "zero_point": (
+            changed(HYBRID, 2, quantization=quantization(0.1, 3)),
+            "weights with zero point 3: it must be 0",
+        ),
+        "merged": (
+            node_of(both_lstm("float32", SHAPE, "plain", True)),
+            "merged outputs of several rows: TFLite takes other rows' states",
+        ),
+        "auxiliary": (
+            replace(BOTH[0], inputs=(*BOTH[0].inputs[:39], BOTH[0].inputs[0], *[None] * 8)),
+            "an auxiliary input is not implemented",
         ),
         "scale": (
             changed(INT8, 19, quantization=quantization(0.001)),
@@ -95,23 +140,38 @@ def test_int8_in_both_orders(form: str, is_time_major: bool, device: DeviceInfo)
 
 
 @pytest.mark.parametrize("activation", ["TANH", "RELU6"])
-@pytest.mark.parametrize("form", ["plain", "cifg-peephole-projection"])
-def test_runs_of_floats_are_in_bound(form: str, activation: str, device: DeviceInfo) -> None:
-    graph = lstm("float32", SHAPE, form)
-    rng = np.random.default_rng(1)
-    source = graph.inputs[0].shape
-    runs = [[rng.uniform(-1, 1, source).astype(np.float32)] for _ in range(4)]
+@pytest.mark.parametrize("form", ["plain", "cifg-peephole-projection", "norm-peephole"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_of_floats_are_in_bound(
+    kind: str, form: str, activation: str, device: DeviceInfo
+) -> None:
+    graph = lstm(kind, SHAPE, form)
     own = changed(graph.nodes[0], options={"fused_activation_function": activation})
-    model = write_model(replace(graph, nodes=(own,)))
-    graph = read_model(model)
+    assert_runs(replace(graph, nodes=(own,)), device, (4, 4))
 
-    def run(graph: Graph, sets: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
-        made = interpreter(write_model(graph))
-        return [invoke(made, inputs) for inputs in sets]
 
-    bounds = remembered_bounds(run, graph, runs, run(graph, runs))
-    of_run = {inputs[0].tobytes(): bound for inputs, bound in zip(runs, bounds, strict=True)}
-    assert_within(model, device, lambda inputs: of_run[inputs[0].tobytes()], inputs=runs)
+@where_hybrid_runs
+@pytest.mark.parametrize("form", ["plain", "cifg-norm-projection", "peephole-asymmetric"])
+def test_50_hybrid_runs_with_resets(form: str, device: DeviceInfo) -> None:
+    assert_runs(lstm("hybrid", SHAPE, form), device, (20, 10, 5, 15))
+
+
+@where_hybrid_runs
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_hybrid_lstms(seed: int, device: DeviceInfo) -> None:
+    rows, steps, depth, cells = drawn(seed, 3, 4, 70, 40)
+    forms = ("plain", "cifg", "peephole", "projection", "norm", "cifg-norm-projection")
+    form = forms[seed % len(forms)] + ("-asymmetric" if seed % 2 else "")
+    graph = lstm("hybrid", (rows, steps, depth, cells), form, seed % 3 == 0)
+    assert_runs(graph, device, (3, 2), seed)
+
+
+@pytest.mark.parametrize("is_merged", [False, True], ids=["apart", "merged"])
+@pytest.mark.parametrize("form", ["plain", "cifg-peephole-projection", "projection-asymmetric"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_directions(kind: str, form: str, is_merged: bool, device: DeviceInfo) -> None:
+    # Merged outputs of several rows are right in TFLite where steps come first.
+    assert_runs(both_lstm(kind, SHAPE, form, is_merged, is_merged), device, (4, 3))
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
@@ -123,9 +183,21 @@ def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     return [node_of(lstm("int8", shape, "plain")), node_of(single)]
 
 
-NODES = {"UNIDIRECTIONAL_SEQUENCE_LSTM": INT8, "LSTM": SINGLE, "float LSTM": FLOAT}
+NODES = {
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": INT8,
+    "LSTM": SINGLE,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": BOTH[0],
+    "float LSTM": FLOAT,
+    "hybrid LSTM": HYBRID,
+    "normalised LSTM": NORMALISED[0],
+}
 BUILT = [
     FLOAT,
+    HYBRID,
     *PROJECTED,
-    changed(FLOAT, options={"fused_activation_function": "RELU"}),
+    *NORMALISED,
+    *(
+        changed(node, options={"fused_activation_function": "RELU"})
+        for node in (FLOAT, HYBRID, *NORMALISED)
+    ),
 ]

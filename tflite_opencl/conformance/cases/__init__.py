@@ -102,6 +102,8 @@ _FAMILIES = (
     recurrent.lstms,
     stablehlo.cases,
     mediapipe.cases,
+    recurrent.both_lstms,
+    recurrent.rnns,
 )
 
 

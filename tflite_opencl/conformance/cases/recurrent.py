@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +28,10 @@ _SVDFS = ((1, 7, 5, 1, 3), (1, 40, 32, 2, 8), (3, 33, 17, 4, 10), (2, 1, 1, 1, 1
 # Rows, steps, depth, cells.
 _LSTMS = ((1, 1, 7, 5), (1, 9, 12, 16), (3, 4, 33, 17), (2, 3, 1, 1))
 _FORMS = ("plain", "cifg", "peephole", "projection", "cifg-peephole-projection")
+_NORMALISED = ("norm", "cifg-norm-projection", "norm-peephole")
+_KINDS = ("int8", "hybrid", "float32")
+_RNNS = ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
+_FUNCTIONS = ("NONE", "RELU6", "TANH")
 _POWER = -11  # of two: the scale of an integer LSTM's cells
 
 
@@ -85,10 +90,14 @@ def svdf(
 
 def lstms() -> Iterator[Case]:
     """Yield the cases of UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
-    for kind, shape, form in itertools.product(("int8", "float32"), _LSTMS, _FORMS):
+    for kind, shape, form in itertools.product(_KINDS, _LSTMS, (*_FORMS, *_NORMALISED)):
+        if kind == "int8" and form in _NORMALISED:
+            continue
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
         whole = "unidirectional_sequence_lstm"
         yield case(whole, kind, detail, lstm, kind, shape, form)
+        if kind == "hybrid":
+            yield case(whole, kind, f"{detail}-asymmetric", lstm, kind, shape, f"{form}-asymmetric")
         if shape[0] > 1:
             yield case(whole, kind, f"{detail}-time_major", lstm, kind, shape, form, True)
         if shape[1] == 1 or form == "plain":
@@ -121,13 +130,16 @@ def lstm(
     def weights(count: int, terms: int) -> Tensor:
         if is_whole:
             return constant(integers(rng, (count, terms), "int8"), rng.uniform(0.002, 0.02))
-        return _normal(rng, (count, terms), 1 / np.sqrt(terms))
+        return _matrix(rng, kind, (count, terms))
 
     def vector(count: int, is_bias: bool = True) -> Tensor:
         if not is_whole:
             return _normal(rng, (count,))
         values = integers(rng, (count,), "int16") >> 2
         return constant(values.astype("int32" if is_bias else "int16"), 3e-5)
+
+    def peephole() -> Tensor:
+        return vector(cells, is_bias=False) if kind != "hybrid" else _bytes(rng, (cells,), 0.008)
 
     own: tuple[float, int] | tuple[()] = (0.007, 5) if is_whole else ()
     dtype = "int8" if is_whole else "float32"
@@ -141,20 +153,133 @@ def lstm(
     inputs: list[Tensor | None] = [source]
     for terms in (depth, width):
         inputs += [None] * first + [weights(cells, terms) for _ in range(first, 4)]
-    peepholes = [vector(cells, is_bias=False) for _ in range(3)]
+    peepholes = [peephole() for _ in range(3)]
     inputs += [None if not is_peephole or each < first else peepholes[each] for each in range(3)]
     inputs += [None] * first + [vector(cells) for _ in range(first, 4)]
     inputs += [weights(width, cells), vector(width)] if is_projected else [None, None]
-    inputs += [hidden, cell, *[None] * 4]
+    inputs += [hidden, cell]
+    is_normalised = "norm" in form
+    inputs += [vector(cells) if is_normalised and each >= first else None for each in range(4)]
     between = [tensor((0,), "int16", 0.001) for _ in range(4)] if is_whole else []
     between += [tensor((0,), "int8", 0.008, 11)] if is_whole else []
     options = {"fused_activation_function": "TANH", "cell_clip": 0.0, "proj_clip": 0.0}
     if rows > 1:
         options |= {"cell_clip": 0.7, "proj_clip": 0.5}
     options |= {"kernel_type": "FULL"} if op == "LSTM" else {"time_major": is_time_major}
+    options["asymmetric_quantize_inputs"] = "asymmetric" in form
     output = tensor((*whole, width), dtype, *own)
-    version = 2 if is_whole else 1
+    version = {"int8": 2, "hybrid": 3}.get(kind, 1)
     return graph([step(op, inputs, [output], options, version, intermediates=between)])
+
+
+def both_lstms() -> Iterator[Case]:
+    """Yield the cases of BIDIRECTIONAL_SEQUENCE_LSTM."""
+    for kind, shape, form in itertools.product(("hybrid", "float32"), _LSTMS, _FORMS):
+        detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
+        op = "bidirectional_sequence_lstm"
+        yield case(op, kind, detail, both_lstm, kind, shape, form)
+        # TFLite's kernel merges the outputs of several rows wrongly unless steps come first.
+        if shape[0] == 1:
+            yield case(op, kind, f"{detail}-merged", both_lstm, kind, shape, form, True)
+        else:
+            yield case(op, kind, f"{detail}-time_major", both_lstm, kind, shape, form, True, True)
+        if kind == "hybrid" and form in ("plain", "projection"):
+            own = f"{form}-asymmetric"
+            yield case(op, kind, f"{detail}-asymmetric", both_lstm, kind, shape, own)
+
+
+def both_lstm(
+    kind: str,
+    shape: tuple[int, int, int, int],
+    form: str,
+    is_merged: bool = False,
+    is_time_major: bool = False,
+) -> Graph:
+    """Return the graph of one LSTM in both directions, which have as many cells."""
+    one, other = (
+        lstm(kind, shape, f"{form}{name}", is_time_major).nodes[0] for name in ("", "-backward")
+    )
+    states = [*one.inputs[18:20], *other.inputs[18:20]]
+    inputs = [*one.inputs[:18], *other.inputs[1:18], *_named(states), *[None] * 9]
+    options = {**one.options, "merge_outputs": is_merged}
+    outputs = _outputs([*one.outputs, *other.outputs], is_merged)
+    version = 3 if "asymmetric" in form else 1
+    return graph([step("BIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, options, version)])
+
+
+def _named(states: list[Tensor | None]) -> list[Tensor]:
+    """Return states with names that differ."""
+    return [replace(each, name=f"state {at}") for at, each in enumerate(states) if each]
+
+
+def _outputs(outputs: list[Tensor], is_merged: bool) -> list[Tensor]:
+    if not is_merged:
+        return outputs
+    width = sum(each.shape[-1] for each in outputs)
+    return [tensor((*outputs[0].shape[:-1], width))]
+
+
+def rnns() -> Iterator[Case]:
+    """Yield the cases of RNN and of sequences of it, in one direction and in both."""
+    for kind, shape, function in itertools.product(("hybrid", "float32"), _LSTMS, _FUNCTIONS):
+        detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-units{shape[3]}-{function.lower()}"
+        for form in ("", "-asymmetric")[: 2 if kind == "hybrid" else 1]:
+            for op in _RNNS:
+                own = (kind, shape, function, op, form)
+                yield case(op.lower(), kind, f"{detail}{form}", rnn, *own)
+            own = (kind, shape, function, _RNNS[-1], f"{form}-merged")
+            yield case(_RNNS[-1].lower(), kind, f"{detail}{form}-merged", rnn, *own)
+        if shape[0] > 1:
+            # TFLite's kernel of both directions is wrong where steps come first.
+            for op in _RNNS[1 : 2 if kind == "hybrid" else 3]:
+                own = (kind, shape, function, op, "-time_major")
+                yield case(op.lower(), kind, f"{detail}-time_major", rnn, *own)
+
+
+def rnn(
+    kind: str, shape: tuple[int, int, int, int], function: str, op: str, form: str = ""
+) -> Graph:
+    """Return the graph of one RNN.
+
+    Shapes:
+        shape: rows, steps, depth, units
+    """
+    rows, steps, depth, units = shape
+    rng, is_time_major = seeded("rnn", kind, shape, function), "time_major" in form
+    whole: Shape = (rows,) if op == "RNN" else (rows, steps)
+    if is_time_major:
+        whole = steps, rows
+    inputs: list[Tensor | None] = [tensor((*whole, depth), limits=(-2.0, 2.0))]
+    outputs = []
+    is_both = op == "BIDIRECTIONAL_SEQUENCE_RNN"
+    for at in range(2 if is_both else 1):
+        count = units + at
+        weights = [_matrix(rng, kind, (count, terms), 0.4) for terms in (depth, count)]
+        state = tensor((rows, count), name=f"state {at}", is_variable=True)
+        inputs += [*weights, _normal(rng, (count,)), state]
+        outputs.append(tensor((*whole, count)))
+    options: dict[str, object] = {"fused_activation_function": function}
+    options["asymmetric_quantize_inputs"] = "asymmetric" in form
+    if op != "RNN":
+        options["time_major"] = is_time_major
+    if is_both:
+        inputs += [None] * 3
+        options["merge_outputs"] = "merged" in form
+    version = 3 if "asymmetric" in form else 2 if kind == "hybrid" else 1
+    made = _outputs(outputs, "merged" in form)
+    return graph([step(op, inputs, made, options, version)])
+
+
+def _bytes(rng: np.random.Generator, shape: Shape, scale: float) -> Tensor:
+    """Return int8 weights that every TFLite multiplies rightly."""
+    return constant(np.maximum(integers(rng, shape, "int8"), -127), scale)
+
+
+def _matrix(rng: np.random.Generator, kind: str, shape: Shape, size: float = 1.0) -> Tensor:
+    """Return weights (outputs, terms) of floats, or int8, whose sums are of this size."""
+    if kind == "hybrid":
+        return _bytes(rng, shape, size * rng.uniform(0.005, 0.015) / np.sqrt(shape[1]))
+    return _normal(rng, shape, size / np.sqrt(shape[1]))
 
 
 def _normal(rng: np.random.Generator, shape: Shape, deviation: float = 1.0) -> Tensor:

@@ -6,6 +6,7 @@ The state stands twice in a node: inputs that a run finds, and outputs that it l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +20,18 @@ from delegate.ops._checks.node import (
     elements_of,
     inputs_of,
     require_constant,
-    require_shape,
     shape_text,
 )
+from delegate.ops._recurrent.steps import Result, Steps, results_of, steps_of
 
 # Places among the inputs, of the gates input, forget, cell and output.
 _WEIGHTS, _RECURRENT, _BIASES, _NORMS = 1, 5, 12, 20
 _PEEPHOLES = (9, 10, None, 11)
 _PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL = 16, 17, 18, 19
 _INPUTS = 24
+# Of both directions: those of the second follow the first's, then the states, then what is not
+# implemented.
+_STATES, _AUXILIARY, _INPUTS_OF_BOTH = 35, 39, 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +42,7 @@ class Lstm:
     """
 
     source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
-    result: Tensor  # the same with `width` in the place of the depth
+    result: Result  # the same with `width` in the place of the depth
     hidden: Tensor  # (rows, width): the output of the step before
     cell: Tensor  # (rows, cells)
     next_hidden: Tensor
@@ -49,79 +53,93 @@ class Lstm:
     biases: tuple[Tensor, ...]  # (cells,)
     projection: Tensor | None  # (width, cells); None: the width is that of the cells
     projection_bias: Tensor | None  # (width,)
-    rows: int
-    steps: int
+    norms: tuple[Tensor, ...]  # (cells,), coefficients; none: sums of gates are not normalised
+    steps: Steps
     depth: int
     cells: int
     width: int
-    is_time_major: bool
 
-    def stride(self, size: int) -> tuple[int, int]:
-        """Return the elements from step to step and from row to row, of rows of `size`."""
-        if self.is_time_major:
-            return self.rows * size, size
-        return size, self.steps * size
+    @property
+    def rows(self) -> int:
+        """Rows that have steps of their own."""
+        return self.steps.rows
 
 
-def decoded(node: Node) -> Lstm:
-    """Return a node's record.
+def decoded(node: Node) -> list[Lstm]:
+    """Return a node's record, or one for each of its directions.
 
     Raises:
-        Unsupported: no state, layer normalisation, shapes that do not fit.
-    Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc CheckInputTensorDimensions
+        Unsupported: no state, an auxiliary input, shapes that do not fit.
+    Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc CheckInputTensorDimensions,
+    bidirectional_sequence_lstm.cc
     """
-    (source,), rest = inputs_of(node.inputs, 1, _INPUTS - 1)
-    tensors: list[Tensor | None] = [source, *rest]
-    if any(each is not None for each in tensors[_NORMS:]):
-        raise Unsupported("layer normalisation is not implemented")
+    is_both = node.op == "BIDIRECTIONAL_SEQUENCE_LSTM"
+    (source,), rest = inputs_of(node.inputs, 1, (_INPUTS_OF_BOTH if is_both else _INPUTS) - 1)
+    steps = steps_of(node, source, is_sequence=node.op != "LSTM")
+    every: list[list[Tensor | None]] = [rest]
+    if is_both:
+        if any(each is not None for each in rest[_AUXILIARY - 1 :]):
+            raise Unsupported("an auxiliary input is not implemented")
+        if node.options.get("merge_outputs") and not steps.is_time_major and steps.rows > 1:
+            # NOTE: it takes the size of a merged output for that of a row of the state.
+            raise Unsupported("merged outputs of several rows: TFLite takes other rows' states")
+        every = [
+            [*rest[at : at + _HIDDEN - 1], *rest[state : state + 2], *[None] * 4]
+            for at, state in ((0, _STATES - 1), (_HIDDEN - 1, _STATES + 1))
+        ]
+    recurrent = [own[_RECURRENT] for own in every]  # of the forget gate, which all have
+    widths = [each.shape[-1] if each is not None and each.shape else 0 for each in recurrent]
+    results, states = results_of(node, steps, widths, 2 * len(every))
+    found = []
+    for at, (own, result) in enumerate(zip(every, results, strict=True)):
+        found.append(_direction(source, [source, *own], result, states[2 * at : 2 * at + 2], steps))
+        steps = steps.backward()
+    return found
+
+
+def _direction(
+    source: Tensor,
+    tensors: Sequence[Tensor | None],
+    result: Result,
+    states: Sequence[Tensor],
+    steps: Steps,
+) -> Lstm:
     hidden, cell = tensors[_HIDDEN], tensors[_CELL]
-    if hidden is None or cell is None or len(node.outputs) != 3:
-        raise Unsupported("two variable tensors and what they become are needed")
+    if hidden is None or cell is None:
+        raise Unsupported("variable tensors and what they become are needed")
     first = 0 if tensors[_WEIGHTS] is not None else 1
     weights = _present(tensors[_WEIGHTS + first : _WEIGHTS + 4], "weights")
     recurrent = _present(tensors[_RECURRENT + first : _RECURRENT + 4], "recurrent weights")
     biases = _present(tensors[_BIASES + first : _BIASES + 4], "biases")
-    if first and (tensors[_RECURRENT] is not None or tensors[_BIASES] is not None):
-        raise Unsupported("an input gate without weights, but with recurrent weights or a bias")
+    norms: tuple[Tensor, ...] = ()
+    if any(each is not None for each in tensors[_NORMS:]):
+        norms = _present(tensors[_NORMS + first : _NORMS + 4], "coefficients of normalisation")
+    if first and any(tensors[at] is not None for at in (_RECURRENT, _BIASES, _NORMS)):
+        raise Unsupported("an input gate without weights, but with other constants of its own")
     peepholes = [None if at is None else tensors[at] for at in _PEEPHOLES[first:]]
     if len({each is None for each in peepholes if each is not peepholes[-2]}) > 1:
         raise Unsupported("some gates read the cell, and some do not")
-    is_time_major, steps, rows = _sizes(node, source)
     lstm = Lstm(
         source=source,
-        result=node.outputs[0],
+        result=result,
         hidden=hidden,
         cell=cell,
-        next_hidden=node.outputs[1],
-        next_cell=node.outputs[2],
+        next_hidden=states[0],
+        next_cell=states[1],
         weights=weights,
         recurrent=recurrent,
         peepholes=tuple(peepholes),
         biases=biases,
         projection=tensors[_PROJECTION],
         projection_bias=tensors[_PROJECTION_BIAS],
-        rows=rows,
+        norms=norms,
         steps=steps,
         depth=source.shape[-1],
         cells=weights[0].shape[0] if weights[0].shape else 0,
         width=recurrent[0].shape[-1] if recurrent[0].shape else 0,
-        is_time_major=is_time_major,
     )
     _require_shapes(lstm)
     return lstm
-
-
-def _sizes(node: Node, source: Tensor) -> tuple[bool, int, int]:
-    """Return whether steps come before rows, and how many there are of both."""
-    if node.op == "LSTM":
-        if len(source.shape) != 2:
-            raise Unsupported(f"input {shape_text(source)}: rank 2 is needed")
-        return True, 1, source.shape[0]
-    if len(source.shape) != 3:
-        raise Unsupported(f"input {shape_text(source)}: rank 3 is needed")
-    is_time_major = bool(node.options.get("time_major"))
-    steps, rows = source.shape[:2] if is_time_major else source.shape[1::-1]
-    return is_time_major, steps, rows
 
 
 def _present(tensors: Sequence[Tensor | None], what: str) -> tuple[Tensor, ...]:
@@ -138,12 +156,11 @@ def _require_shapes(lstm: Lstm) -> None:
     wanted: list[tuple[Sequence[Tensor | None], tuple[int, ...]]] = [
         (lstm.weights, (cells, lstm.depth)),
         (lstm.recurrent, (cells, width)),
-        ((*lstm.peepholes, *lstm.biases), (cells,)),
+        ((*lstm.peepholes, *lstm.biases, *lstm.norms), (cells,)),
         ([lstm.projection], (width, cells)),
         ([lstm.projection_bias], (width,)),
         ([lstm.cell, lstm.next_cell], (rows, cells)),
         ([lstm.hidden, lstm.next_hidden], (rows, width)),
-        ([lstm.result], (*lstm.source.shape[:-1], width)),
     ]
     for tensors, shape in wanted:
         for tensor in tensors:
@@ -151,7 +168,6 @@ def _require_shapes(lstm: Lstm) -> None:
                 if tensor.shape != shape:
                     raise Unsupported(f"a tensor {shape_text(tensor)}: the others give {shape}")
                 elements_of(tensor)
-    require_shape(lstm.result, (*lstm.source.shape[:-1], width))
     elements_of(lstm.source)
     has_peepholes = any(each is not None for each in lstm.peepholes)
     if has_peepholes and width != cells:
@@ -178,3 +194,15 @@ def stacked(tensors: Sequence[Tensor], what: str) -> NDArray[Any]:
         Unsupported: one is computed.
     """
     return np.stack([require_constant(tensor, what) for tensor in tensors])
+
+
+def clip_of(node: Node, name: str) -> float:
+    """Return a bound of absolute values; 0: none.
+
+    Raises:
+        Unsupported: it is no number, or below 0.
+    """
+    value = node.options.get(name, 0.0)
+    if not isinstance(value, float | int) or not 0 <= value < math.inf:
+        raise Unsupported(f"{name} {value!r}: no number from 0 on")
+    return float(value)

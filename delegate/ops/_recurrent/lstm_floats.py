@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTMs of float32, their weights floats, or int8 that multiply rows which become int8."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Params
+from delegate.ops._checks.activations import activation_of
+from delegate.ops._checks.node import require_constant
+from delegate.ops._numbers import bits
+from delegate.ops._recurrent.lstm_launches import Arithmetic
+from delegate.ops._recurrent.lstm_records import Lstm, clip_of, require_types, stacked
+from delegate.ops._recurrent.steps import constant, hybrid_numbers, is_asymmetric, only_scale
+from delegate.target import Target
+
+# Without a function TFLite leaves what a cell shows as it was.
+_CLAMPS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0)}
+
+
+def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
+    """Return the fields of float32, with float32 or int8 weights.
+
+    Raises:
+        Unsupported: other types, an unknown function of cells, weights that the calling TFLite
+            multiplies wrongly.
+    Source: tflite/kernels/lstm_eval.cc EvalFloat, EvalHybrid
+    """
+    is_hybrid = lstm.weights[0].dtype == "int8"
+    small = (*lstm.biases, *lstm.norms, lstm.projection_bias)
+    ends = (lstm.hidden, lstm.next_hidden, lstm.cell, lstm.next_cell, lstm.result.tensor)
+    matrices = (*lstm.weights, *lstm.recurrent, *lstm.peepholes, lstm.projection)
+    kind = "int8" if is_hybrid else "float32"
+    require_types(lstm, [((*small, *ends), "float32"), (matrices, kind)])
+    activation = activation_of(node)
+    if activation != "TANH" and activation not in _CLAMPS:
+        raise Unsupported(f"fused activation {activation}: only TANH, {', '.join(_CLAMPS)}")
+    low, high = _CLAMPS.get(str(activation), (0.0, 0.0))
+    peepholes = np.zeros((len(lstm.biases), lstm.cells), np.float32)
+    for gate, peephole in enumerate(lstm.peepholes):
+        if peephole is not None:
+            peepholes[gate] = _floats(peephole)
+    biases = stacked(lstm.biases, "biases")
+    sums: Params = {
+        "weights": constant(stacked(lstm.weights, "weights")),
+        "recurrent": constant(stacked(lstm.recurrent, "recurrent weights")),
+        "biases": constant(np.zeros_like(biases) if lstm.norms else biases),
+        "peepholes": constant(peepholes),
+    }
+    cells: Params = {
+        "peepholes": sums["peepholes"],
+        "cell_clip": bits(clip_of(node, "cell_clip") or math.inf),
+        "output_min": bits(low),
+        "output_max": bits(high),
+    }
+    if lstm.norms:
+        cells["coefficients"] = constant(stacked(lstm.norms, "coefficients of normalisation"))
+        cells["norm_biases"] = constant(biases)
+    is_wide = is_asymmetric(node)
+    projection = _projection(node, lstm)
+    if is_hybrid:
+        numbers = [
+            np.stack([hybrid_numbers(each, is_wide, target) for each in tensors])
+            for tensors in (lstm.weights, lstm.recurrent)
+        ]
+        sums["numbers"] = constant(np.concatenate(numbers, axis=-1))
+        if lstm.projection is not None:
+            own = hybrid_numbers(lstm.projection, is_wide, target)
+            projection["numbers"] = constant(own)
+    family = "hybrid" if is_hybrid else "float"
+    return Arithmetic(family, sums, cells, projection, activation == "TANH", is_wide)
+
+
+def _floats(peephole: Tensor) -> NDArray[np.float32]:
+    """Return weights of cells as floats, which int8 ones become."""
+    values = require_constant(peephole, "peephole weights")
+    if peephole.dtype == "float32":
+        return np.asarray(values)
+    return np.asarray(values.astype(np.float32) * np.float32(only_scale(peephole)))
+
+
+def _projection(node: Node, lstm: Lstm) -> Params:
+    clip = clip_of(node, "proj_clip") or math.inf
+    if lstm.projection is None:
+        return {}
+    bias = np.zeros(lstm.width, np.float32)
+    if lstm.projection_bias is not None:
+        bias = np.asarray(require_constant(lstm.projection_bias, "the bias"))
+    return {
+        "weights": constant(require_constant(lstm.projection, "weights")),
+        "bias": constant(bias),
+        "output_min": bits(-clip),
+        "output_max": bits(clip),
+    }

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RNN and the sequences of them, in one direction and in both: a launch a step.
+
+Where rows become int8 there is a launch more a step, and one for the rows of all inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Defines, Launch, Params
+from delegate.ops._checks.activations import activation_of, applied
+from delegate.ops._checks.node import elements_of, inputs_of, require_constant, shape_text
+from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
+from delegate.ops._recurrent.steps import (
+    HybridInput,
+    Result,
+    Steps,
+    constant,
+    hybrid_numbers,
+    input_of,
+    int8_rows,
+    is_asymmetric,
+    results_of,
+    steps_of,
+)
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rnn:
+    """An RNN over steps of rows, in one direction."""
+
+    source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
+    weights: Tensor  # (units, depth)
+    recurrent: Tensor  # (units, units)
+    bias: Tensor  # (units,)
+    hidden: Tensor  # (rows, units): the output of the step before
+    next_hidden: Tensor
+    result: Result
+    steps: Steps
+
+    @property
+    def depth(self) -> int:
+        """Elements of an input."""
+        return self.weights.shape[-1]
+
+    @property
+    def units(self) -> int:
+        """Elements of an output."""
+        return self.weights.shape[0]
+
+
+@lowers("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
+def lower_rnn(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Compute an RNN over all steps of a sequence, or over the one step of an RNN node.
+
+    Shapes:
+        input (rows, steps, depth), steps first if time_major, or (rows, depth), weights (units,
+        depth), recurrent weights (units, units), bias (units,), state (rows, units) -> output
+        with the last size replaced. In both directions all but the input stand twice, and the
+        outputs stand side by side if merge_outputs.
+    Raises:
+        Unsupported: other types than float32, and float32 with int8 weights, an auxiliary input,
+            computed weights, shapes that do not fit, long sequences.
+    Source: tflite/kernels/basic_rnn.cc, unidirectional_sequence_rnn.cc,
+    bidirectional_sequence_rnn.cc, internal/kernel_utils.cc
+    """
+    launches: list[Launch] = []
+    rnns = _decoded(node)
+    source = None
+    if rnns[0].weights.dtype == "int8":
+        if len(rnns) > 1 and rnns[0].steps.is_time_major:
+            # NOTE: the loop over steps stands in another one over as many.
+            raise Unsupported("steps before rows: TFLite goes through all of them once a step")
+        source = input_of(rnns[0].source, rnns[0].steps, is_asymmetric(node), target)
+        launches += source.rows.launches
+    for rnn in rnns:
+        if rnn.weights.dtype != rnns[0].weights.dtype:
+            raise Unsupported("weights of two types")
+        launches += _launches(node, rnn, source, target)
+    return (Alternative("plain", tuple(launches)),)
+
+
+def _decoded(node: Node) -> list[_Rnn]:
+    is_both = node.op == "BIDIRECTIONAL_SEQUENCE_RNN"
+    (source, *rest), more = inputs_of(node.inputs, 9 if is_both else 5, 3 if is_both else 0)
+    if any(each is not None for each in more):
+        raise Unsupported("an auxiliary input is not implemented")
+    steps = steps_of(node, source, is_sequence=node.op != "RNN")
+    every = [rest[at : at + 4] for at in range(0, len(rest), 4)]
+    for weights, recurrent, *_ in every:
+        if len(weights.shape) != 2 or recurrent.shape != (weights.shape[0],) * 2:
+            raise Unsupported(f"weights {shape_text(weights)}, {shape_text(recurrent)}")
+    results, states = results_of(node, steps, [own[0].shape[0] for own in every], len(every))
+    found = []
+    for own, next_hidden, result in zip(every, states, results, strict=True):
+        weights, recurrent, bias, hidden = own
+        rnn = _Rnn(source, weights, recurrent, bias, hidden, next_hidden, result, steps)
+        steps = steps.backward()
+        _require(rnn)
+        found.append(rnn)
+    return found
+
+
+def _require(rnn: _Rnn) -> None:
+    kind = rnn.weights.dtype
+    floats = (rnn.source, rnn.bias, rnn.hidden, rnn.next_hidden, rnn.result.tensor)
+    types = {each.dtype for each in floats}
+    if types != {"float32"} or kind not in ("float32", "int8") or kind != rnn.recurrent.dtype:
+        raise Unsupported(f"{rnn.source.dtype} with {kind} weights: float32 with float32 or int8")
+    state = rnn.steps.rows, rnn.units
+    if (rnn.bias.shape, rnn.hidden.shape, rnn.next_hidden.shape) != (state[1:], state, state):
+        shapes = ", ".join(map(shape_text, (rnn.bias, rnn.hidden)))
+        raise Unsupported(f"a bias and a state {shapes}: the others give {state}")
+    if rnn.source.shape[-1] != rnn.depth or min(rnn.depth, rnn.units) < 1:
+        raise Unsupported(f"input {shape_text(rnn.source)}, weights {shape_text(rnn.weights)}")
+    for tensor in (rnn.source, rnn.weights, rnn.result.tensor):
+        elements_of(tensor)
+    if rnn.depth + rnn.units > MOST_ROUNDS:
+        raise Unsupported(f"{rnn.depth + rnn.units} products a unit: more than {MOST_ROUNDS}")
+
+
+def _launches(
+    node: Node, rnn: _Rnn, source: HybridInput | None, target: Target
+) -> Iterator[Launch]:
+    """Yield the launches of all steps; `source`: the rows of the input, where they become int8."""
+    activation = activation_of(node)
+    clamp, defines = applied("NONE" if activation == "TANH" else activation)
+    defines = {**defines, "IS_TANH": int(activation == "TANH")}
+    both = [require_constant(each, "weights") for each in (rnn.weights, rnn.recurrent)]
+    fields: Params = {
+        "weights": constant(both[0]),
+        "recurrent": constant(both[1]),
+        "bias": constant(require_constant(rnn.bias, "the bias")),
+        "depth": rnn.depth,
+        "width": rnn.units,
+        **clamp,
+    }
+    if source is None:
+        yield from _of_floats(rnn, fields, target, defines)
+        return
+    is_wide = is_asymmetric(node)
+    numbers = [hybrid_numbers(each, is_wide, target) for each in (rnn.weights, rnn.recurrent)]
+    fields["numbers"] = constant(np.concatenate(numbers, axis=-1))
+    hidden = rnn.hidden
+    for at in rnn.steps.order:
+        before = int8_rows(hidden, rnn.steps.rows, rnn.units, is_wide, target)
+        yield from before.launches
+        own = source.at(at, before) | rnn.result.at(at, rnn.steps)
+        yield _step(rnn, "rnn_hybrid", own | fields, target, defines)
+        hidden = rnn.next_hidden
+
+
+def _of_floats(rnn: _Rnn, fields: Params, target: Target, defines: Defines) -> Iterator[Launch]:
+    in_step, in_row = rnn.steps.stride(rnn.depth)
+    hidden: Params = {"hidden": rnn.hidden, "hidden_at": 0, "hidden_row": rnn.units}
+    for at in rnn.steps.order:
+        own: Params = {"input": rnn.source, "input_at": at * in_step, "input_row": in_row}
+        own |= hidden | rnn.result.at(at, rnn.steps)
+        yield _step(rnn, "rnn_float", own | fields, target, defines)
+        hidden = rnn.result.hidden(at, rnn.steps)
+
+
+def _step(rnn: _Rnn, kernel: str, fields: Params, target: Target, defines: Defines) -> Launch:
+    items, work = rnn.steps.rows * rnn.units, rnn.depth + rnn.units
+    tiling = by_work(items, work, target, max(1, MOST_ROUNDS // (2 * work)))
+    fields = fields | {"hidden_output": rnn.next_hidden, "items": items}
+    return launch_over("rnn", kernel, tiling, fields, defines)

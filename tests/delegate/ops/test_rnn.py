@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RNN and the sequences of it, in one direction and both: refusals, runs whose state goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, ops
+from delegate.inspect import Graph, Node, write_model
+from tests.support.cases import GROUPS, SIMT, Way, changed, forced
+from tests.support.compare import assert_exact
+from tests.support.deal import where_hybrid_runs
+from tests.support.factories import refused
+from tests.support.model import remembering
+from tests.support.remembering import assert_runs, drawn
+from tflite_opencl.conformance.cases.recurrent import rnn
+
+SHAPE = (2, 3, 11, 6)
+SINGLE, SEQUENCE, BOTH = OPS = (
+    "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
+)  # fmt: skip
+KINDS = ["float32", pytest.param("hybrid", marks=where_hybrid_runs)]
+
+
+def node_of(graph: Graph) -> Node:
+    """Return the one node of a graph as `lower` sees it."""
+    return remembering(graph.nodes[0])
+
+
+FLOATS = [node_of(rnn("float32", SHAPE, "TANH", op)) for op in OPS]
+HYBRIDS = [
+    node_of(rnn("hybrid", SHAPE, function, SEQUENCE, form))
+    for function, form in (("TANH", ""), ("RELU", "-asymmetric"), ("NONE", ""))
+]
+
+
+def kernels_of(node: Node) -> list[str]:
+    """Return what a node launches, one after the other."""
+    (plain,) = ops.lower(node, SIMT.target)
+    return [launch.kernel for launch in plain.launches]
+
+
+def test_a_step_is_a_launch() -> None:
+    assert [len(kernels_of(node)) for node in FLOATS] == [1, 3, 6]
+    # The rows of all inputs become int8 at once, those of the state at each step.
+    assert kernels_of(HYBRIDS[0]) == [
+        "quantize_row_float",
+        *["quantize_row_float", "rnn_hybrid"] * 3,
+    ]
+
+
+test_refusal = refused(
+    {
+        "no_state": (
+            replace(FLOATS[0], outputs=FLOATS[0].outputs[:1]),
+            "variable tensors and what they become are needed",
+        ),
+        "types": (
+            changed(FLOATS[1], 1, dtype="int8"),
+            "float32 with int8 weights: float32 with float32 or int8",
+        ),
+        "computed": (changed(FLOATS[1], 1, data=None), "weights are not constant"),
+        "activation": (
+            changed(FLOATS[1], options={"fused_activation_function": "SIGN_BIT"}),
+            "fused activation SIGN_BIT: only NONE, RELU, RELU6, RELU_N1_TO_1",
+        ),
+        "rank": (changed(FLOATS[1], 0, shape=(2, 11)), "input 2x11: rank 3 is needed"),
+        "weights": (changed(FLOATS[1], 2, shape=(6, 5)), "weights 6x11, 6x5"),
+        "depth": (changed(FLOATS[1], 0, shape=(2, 3, 10)), "input 2x3x10, weights 6x11"),
+        "state": (
+            changed(FLOATS[1], 3, shape=(5,)),
+            "a bias and a state 5, 2x6: the others give (2, 6)",
+        ),
+        "time_major": (
+            node_of(rnn("hybrid", SHAPE, "RELU", BOTH, "-time_major")),
+            "steps before rows: TFLite goes through all of them once a step",
+        ),
+        "auxiliary": (
+            replace(FLOATS[2], inputs=(*FLOATS[2].inputs[:9], FLOATS[2].inputs[0], None, None)),
+            "an auxiliary input is not implemented",
+        ),
+        "long": (
+            node_of(rnn("float32", (1, 1001, 2, 1), "TANH", SEQUENCE)),
+            "1001 steps: more than 1000",
+        ),
+    }
+)
+
+
+@where_hybrid_runs
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("form", ["", "-asymmetric"])
+def test_50_hybrid_runs_are_exact(form: str, way: Way, device: DeviceInfo) -> None:
+    graph = rnn("hybrid", SHAPE, "RELU6", SEQUENCE, form)
+    rng = np.random.default_rng(0)
+    shape = graph.inputs[0].shape
+    runs = [[rng.standard_normal(shape).astype(np.float32)] for _ in range(50)]
+    with forced(way):
+        assert_exact(write_model(graph), device, inputs=runs)
+
+
+@pytest.mark.parametrize("function", ["NONE", "TANH"])
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_50_runs_with_resets(kind: str, op: str, function: str, device: DeviceInfo) -> None:
+    assert_runs(rnn(kind, SHAPE, function, op), device, (20, 10, 5, 15))
+
+
+@where_hybrid_runs
+@pytest.mark.parametrize("form", ["-merged", "-asymmetric"])
+def test_both_directions(form: str, device: DeviceInfo) -> None:
+    assert_runs(rnn("hybrid", SHAPE, "RELU", BOTH, form), device, (4, 3))
+
+
+def test_merged_outputs_of_floats(device: DeviceInfo) -> None:
+    assert_runs(rnn("float32", SHAPE, "TANH", BOTH, "-merged-time_major"), device, (4, 3))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_drawn(kind: str, seed: int, device: DeviceInfo) -> None:
+    rows, steps, depth, units = drawn(seed, 3, 4, 70, 40)
+    graph = rnn(kind, (rows, steps, depth, units), "TANH" if seed % 2 else "RELU", BOTH)
+    assert_runs(graph, device, (3, 2), seed)
+
+
+NODES = {
+    **dict(zip(OPS, FLOATS, strict=True)),
+    "hybrid RNN": HYBRIDS[0],
+    "asymmetric RNN": HYBRIDS[1],
+}
+BUILT = [*FLOATS, *HYBRIDS, node_of(rnn("float32", SHAPE, "RELU6", SEQUENCE))]

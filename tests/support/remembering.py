@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of a graph with variable tensors, with resets between, against the reference kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import Graph, read_model, write_model
+from tests.support.compare import Arrays, assert_close, interpreter, invoke, refusals
+from tests.support.guards import guarded
+from tests.support.opencl import PROFILE
+from tflite_opencl.common.remembered import remembered_bounds
+
+
+def assert_runs(graph: Graph, device: DeviceInfo, counts: tuple[int, ...], seed: int = 0) -> None:
+    """Assert that runs of random floats are in bound; the state is reset after so many each.
+
+    Skips where this TFLite does not run the graph.
+    """
+    model = write_model(graph)
+    graph = read_model(model)
+    rng = np.random.default_rng(seed)
+    shapes = [each.shape for each in graph.inputs]
+
+    def run(graph: Graph, sets: list[Arrays]) -> list[Arrays]:
+        made = interpreter(write_model(graph))
+        return [invoke(made, inputs) for inputs in sets]
+
+    try:
+        reference = interpreter(model)
+    except (RuntimeError, ValueError) as error:
+        pytest.skip(f"this TFLite does not run it: {error}")
+    with guarded() as written:
+        delegate = OpenCLDelegate(model, device=device.index, tune="off", device_profile=PROFILE)
+        ours = interpreter(model, delegate)
+        assert refusals(delegate) == {}
+        for part, count in enumerate(counts):
+            sets = [
+                [rng.uniform(-2, 2, shape).astype(np.float32) for shape in shapes]
+                for _ in range(count)
+            ]
+            sets[count // 2] = [np.zeros(shape, np.float32) for shape in shapes]
+            expected = [invoke(reference, inputs) for inputs in sets]
+            bounds = remembered_bounds(run, graph, sets, expected)
+            for number, (inputs, wanted, allowed) in enumerate(
+                zip(sets, expected, bounds, strict=True)
+            ):
+                got = invoke(ours, inputs)
+                for output, row in enumerate(zip(got, wanted, allowed, strict=True)):
+                    assert_close(*row, f"part {part}, run {number}, output {output}")
+            for each in (reference, ours):
+                each.reset_all_variables()
+    assert written == []
+
+
+def drawn(seed: int, *most: int) -> tuple[int, ...]:
+    """Return a size from 1 to each of these."""
+    rng = np.random.default_rng(seed)
+    return tuple(int(each) for each in rng.integers(1, np.array(most) + 1))
