@@ -64,7 +64,8 @@ class Node:
     is_custom: bool = False  # `op` is not one of TFLite's builtin names
     # Of a node that a pass made of several: the tensors between those, which nobody else reads.
     inner: tuple[Tensor, ...] = ()
-    body: Graph | None = None  # the decomposition of a STABLEHLO_COMPOSITE
+    # The subgraph that it alone runs: a STABLEHLO_COMPOSITE's decomposition, CALL_ONCE's beginning.
+    body: Graph | None = None
     # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
 

@@ -20,6 +20,7 @@ from tflite_opencl.conformance.cases import (
     movement,
     recurrent,
     reductions,
+    variables,
 )
 from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
 from tflite_opencl.conformance.cases._rows import one
@@ -98,6 +99,8 @@ _FAMILIES = (
     detections.cases,
     recurrent.svdfs,
     recurrent.lstms,
+    variables.cases,
+    variables.behaviours,
 )
 
 
