@@ -85,6 +85,9 @@ class Graph:
     is_called: bool = False  # by an operator of another graph, once a round
     # What kept values begin with, by name; those that are not here begin with zero.
     initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    # What the signature that was asked for calls them: name -> the tensor's index in the file.
+    input_names: Mapping[str, int] = field(default_factory=dict)
+    output_names: Mapping[str, int] = field(default_factory=dict)
     unkept: str = ""  # why its resource variables are not kept, and stay on the CPU; "": they are
 
     @property
