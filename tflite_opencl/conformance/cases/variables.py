@@ -180,13 +180,13 @@ def behaviours() -> Iterator[Case]:
 
 
 def _state(kind: str, name: str) -> Case:
-    made = {
+    made: Mapping[str, Callable[[], Graph]] = {
         "variables": lambda: _graph(_exchanged, kind, (2, 3)),
         "svdf": lambda: svdf(kind, (1, 7, 5, 1, 3)),
         "lstm": lambda: lstm(kind, (1, 1, 7, 5), "plain"),
-    }[name]
+    }
     full = f"behaviour/{kind}/state-{name}"
-    return Case(full, "behaviour", kind, lambda: _beside(made()), "state")
+    return Case(full, "behaviour", kind, lambda: _beside(made[name]()), "state")
 
 
 def _graph(make: Callable[[_Model], list[Tensor]], kind: str, shape: Shape) -> Graph:
