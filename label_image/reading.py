@@ -36,18 +36,21 @@ class Reading:
         threshold: float | None = None,
         mean: float | None = None,
         std: float | None = None,
+        signature: str | None = None,
     ) -> None:
         """Read the model; the arguments are those of Predictor, `task` None is the model's own.
+
+        `signature`: whose graph it is; None: the file's first.
 
         Raises: RunError, delegate.ModelError: as Predictor.
         """
         self.source = model if isinstance(model, bytes) else os.fspath(model)
         name = "the model" if isinstance(self.source, bytes) else self.source
-        graph = read_graph(Model(name, self.source, None))
+        graph = read_graph(Model(name, self.source, None), signature)
         self.feeds = feeds_of(graph, (), is_image_asked=True)
         if self.feeds.picture is None or graph.inputs[self.feeds.picture].shape[:1] != (1,):
             raise RunError(f"no input of {name} takes one picture")
-        carried = read_carried(self.source, self.feeds.main)
+        carried = read_carried(self.source, self.feeds.main, graph.subgraph)
         self.labels, origin = _labels(labels, carried.labels)
         fed = graph.inputs[self.feeds.main]
         has_names = bool(self.labels)

@@ -64,7 +64,8 @@ class Node:
     is_custom: bool = False  # `op` is not one of TFLite's builtin names
     # Of a node that a pass made of several: the tensors between those, which nobody else reads.
     inner: tuple[Tensor, ...] = ()
-    body: Graph | None = None  # the decomposition of a STABLEHLO_COMPOSITE
+    # The subgraph that it alone runs: a STABLEHLO_COMPOSITE's decomposition, CALL_ONCE's beginning.
+    body: Graph | None = None
     # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
 
@@ -84,6 +85,9 @@ class Graph:
     is_called: bool = False  # by an operator of another graph, once a round
     # What kept values begin with, by name; those that are not here begin with zero.
     initial: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    # What the signature that was asked for calls them: name -> the tensor's index in the file.
+    input_names: Mapping[str, int] = field(default_factory=dict)
+    output_names: Mapping[str, int] = field(default_factory=dict)
     unkept: str = ""  # why its resource variables are not kept, and stay on the CPU; "": they are
 
     @property

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subgraphs that nodes are decomposed into (STABLEHLO_COMPOSITE): each is read once."""
+"""The subgraphs that single nodes run, which are theirs alone: each is read once.
+
+A STABLEHLO_COMPOSITE is decomposed into one, and CALL_ONCE begins resource variables by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node
+from delegate.graph.resources import ONCE
 
-# Of all decompositions in one another: a small file could ask for 2^30 nodes.
+# Op -> the option that names the subgraph.
+BODY_OPTIONS: Mapping[str, str] = {
+    "STABLEHLO_COMPOSITE": "decomposition_subgraph_index",
+    ONCE: "init_subgraph_index",
+}
+# Of all bodies in one another: a small file could ask for 2^30 nodes.
 _MOST_NODES = 100_000
 
 
 class Bodies:
-    """The decompositions of a model's nodes, by the numbers of their subgraphs."""
+    """The bodies of a model's nodes, by the numbers of their subgraphs."""
 
     def __init__(self, subgraphs: int) -> None:
         self._subgraphs = subgraphs  # of the model
@@ -23,24 +33,29 @@ class Bodies:
     def attach(
         self, number: int, nodes: tuple[Node, ...], read: Callable[[int], Graph]
     ) -> tuple[Node, ...]:
-        """Return the nodes of subgraph `number` with their decompositions.
+        """Return the nodes of subgraph `number` with their bodies.
 
         A node has none where the subgraph is missing, calls itself or becomes too large. `read`
         reads one by its number.
         """
         self._known[number] = None
         found = tuple(self._with_body(node, read) for node in nodes)
-        called = [node.options["decomposition_subgraph_index"] for node in found if node.body]
+        called = [node.options[BODY_OPTIONS[node.op]] for node in found if node.body]
         self._nodes[number] = len(nodes) + sum(self._nodes[each] for each in called)
         return found
 
     def _with_body(self, node: Node, read: Callable[[int], Graph]) -> Node:
-        called = node.options.get("decomposition_subgraph_index", -1)
-        is_there = not node.is_custom and 0 < called < self._subgraphs
-        if node.op != "STABLEHLO_COMPOSITE" or not is_there:
+        option = "" if node.is_custom else BODY_OPTIONS.get(node.op, "")
+        called = node.options.get(option, -1)
+        if not 0 < called < self._subgraphs:
             return node
         if called not in self._known:
-            self._known[called] = read(called)
+            try:
+                self._known[called] = read(called)
+            except ModelError:
+                if node.op != ONCE:  # whose variables then stay on the CPU
+                    raise
+                self._known[called] = None
         body = self._known[called]
         if body is None or self._nodes[called] > _MOST_NODES:
             return node

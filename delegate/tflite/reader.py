@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -18,7 +19,7 @@ from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.tflite import schema
 from delegate.tflite.bodies import Bodies
-from delegate.tflite.signatures import subgraph_of
+from delegate.tflite.signatures import signature_of
 from delegate.tflite.sparsity import dense as sparsity_values
 from delegate.tflite.table import File, Source, Table, named, open_model, options_of
 
@@ -48,7 +49,9 @@ def read_model(source: Source, signature: str | None = None) -> Graph:
     """
     with named(source):
         content = open_model(source)
-        return read_subgraph(content, subgraph_of(content, signature))
+        known = signature_of(content, signature)
+        graph = read_subgraph(content, known.subgraph)
+        return replace(graph, input_names=known.inputs, output_names=known.outputs)
 
 
 def read_subgraph(content: memoryview, number: int, bodies: Bodies | None = None) -> Graph:

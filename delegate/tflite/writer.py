@@ -14,6 +14,7 @@ import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema, sparsity
+from delegate.tflite.bodies import BODY_OPTIONS
 from delegate.tflite.tree import Tree, packed
 
 
@@ -35,7 +36,7 @@ def write_model(graph: Graph) -> bytes:
 
 
 def _with_bodies(graph: Graph, first: int = 0) -> list[Graph]:
-    """Return the graph and its nodes' decompositions, by whose numbers their nodes name them.
+    """Return the graph and its nodes' bodies, by whose numbers their nodes name them.
 
     `first`: the graph's own number.
     """
@@ -44,7 +45,7 @@ def _with_bodies(graph: Graph, first: int = 0) -> list[Graph]:
         if node.body is not None:
             number = first + len(found)
             found += _with_bodies(node.body, number)
-            options = {**node.options, "decomposition_subgraph_index": number}
+            options = {**node.options, BODY_OPTIONS[node.op]: number}
             node = replace(node, options=options)
         nodes.append(node)
     if len(found) > 1:

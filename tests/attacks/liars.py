@@ -65,8 +65,14 @@ class Kernel:
         self.outputs = [tensor.index for tensor in self.graph.outputs]
         self.ops = {node.op for node in self.graph.nodes}
         self.runs = 0
-        self._made = find_runtime().interpreter(model, 1, "reference")
-        self._made.allocate_tensors()
+        self._model = model
+        self._made = self.made()
+
+    def made(self) -> Any:
+        """Return the interpreter of the reference kernels."""
+        made = find_runtime().interpreter(self._model, 1, "reference")
+        made.allocate_tensors()
+        return made
 
     def prepare(self, shapes: Shapes) -> Shapes:
         for index in self.inputs:
@@ -184,6 +190,27 @@ class _Shared(Kernel):
         super().invoke(self._held["inputs"], outputs)
 
 
+class _Forgets(Kernel):
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        self._made = self.made()  # whose variables begin
+        super().invoke(inputs, outputs)
+
+
+class _BeginsAgain(Kernel):
+    def prepare(self, shapes: Shapes) -> Shapes:
+        self._made = self.made()
+        return super().prepare(shapes)
+
+
+class _SharedState(Kernel):
+    _every: ClassVar[dict[bytes, Any]] = {}
+
+    def made(self) -> Any:
+        if self._model not in self._every:
+            self._every[self._model] = super().made()
+        return self._every[self._model]
+
+
 def _liar(kind: type[Kernel]) -> type[PassThrough]:
     class Liar(PassThrough):
         def kernel(self) -> type[Kernel]:
@@ -236,6 +263,9 @@ stale_pointers = _liar(_StalePointers)
 nothing = _liar(_Nothing)
 differs = _liar(_Differs)
 shared = _liar(_Shared)
+forgets = _liar(_Forgets)
+begins_again = _liar(_BeginsAgain)
+shared_state = _liar(_SharedState)
 
 
 def plain_is_wrong(model: bytes, options: dict[str, str]) -> OpenCLDelegate | None:

@@ -20,6 +20,9 @@ ADD = "add/int8/1x7x5x3"
 CONV = "conv_2d/int8/in7x5x3-k3x3-out8-same"
 BATCH_2 = "chain/int8/inverted_residual-in2x7x9x5"
 SEVERAL = "behaviour/uint8/reallocate-several_outputs"
+READ, ASSIGN = "read_variable/int8/before-7", "assign_variable/int32/exchanged-2x3x5"
+SVDF = "svdf/int8/in1x7-units5-rank1-memory3"
+STATE = "behaviour/int8/state-variables"
 
 
 def behaviour(check: str, model: str = "conv", kind: str = "int8") -> str:
@@ -68,6 +71,13 @@ def test_the_honest_one_passes() -> None:
         ("changes_inputs", behaviour("inputs_unchanged"), "was changed by the run", [ADD]),
         ("shared", behaviour("two_interpreters"), "side by side", [ADD, behaviour("reopen")]),
         ("refuses", ADD, "the firmware is missing", []),
+        ("forgets", READ, "elements differ", [ADD]),
+        ("forgets", ASSIGN, "elements differ", [CONV]),
+        ("forgets", SVDF, "elements differ", []),
+        ("begins_again", STATE, "after a resize there and back", [READ, ASSIGN, SVDF]),
+        ("shared_state", STATE, "in the first runs", [ADD]),
+        # Nobody tells a delegate of a reset: one that keeps variable tensors to itself is wrong.
+        ("pass_through", "behaviour/int8/state-svdf", "after reset_all_variables()", [SVDF, STATE]),
     ],
 )
 def test_a_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -> None:
@@ -136,6 +146,16 @@ def test_a_fault_in_one_alternative_is_found_where_each_is_run(device: DeviceInf
     assert found.detail.startswith("plain: random inputs: ")
     right = run("plain_is_wrong", [CONV], alternative="plain", **options)[CONV]
     assert right.result == "Fail"
+
+
+@pytest.mark.device
+def test_state_is_right_in_ours(device: DeviceInfo) -> None:
+    kinds = ("svdf", "lstm", "variables")
+    names = [READ, ASSIGN, *(f"behaviour/float32/state-{kind}" for kind in kinds)]
+    results = run_cases("opencl", names, {}, str(device.index))
+    assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
+    for result in results.values():  # those without outputs, too
+        assert (result.taken, result.detail) == (result.nodes, "")
 
 
 @pytest.mark.device

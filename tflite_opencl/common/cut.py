@@ -71,9 +71,10 @@ def cut(known: Graph, first: int, last: int) -> Graph:
 
 
 def runs_others(nodes: Sequence[Node]) -> str:
-    """Return which node runs other subgraphs of its file; "": none does."""
+    """Return which node runs other subgraphs of its file, less its decomposition; "": none does."""
     for node in nodes:
-        if node.body is None and any("subgraph" in option for option in node.options):
+        is_whole = node.body is not None and node.op == "STABLEHLO_COMPOSITE"
+        if not is_whole and any("subgraph" in option for option in node.options):
             return f"node {node.index} {node.op} runs other subgraphs"
     return ""
 

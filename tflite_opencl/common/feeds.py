@@ -133,14 +133,39 @@ def _check_size(tensor: Tensor) -> None:
 
 def number_of(name: str, graph: Graph) -> int:
     """Return the number of an input by its name or number; raises UsageError: there is none."""
-    names = [tensor.name or str(number) for number, tensor in enumerate(graph.inputs)]
-    if name in names:
-        return names.index(name)
-    if name.isdecimal() and int(name) < len(names):
-        return int(name)
+    names = names_of(graph.inputs, graph.input_names)
+    place = place_of(name, graph.inputs, graph.input_names)
+    if place is not None:
+        return place
     known = "one input: " if len(names) == 1 else "the inputs "
     meant = did_you_mean(name, names) or f"; the model has {known}{', '.join(names)}"
     raise UsageError(f"--input: there is no input {name}{meant}")
+
+
+def place_of(name: str, tensors: Sequence[Tensor], named: Mapping[str, int]) -> int | None:
+    """Return which of a graph's inputs or outputs is meant: by its name or number; None: none.
+
+    `named`: what the signature calls them, which comes before their own names.
+    """
+    for names in (names_of(tensors, named), names_of(tensors, {})):
+        if name in names:
+            return names.index(name)
+    return int(name) if name.isdecimal() and int(name) < len(tensors) else None
+
+
+def names_of(tensors: Sequence[Tensor], named: Mapping[str, int]) -> list[str]:
+    """Return a name of each input or output: the signature's, its own, or its number.
+
+    One that a signature names twice is there twice.
+    """
+    left = [*named.items()]
+    found = []
+    for number, tensor in enumerate(tensors):
+        own = next((each for each in left if each[1] == tensor.index), None)
+        if own is not None:
+            left.remove(own)
+        found.append(own[0] if own else tensor.name or str(number))
+    return found
 
 
 def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:

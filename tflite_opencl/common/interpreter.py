@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,18 +135,25 @@ def taken_nodes(made: Any, graph: Graph) -> set[int]:
     """Return the nodes of the file that a delegate runs.
 
     TFLite lists a delegate's nodes after the file's own; what one stands for is found by walking
-    from its outputs to its inputs.
+    from its outputs to its inputs. What no output needs, as an ASSIGN_VARIABLE, is found nowhere:
+    it counts as taken where all else is.
     """
-    count = len(graph.nodes)
+    found: set[int] = set()
+    for detail in made._get_ops_details()[len(graph.nodes) :]:
+        stop = {int(index) for index in detail["inputs"]}
+        found |= _needed(graph, detail["outputs"], stop)
+    is_whole = found and _needed(graph, [each.index for each in graph.outputs]) <= found
+    return {step.index for step in graph.nodes} if is_whole else found
+
+
+def _needed(graph: Graph, tensors: Iterable[int], stop: Collection[int] = ()) -> set[int]:
+    """Return the nodes that compute these tensors; those of `stop` are given."""
     producers = {output.index: step for step in graph.nodes for output in step.outputs}
     found: set[int] = set()
-    for detail in made._get_ops_details()[count:]:
-        stop = {int(index) for index in detail["inputs"]}
-        ahead = [int(index) for index in detail["outputs"]]
-        while ahead:
-            step = producers.get(ahead.pop())
-            if step is None or step.index in found:
-                continue
+    ahead = [int(index) for index in tensors]
+    while ahead:
+        step = producers.get(ahead.pop())
+        if step is not None and step.index not in found:
             found.add(step.index)
             ahead += [t.index for t in step.inputs if t is not None and t.index not in stop]
     return found

@@ -79,8 +79,7 @@ def _graph(name: str) -> Graph:
             found = read_graph(name)
         except DelegateError as error:
             raise OneLineError(str(error)) from None
-        if why := runs_others(found.nodes):
-            raise OneLineError(f"{name} cannot be made smaller: {why}")
+        _require_alone(name, found)
         # Other signatures' graphs are left out.
         return graph(found.nodes, found.inputs, found.outputs)
     case = next((case for case in all_cases() if case.name == name), None)
@@ -88,7 +87,14 @@ def _graph(name: str) -> Graph:
         raise OneLineError(f"there is no case {name} (--list prints all)")
     if case.check != "values":
         raise OneLineError(f"{name} is about behaviour: there is no value to reduce")
-    return case.make()
+    found = case.make()
+    _require_alone(name, found)
+    return found
+
+
+def _require_alone(name: str, whole: Graph) -> None:
+    if why := runs_others(whole.nodes):
+        raise OneLineError(f"{name} cannot be made smaller: {why}")
 
 
 def _failing(candidates: Sequence[Candidate], workers: Workers) -> list[tuple[Candidate, Result]]:

@@ -17,7 +17,7 @@ from tflite_opencl.common.build import sizes
 from tflite_opencl.common.difference import difference
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import USAGE
-from tflite_opencl.common.feeds import feeds_of, number_of
+from tflite_opencl.common.feeds import feeds_of, names_of, number_of, place_of
 from tflite_opencl.common.flag_values import named_file
 from tflite_opencl.common.flags import (
     add_device_arguments,
@@ -125,14 +125,12 @@ def _carried(graph: Graph, asked: Sequence[tuple[str, str]]) -> dict[int, int]:
     Raises: CommandError: there is no such output, or it does not fit the input.
     """
     found = {}
-    names = [tensor.name or str(number) for number, tensor in enumerate(graph.outputs)]
     for giver, taker in asked:
         target = number_of(taker, graph)
-        place = names.index(giver) if giver in names else int(giver) if giver.isdecimal() else -1
-        if not 0 <= place < len(names):
-            raise CommandError(
-                f"--carry: there is no output {giver}; the model has {', '.join(names)}", USAGE
-            )
+        place = place_of(giver, graph.outputs, graph.output_names)
+        if place is None:
+            names = ", ".join(names_of(graph.outputs, graph.output_names))
+            raise CommandError(f"--carry: there is no output {giver}; the model has {names}", USAGE)
         source, result = graph.outputs[place], graph.inputs[target]
         if (source.shape, source.dtype) != (result.shape, result.dtype):
             raise CommandError(

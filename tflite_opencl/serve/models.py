@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from delegate import NoDeviceError, Options
 from delegate.inspect import Graph
@@ -27,11 +28,19 @@ log = logging.getLogger("tflite_opencl")
 VERSION = "1"  # of each model
 
 
+class Entry(NamedTuple):
+    """A graph of a file, under the name that clients use; `signature` None: the first."""
+
+    name: str
+    path: str
+    signature: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is to be served, and how."""
 
-    models: Sequence[tuple[str, str]]  # name, path
+    models: Sequence[Entry]
     options: Options  # of the device; those of a delegate
     limits: Limits
     falls_back: bool  # to the CPU
@@ -79,9 +88,10 @@ class Served:
             self.pictures.close()
 
 
-def named(arguments: Sequence[str]) -> Sequence[tuple[str, str]]:
-    """Return each model's name and path: of `NAME=FILE`, or of the file's name without its end.
+def named(arguments: Sequence[str], signatures: Sequence[str] = ()) -> Sequence[Entry]:
+    """Return the models: of `NAME=FILE`, or of the file's name without its end.
 
+    `signatures`: of each file; the names of what they run are NAME.SIGNATURE.
     Raises: CommandError: two have the same name, or a name cannot stand in an address.
     """
     found: dict[str, str] = {}
@@ -95,7 +105,18 @@ def named(arguments: Sequence[str]) -> Sequence[tuple[str, str]]:
         if name in found:
             raise CommandError(f"{found[name]} and {path} are both {name}: NAME=FILE", USAGE)
         found[name] = path
-    return [*found.items()]
+    if not signatures:
+        return [*itertools.starmap(Entry, found.items())]
+    for signature in signatures:
+        if not signature or "/" in signature or not signature.isprintable():
+            raise CommandError(f"--signature {signature}: no part of an address", USAGE)
+        if signatures.count(signature) > 1:
+            raise CommandError(f"--signature {signature} is given twice", USAGE)
+    return [
+        Entry(f"{name}.{signature}", path, signature)
+        for name, path in found.items()
+        for signature in signatures
+    ]
 
 
 def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]:
@@ -104,18 +125,18 @@ def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]
     Raises: OneLineError, DelegateError: one of them cannot be served; none is then.
     """
     # All are read before the first is tuned: a mistake shows at once.
-    graphs = [read_graph(path) for _, path in wanted.models]
+    graphs = [read_graph(each.path, each.signature) for each in wanted.models]
     signatures = [
-        signature_of(path, graph)
-        for graph, (_, path) in zip(graphs, wanted.models, strict=True)
+        signature_of(each.path, graph)
+        for graph, each in zip(graphs, wanted.models, strict=True)
     ]  # fmt: skip
     pictures = [_pictures(wanted, *each) for each in zip(graphs, wanted.models, strict=True)]
     served: list[Served] = []
     try:
-        for (name, path), graph, signature, reads in zip(
+        for entry, graph, signature, reads in zip(
             wanted.models, graphs, signatures, pictures, strict=True
         ):
-            opened = _Opened(name, path, graph, wanted, runtime, signature)
+            opened = _Opened(entry.name, entry.path, graph, wanted, runtime, signature)
             served.append(_served(opened, reads, metrics))
     except BaseException:
         for each in served:
@@ -143,10 +164,11 @@ class _Opened:
         return open_runner(self.name, self.graph, self.path, options, most, self.runtime)
 
 
-def _pictures(wanted: Wanted, graph: Graph, model: tuple[str, str]) -> Pictures | None:
+def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
     if feeds_of(graph, (), is_image_asked=True).picture is None:
         return None
-    return Pictures(model[1], wanted.labels, wanted.task, wanted.processes)
+    own = wanted.labels, wanted.task, wanted.processes
+    return Pictures(entry.path, *own, signature=entry.signature)
 
 
 def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Served:

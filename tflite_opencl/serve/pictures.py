@@ -25,12 +25,19 @@ from tflite_opencl.serve.tensors import Arrays
 class Pictures:
     """A model with an input for a picture."""
 
-    def __init__(self, path: str, labels: str | None, task: str | None, processes: int) -> None:
-        """`processes`: that decode.
+    def __init__(
+        self,
+        path: str,
+        labels: str | None,
+        task: str | None,
+        processes: int,
+        signature: str | None = None,
+    ) -> None:
+        """`processes`: that decode. `signature`: whose graph it is; None: the first.
 
         Raises: RunError: no input takes a picture, or the labels cannot be read. ModelError.
         """
-        self._reading = Reading(path, labels, task)
+        self._reading = Reading(path, labels, task, signature=signature)
         inputs = self._reading.meaning.view.graph.inputs
         self._others = [np.zeros(_shape(each.shape), each.dtype) for each in inputs]
         self._fed = self._reading.feeds.main

@@ -32,6 +32,8 @@ EXAMPLES = (
     ("tflite-opencl serve model.tflite", "on this machine alone, http://127.0.0.1:8500"),
     ("tflite-opencl serve cats=a.tflite dogs=b.tflite --listen 0.0.0.0:80 --fallback cpu",
      "two models under names, for everybody, on the CPU if the device fails"),
+    ("tflite-opencl serve gemma.tflite --signature prefill --signature decode",
+     "a file of several graphs, as gemma.prefill and gemma.decode"),
 )  # fmt: skip
 _MOST_BODIES = 16  # largest bodies under way at once
 _MEGABYTE = 1 << 20
@@ -50,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add = parser.add_argument
     add_models(parser, ", or NAME=FILE")
+    add_flag(
+        parser,
+        "signature",
+        [],
+        "; it may stand several times, and each is the model NAME.SIGNATURE",
+        action="append",
+    )
     add("--listen", metavar="HOST:PORT", type=address, default=("127.0.0.1", 8500),
         help="where to listen (default: 127.0.0.1:8500, which this machine alone reaches; port 0: "
         "any free one)",
@@ -106,7 +115,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
     from tflite_opencl.serve.worker import Limits
 
     wanted = Wanted(
-        models=named(models_of(options)),
+        models=named(models_of(options), options.signature),
         options=options_of(options, (), profiling=False),
         limits=Limits(options.queue, options.max_batch, options.max_delay / 1e3),
         falls_back=options.fallback == "cpu",

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.feeds import names_of
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]
@@ -85,14 +86,19 @@ def signature_of(name: str, graph: Graph) -> Signature:
     if any(tensor.is_variable or tensor.dtype == "resource" for tensor in graph.tensors):
         why = "it keeps a state between runs, which clients would share"
         raise CommandError(f"{name} cannot be served: {why}")
-    return Signature(_named(graph.inputs, "input"), _named(graph.outputs, "output"))
+    return Signature(
+        _named(graph.inputs, graph.input_names, "input"),
+        _named(graph.outputs, graph.output_names, "output"),
+    )
 
 
-def _named(tensors: Sequence[Tensor], kind: str) -> Sequence[Named]:
-    """Return the tensors under names that are all different."""
+def _named(tensors: Sequence[Tensor], named: Mapping[str, int], kind: str) -> Sequence[Named]:
+    """Return the tensors under names that are all different; `named`: the signature's."""
     found: dict[str, Named] = {}
-    for number, tensor in enumerate(tensors):
-        name = tensor.name or f"{kind}_{number}"
+    names = names_of(
+        [replace(t, name=t.name or f"{kind}_{n}") for n, t in enumerate(tensors)], named
+    )
+    for number, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
         while name in found:
             name += f"_{number}"
         found[name] = Named(name, np.dtype(tensor.dtype), tuple(tensor.shape))

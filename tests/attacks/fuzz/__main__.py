@@ -9,9 +9,9 @@
 Models go through the reader and all that happens before a device, and beside TFLite through the
 delegate; pictures and the cache folder through label_image's own code. Graphs
 are drawn from numbers, and run in many ways beside TFLite: by themselves, with state, and as the
-graphs of IF, WHILE and signatures. A finding is shrunk and saved as a case
-under tests/data/fuzz, where test_fuzz.py runs it from then on. Exit code: 0 without findings, 1
-with some.
+graphs of IF, WHILE and signatures; `state` runs them with state alone. A finding is shrunk and
+saved as a case under tests/data/fuzz, where test_fuzz.py runs it from then on. Exit code: 0 without
+findings, 1 with some.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from pathlib import Path
 
 from tests.attacks.fuzz.attacks import Attack, BesideTFLite, InOneChild
 from tests.attacks.fuzz.caches import OfCaches
-from tests.attacks.fuzz.graphs import OfGraphs
+from tests.attacks.fuzz.graphs import OfGraphs, OfState
 from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
 
 CASES = ROOT / "tests/data/fuzz"
-NAMES = (*KINDS, BesideTFLite.name, OfCaches.name, OfGraphs.name)
+NAMES = (*KINDS, BesideTFLite.name, OfCaches.name, OfGraphs.name, OfState.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try for the given time, a part of it each attack; return the exit code."""
     given = _parser().parse_args(arguments)
     if given.graph:
-        given.attack, given.count = [OfGraphs.name], len(given.graph)
+        given.attack = [OfState.name if [OfState.name] == given.attack else OfGraphs.name]
+        given.count = len(given.graph)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
         # What is built for changed models is nobody's.
         os.environ["TFLITE_OPENCL_CACHE"] = f"{scratch}/cache"
@@ -65,8 +66,8 @@ def _faults(name: str, given: argparse.Namespace, scratch: Path) -> int:
 
 def attack_of(name: str, device: str, scratch: Path, graphs: Sequence[int] = ()) -> Attack:
     """Return the attack of this name; `device`: words of its name; `graphs`: their numbers."""
-    if name == OfGraphs.name:
-        return OfGraphs(device, graphs)
+    if name in (OfGraphs.name, OfState.name):
+        return (OfGraphs if name == OfGraphs.name else OfState)(device, graphs)
     if name == BesideTFLite.name:
         return BesideTFLite(device)
     if name == OfCaches.name:

@@ -2,7 +2,8 @@
 """The child that draws graphs and runs them: the suite's worker with a check of its own.
 
 A graph that is drawn is run in some ways, one that is given in all. The option `alternative` names
-one way, and then that is the only one.
+one way, and then that is the only one. The option `kinds` has kinds of ways, one of each of which
+is run, and no other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate.inspect import Graph, read_model, write_model
+from delegate.sandbox.channel import Channel
 from tests.attacks.fuzz.drawing import drawn
 from tests.attacks.fuzz.pieces import PIECES
 from tests.attacks.fuzz.ways import (
@@ -33,7 +35,7 @@ from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance import worker
 from tflite_opencl.conformance.checks.job import Job, invoke_of
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
-from tflite_opencl.conformance.subject import Opened
+from tflite_opencl.conformance.subject import Opened, Subject
 
 _WAYS = 3  # of a drawn graph, beside the plain one
 _KEPT = 3  # graphs that stay open, and are run again after each way of later ones
@@ -42,8 +44,10 @@ _KEPT = 3  # graphs that stay open, and are run again after each way of later on
 class GraphWorker(worker.Worker):
     """Draws the graph of a number, or reads that of a file, and runs it in several ways."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, parent: Channel, subject: Subject, request: dict[str, Any]) -> None:
+        options = dict(subject.options)
+        self._kinds = options.pop("kinds", "").split()
+        super().__init__(parent, replace(subject, options=options), request)
         self._earlier: deque[tuple[str, Callable[[], Arrays], Job, Oracle]] = deque(maxlen=_KEPT)
 
     def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
@@ -63,6 +67,7 @@ class GraphWorker(worker.Worker):
         """
         options = dict(job.subject.options)
         wanted, stem = options.pop("alternative", None), Path(str(job.model)).stem
+        kinds = self._kinds
         job = replace(job, subject=replace(job.subject, options=options))
         try:
             known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
@@ -77,19 +82,23 @@ class GraphWorker(worker.Worker):
             opened.append(made)
             names.extend(name for row in made.alternatives() for name in row.names)
 
-        outcome = self._run(wanted or PLAIN, replace(job, on_opened=hear), known)
-        if outcome.result != PASS or wanted is not None:
-            return outcome
+        ran: Counter[str] = Counter()
+        outcome = Result(PASS, nodes=len(job.graph.nodes))
+        if not kinds or wanted is not None:
+            outcome = self._run(wanted or PLAIN, replace(job, on_opened=hear), known)
+            if outcome.result != PASS or wanted is not None:
+                return outcome
+            ran[PLAIN] = 1
         ways = ways_of(job.graph, list(dict.fromkeys(names)))
+        ways = [way for way in ways if not kinds or way.split()[0] in kinds]
         if stem.isdigit():
             ways = some_of(ways, _WAYS, int(stem))
-        ran: Counter[str] = Counter({PLAIN: 1})
         for way in ways:
             found = self._run(way, job, known)
             if found.result == FAIL:
                 return found
             ran[way.split()[0]] += found.result == PASS
-        if remembers(job.graph):
+        if remembers(job.graph) or not opened:
             return replace(outcome, detail="; ".join(f"{ran[kind]} {kind}" for kind in ran))
         run = partial(invoke_of, opened[0], job.sets[0])
         self._earlier.append((stem, run, job, known))

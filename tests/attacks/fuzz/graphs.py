@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate.sandbox.child import command_of
+from tests.attacks.fuzz import stateful
 from tests.attacks.fuzz.attacks import Attack
 from tests.attacks.fuzz.ways import START
 from tflite_opencl.common.errors import OneLineError
@@ -34,6 +35,7 @@ class OfGraphs(Attack):
 
     name = "graphs"
     batch = 25
+    kinds: Sequence[str] = ()  # of ways to run a graph; none: any
 
     def __init__(self, device: str, numbers: Sequence[int] = ()) -> None:
         """`numbers`: of the graphs to begin with; what comes after them is drawn."""
@@ -42,7 +44,7 @@ class OfGraphs(Attack):
         self._numbers = list(numbers)
         self._workers = Workers(
             "opencl",
-            {},
+            {"kinds": " ".join(self.kinds)} if self.kinds else {},
             device,
             None,
             0,
@@ -80,7 +82,7 @@ class OfGraphs(Attack):
                     died.append(Item(result.name, str(self._path(result.name))))
             elif result.result == PASS:
                 self.nodes += result.nodes
-                for ran in result.detail.split("; "):
+                for ran in filter(None, result.detail.split("; ")):
                     count, _, kind = ran.partition(" ")
                     self.ways[kind] += int(count)
 
@@ -122,3 +124,10 @@ class OfGraphs(Attack):
 
     def close(self) -> None:
         self._scratch.cleanup()
+
+
+class OfState(OfGraphs):
+    """Graphs that keep values from run to run, each in a way of each kind that there is."""
+
+    name = "state"
+    kinds = stateful.KINDS

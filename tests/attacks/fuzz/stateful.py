@@ -3,8 +3,9 @@
 
 Some results of a graph are assigned to variables, whose values before are read in the place of
 inputs of the same type, or are outputs. Or some inputs are variable tensors, which the caller sets
-and resets now and then. Runs go against an interpreter of TFLite's reference
-kernels that runs as often, with resets, resizes and a second interpreter between.
+and resets now and then. A node beside the graph has an input whose rows change. Runs go against an
+interpreter of TFLite's reference kernels that runs as often, with resets, resizes and a second
+interpreter between, which may run at the same time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +24,10 @@ from delegate import Model
 from delegate.graph.kept import kept_tensors, name_of
 from delegate.graph.kept import with_variables as kept_graph
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
-from delegate.runtime.executor import PERSISTENT
-from delegate.tuning.forms import LITERAL
-from tests.support.subgraphs import write_subgraphs
+from delegate.runtime.executor import FORMS
+from delegate.tuning.forms import NUMBERS
 from tests.support.variables import beginning, handle
-from tflite_opencl.common.build import graph, node
+from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.oracle import Oracle, overwrites
 from tflite_opencl.common.values import Arrays
@@ -37,13 +39,14 @@ RUNS = 20
 _MOST = 3  # variables of a graph
 _TYPES = ("bool", "float32", "int8", "int16", "int32", "int64", "uint8")
 # How a graph with variables is run: what OpenCLDelegate is told; "model": without TFLite.
-HOWS = ("plain", "form", "without", "passes", "profiling", "model")
+HOWS = ("plain", "form", "without", "passes", "profiling", "threads", "model")
+KINDS = ("variables", "tensors", "carry")
+_BESIDE = (2, 3)  # the shape of the input whose rows change
 
 
 def ways() -> list[str]:
     """Return the ways to run a graph with state."""
-    kinds = ("variables", "tensors")
-    return [*(f"{kind} {how}" for kind in kinds for how in HOWS), "carry 1", "carry 3"]
+    return [*(f"{kind} {how}" for kind in KINDS[:2] for how in HOWS), "carry 1", "carry 3"]
 
 
 def run_stateful(job: Job, known: Oracle, way: str) -> Result:
@@ -66,7 +69,10 @@ def run_stateful(job: Job, known: Oracle, way: str) -> Result:
 
 
 class _Model(NamedTuple):
-    """`free`: inputs that are left. `held`: a variable tensor's index -> the input it was."""
+    """`free`: inputs that are left. `held`: a variable tensor's index -> the input it was.
+
+    Behind them is the input of the node beside.
+    """
 
     content: bytes
     free: Sequence[int]
@@ -78,7 +84,7 @@ def with_variables(of: Graph, rng: random.Random) -> _Model:
     makers = {t: n for n in of.nodes for t in n.outputs if t.dtype != "float32" and t.data is None}
     chosen = rng.sample(list(makers), min(len(makers), rng.randint(1, _MOST)))
     begun, late, seen = {}, [], []
-    head: list[Node] = [node("CALL_ONCE", [], [], {"init_subgraph_index": 1})]
+    head: list[Node] = []
     after: dict[Node, list[Node]] = {}
     instead: dict[Tensor, Tensor] = {}
     for number, value in enumerate(chosen):
@@ -102,9 +108,10 @@ def with_variables(of: Graph, rng: random.Random) -> _Model:
     body = [made for each in of.nodes for made in (_fed(each, instead), *after.get(each, []))]
     inputs = [each for each in of.inputs if each not in instead]
     outputs = [each for each in of.outputs if each not in instead]
-    main = graph([*head, *body, *late], inputs, [*outputs, *seen])
+    once = dataclasses.replace(node("CALL_ONCE", [], []), body=beginning(begun))
+    main = _beside([once, *head, *body, *late], inputs, [*outputs, *seen])
     free = [place for place, each in enumerate(of.inputs) if each not in instead]
-    return _Model(write_subgraphs(main, beginning(begun)), free, {})
+    return _Model(write_model(main), free, {})
 
 
 def with_variable_tensors(of: Graph, rng: random.Random) -> _Model:
@@ -117,11 +124,18 @@ def with_variable_tensors(of: Graph, rng: random.Random) -> _Model:
         t: dataclasses.replace(t, name=f"held {n}", is_variable=True) for n, t in enumerate(chosen)
     }
     nodes = [_fed(each, held) for each in of.nodes]
-    content = write_model(graph(nodes, [t for t in of.inputs if t not in held], of.outputs))
+    content = write_model(_beside(nodes, [t for t in of.inputs if t not in held], of.outputs))
     named = {tensor.name: tensor.index for tensor in read_model(content).tensors}
     places = {named[held[t].name]: of.inputs.index(t) for t in chosen if held[t].name in named}
     free = [place for place, t in enumerate(of.inputs) if t not in held]
     return _Model(content, free, places)
+
+
+def _beside(nodes: Sequence[Node], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Graph:
+    """Return the graph with a node beside it, whose input any number of rows may have."""
+    source, result = tensor(_BESIDE, "int32"), tensor(_BESIDE, "int32")
+    alone = node("NEG", [source], [result])
+    return graph([*nodes, alone], [*inputs, source], [*outputs, result])
 
 
 def _fed(each: Node, instead: dict[Tensor, Tensor]) -> Node:
@@ -163,39 +177,58 @@ def _delegated(job: Job, known: Oracle, model: _Model, how: str, rng: random.Ran
 
     def opened() -> tuple[Opened, Any]:
         theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
-        if how == "form":
-            with measured_fastest(PERSISTENT, LITERAL):
-                return subject.open(whole, content, known.cpu_kernels), theirs
         return subject.open(whole, content, known.cpu_kernels), theirs
 
-    try:
-        pairs = [opened()]
-    except (RuntimeError, ValueError) as error:
-        if "OpenCL delegate" in str(error):
-            raise
-        return Result(SKIP, f"TFLite itself does not run it: {error}")
-    if how == "plain" and (left := pairs[0][0].reasons()):
-        return Result(FAIL, f"not all taken: {left}")
-    for run in range(RUNS):
-        if run == RUNS // 3:
-            for made in (pairs[0][0].interpreter, pairs[0][1]):
-                for each in made.get_input_details():
-                    made.resize_tensor_input(each["index"], each["shape"])
-                made.allocate_tensors()
-                made.reset_all_variables()
-        if run == RUNS // 2:
+    form = measured_fastest(rng.choice(FORMS), rng.choice(NUMBERS))
+    with form if how == "form" else nullcontext():
+        try:
+            pairs = [opened()]
+        except (RuntimeError, ValueError) as error:
+            if "OpenCL delegate" in str(error):
+                raise
+            return Result(SKIP, f"TFLite itself does not run it: {error}")
+        if how == "plain" and (left := pairs[0][0].reasons()):
+            return Result(FAIL, f"not all taken: {left}")
+        if how == "threads":
             pairs.append(opened())
-        for number, (ours, theirs) in enumerate(pairs):
-            given = [rng.choice(job.sets)[place] for place in free]
-            for made in (ours.interpreter, theirs) if held and rng.random() < 0.1 else ():
-                made.reset_all_variables()
-            for index, values in _drawn(job, held, rng).items():
-                for made in (ours.interpreter, theirs):
-                    made.set_tensor(index, values)
-            got, expected = invoke_of(ours, given), invoke(theirs, given)
-            if found := differ(got, expected, f"interpreter {number}, run {run}"):
-                return found
+        rows = _BESIDE[0]
+        for run in range(RUNS):
+            if run == RUNS // 3:
+                rows = rng.randint(1, 5)
+                _resize(pairs, rows)
+            if run == RUNS // 2 and how != "threads":
+                pairs.append(opened())
+                _resize(pairs[-1:], rows)
+            given = [
+                [*(rng.choice(job.sets)[place] for place in free), _rows(rows, rng)] for _ in pairs
+            ]
+            for ours, theirs in pairs:
+                both = ours.interpreter, theirs
+                for made in both if rng.random() < 0.1 else ():
+                    made.reset_all_variables()
+                for index, values in _drawn(job, held, rng).items():
+                    for made in both:
+                        made.set_tensor(index, values)
+            with ThreadPoolExecutor(len(pairs) if how == "threads" else 1) as threads:
+                every = [*threads.map(invoke_of, [ours for ours, _ in pairs], given)]
+            for number, (got, inputs) in enumerate(zip(every, given, strict=True)):
+                expected = invoke(pairs[number][1], inputs)
+                if found := differ(got, expected, f"interpreter {number}, run {run}"):
+                    return found
     return Result(PASS, taken=len(job.graph.nodes))
+
+
+def _resize(pairs: Sequence[tuple[Opened, Any]], rows: int) -> None:
+    """Give the input of the node beside so many rows."""
+    for ours, theirs in pairs:
+        for made in (ours.interpreter, theirs):
+            index = made.get_input_details()[-1]["index"]
+            made.resize_tensor_input(index, [rows, *_BESIDE[1:]])
+            made.allocate_tensors()
+
+
+def _rows(count: int, rng: random.Random) -> NDArray[Any]:
+    return _any_like(np.empty((count, *_BESIDE[1:]), np.int32), rng)
 
 
 def _drawn(job: Job, held: Mapping[int, int], rng: random.Random) -> dict[int, NDArray[Any]]:
@@ -220,12 +253,13 @@ def _by_model(job: Job, known: Oracle, model: _Model, rng: random.Random) -> Res
                 theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
             if run % 5 == 4:
                 saved = ours.state()
-                ours.run([_batch([rng.choice(job.sets)[place]]) for place in free])
+                other = [*(rng.choice(job.sets)[place] for place in free), _rows(_BESIDE[0], rng)]
+                ours.run([_batch([each]) for each in other])
                 ours.set_state(saved)
             for index, values in _drawn(job, held, rng).items():
                 ours.set_state({names[index]: values[np.newaxis]})
                 theirs.set_tensor(index, values)
-            given = [rng.choice(job.sets)[place] for place in free]
+            given = [*(rng.choice(job.sets)[place] for place in free), _rows(_BESIDE[0], rng)]
             got, expected = ours.run([_batch([each]) for each in given]), invoke(theirs, given)
             if found := differ(_alike(got, expected), expected, f"run {run}"):
                 return found

@@ -13,11 +13,14 @@ import tflite
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema
-from delegate.tflite.reader import read_model
+from delegate.tflite.reader import read_model, read_subgraphs
 from delegate.tflite.writer import write_model
 from tests.support.model import chain_model, const, graph_of, graph_values, one_op_model, op, t
+from tests.support.subgraphs import write_subgraphs
+from tests.support.variables import counter, counter_model, handle
 from tflite_opencl.common.runtime import find_runtime
 
 Interpreter = find_runtime().module.Interpreter
@@ -365,3 +368,31 @@ def test_a_tensor_of_another_graph_is_refused(index: int) -> None:
 def test_several_subgraphs_are_refused() -> None:
     with pytest.raises(ValueError, match="a model with 2 subgraphs"):
         write_model(dataclasses.replace(relu(), subgraphs=2))
+
+
+def test_the_graph_of_call_once_is_written_with_its_node() -> None:
+    read = read_model(counter_model())
+    again = read_model(write_model(read))
+    body, other = (graph.nodes[0].body for graph in (read, again))
+    assert body is not None
+    assert other is not None
+    assert graph_values(other) == graph_values(body)
+    both = [Interpreter(model_content=model) for model in (counter_model(), write_model(read))]
+    outputs = []
+    for made in both:
+        made.allocate_tensors()
+        made.set_tensor(made.get_input_details()[0]["index"], np.ones((1, 4), np.float32))
+        made.invoke()
+        outputs.append(made.get_tensor(made.get_output_details()[0]["index"]).tolist())
+    assert outputs == [[[11.0] * 4]] * 2
+
+
+def test_a_damaged_graph_of_call_once_leaves_the_node_without_one() -> None:
+    made = t((1, 4))
+    node, handle_of = handle("sum")
+    twice = [op("ABS", [made], [made]), op("NEG", [made], [made])]
+    damaged = graph_of([node, *twice, op("ASSIGN_VARIABLE", [handle_of, made], [])], [], [])
+    model = write_subgraphs(counter(), damaged)
+    assert read_model(model).nodes[0].body is None
+    with pytest.raises(ModelError, match="already produces"):
+        read_subgraphs(memoryview(model))

@@ -12,6 +12,7 @@ import tflite_opencl.command
 from delegate import DeviceInfo
 from delegate.inspect import read_model
 from tests.support.subgraphs import two_signatures
+from tflite_opencl.common.feeds import names_of, place_of
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.runtime import find_runtime
 
@@ -47,13 +48,36 @@ def test_an_interpreter_of_another_graph_is_as_tflite_s_runner(model: str) -> No
     assert got[1].tobytes() == expected(model)[0].tobytes()
 
 
+@pytest.mark.parametrize("name", ["0", "x0", "picture"])
 def test_run_writes_what_the_signature_gives(
-    model: str, tmp_path: Path, device: DeviceInfo
+    model: str, tmp_path: Path, device: DeviceInfo, name: str
 ) -> None:
-    command = ["run", model, "--signature", "graph 1", "--input", f"0={tmp_path / 'x.npy'}"]
+    command = ["run", model, "--signature", "graph 1", "--input", f"{name}={tmp_path / 'x.npy'}"]
     command += ["--output", str(tmp_path / "out"), "--device", str(device.index), "--tune", "off"]
     assert tflite_opencl.command.main(command) == 0
     assert np.load(tmp_path / "out" / "scores.npy").tobytes() == expected(model).tobytes()
+
+
+def test_an_unknown_input_is_told_the_signature_s_names(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", model, "--signature", "graph 1", "--input", "far=x.npy", "--output", "out"]
+    assert tflite_opencl.command.main(command) == 64
+    told = "there is no input far; the model has one input: x0"
+    assert told in capsys.readouterr().err
+
+
+def test_names_are_the_signature_s_before_the_tensors_own() -> None:
+    graph = read_model(two_signatures(), "graph 1")
+    assert (names_of(graph.inputs, graph.input_names), graph.subgraph) == (["x0"], 1)
+    both = (*graph.outputs, *graph.outputs)
+    (index,) = graph.output_names.values()
+    assert names_of(both, {"b": index, "a": index}) == ["b", "a"]
+    assert names_of(both, {"b": index}) == ["b", "scores"]
+    assert [place_of(name, both, {"scores": 99, "b": index}) for name in ("b", "1", "c")] == [
+        0, 1, None,
+    ]  # fmt: skip
+    assert read_model(two_signatures()).input_names == {}
 
 
 @pytest.mark.parametrize("name", ["graph", "verify"])

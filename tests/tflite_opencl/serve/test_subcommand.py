@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import signal
@@ -21,7 +22,10 @@ from PIL import Image
 from delegate import DeviceInfo
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
+from tests.support.subgraphs import two_signatures
 from tflite_opencl.command import main, parser
+from tflite_opencl.common.interpreter import allocated
+from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.serve import models
 from tflite_opencl.serve.runners import cheapest
 
@@ -112,6 +116,34 @@ def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str) -> None
 
 
 @slow
+@any_driver
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_signatures_of_a_file_are_models_of_their_own(
+    device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, falls_back: bool
+) -> None:
+    (tmp_path / "two.tflite").write_bytes(two_signatures())
+    arguments = [str(tmp_path / "two.tflite"), "--signature", "graph 0", "--signature", "graph 1"]
+    if falls_back:
+        monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
+        arguments += ["--fallback", "cpu"]
+    else:
+        arguments += ["--device", str(device.index)]
+    reference = allocated(find_runtime(), two_signatures(), "reference")
+    process, address = started(arguments)
+    with process, contextlib.ExitStack() as stack:
+        stack.callback(process.send_signal, signal.SIGTERM)
+        client = stack.enter_context(triton.InferenceServerClient(address))
+        for number, side in ((0, 6), (1, 4)):
+            pixels = np.arange(side * side * 3, dtype=np.uint8).reshape(1, side, side, 3)
+            asked = triton.InferInput("x0", pixels.shape, "UINT8")
+            asked.set_data_from_numpy(pixels)
+            found = client.infer(f"two.graph {number}", [asked]).as_numpy("y0")
+            wanted = reference.get_signature_runner(f"graph {number}")(x0=pixels)["y0"]
+            np.testing.assert_array_equal(found, wanted)
+    assert process.returncode == 0
+
+
+@slow
 def test_without_a_device_the_cpu_may_serve_until_ctrl_c(
     model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -135,6 +167,9 @@ def test_wrong_arguments_and_models_are_a_line(
         ([str(tmp_path / "damaged.tflite")], 255, "damaged.tflite"),
         ([model, model], 64, "are both colours"),
         ([f"a/b={model}"], 64, "NAME=FILE with another name"),
+        ([model, "--signature", "decode"], 255, "there is no signature 'decode'"),
+        ([model, "--signature", "a/b"], 64, "--signature a/b: no part of an address"),
+        ([model, *["--signature", "a"] * 2], 64, "--signature a is given twice"),
         ([model, "--listen", "8500"], 64, "'8500' is not HOST:PORT"),
         ([model, "--listen", "::1:8500"], 64, "is not HOST:PORT"),
         ([model, "--listen", "127.0.0.1:99999"], 64, "is not HOST:PORT"),
@@ -152,7 +187,7 @@ def test_wrong_arguments_and_models_are_a_line(
 def test_the_document_shows_commands_that_are_understood() -> None:
     page = (Path(__file__).parents[3] / "docs/serve.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("tflite-opencl serve ")]
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         assert parser().parse(line.split()[1:]).subcommand == "serve"
 
@@ -169,7 +204,10 @@ def test_a_name_stands_before_the_file(tmp_path: Path) -> None:
     odd = tmp_path / "a=b.tflite"
     odd.write_bytes(b"")
     assert models.named(["cats=x.tflite", "d/dogs.tflite", str(odd)]) == [
-        ("cats", "x.tflite"), ("dogs", "d/dogs.tflite"), ("a=b", str(odd)),
+        ("cats", "x.tflite", None), ("dogs", "d/dogs.tflite", None), ("a=b", str(odd), None),
+    ]  # fmt: skip
+    assert models.named(["llm.tflite"], ["prefill", "decode"]) == [
+        ("llm.prefill", "llm.tflite", "prefill"), ("llm.decode", "llm.tflite", "decode"),
     ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from tflite_opencl.conformance.cases import (
     recurrent,
     reductions,
     stablehlo,
+    variables,
 )
 from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
 from tflite_opencl.conformance.cases._rows import one
@@ -104,6 +105,8 @@ _FAMILIES = (
     mediapipe.cases,
     recurrent.both_lstms,
     recurrent.rnns,
+    variables.cases,
+    variables.behaviours,
 )
 
 

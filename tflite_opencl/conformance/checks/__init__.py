@@ -15,6 +15,7 @@ from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.conformance.checks import behaviour
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, own_answers, values
+from tflite_opencl.conformance.checks.state import state
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
 from tflite_opencl.conformance.subject import Opened
 
@@ -28,8 +29,10 @@ _CHECKS: dict[str, Callable[[Job, Oracle], Result]] = {
     "two_interpreters": behaviour.two_interpreters,
     "reopen": behaviour.reopen,
     "reopen_100": behaviour.reopen_100,
+    "state": state,
 }
-BEHAVIOURS = tuple(name for name in _CHECKS if name != "values")
+# Of what keeps nothing from run to run.
+BEHAVIOURS = tuple(name for name in _CHECKS if name not in ("values", "state"))
 _WORSE = (PASS, SKIP, NOT_DELEGATED, FAIL)  # the last is the worst
 # They look for a difference from run to run: such a failure is not tried again.
 NOT_REPEATED = frozenset({"twice", "reopen_100"})

@@ -95,9 +95,9 @@ def reallocate(job: Job, known: Oracle) -> Result:
     made.allocate_tensors()
     expect(job, known, 1, invoke_of(opened, job.sets[1]), "after allocate_tensors()")
     shapes = _shapes(job.graph, 7)
-    if not _why_not_resized(job, known, shapes):
-        _resize_to(made, shapes)
-        _resize_to(made, [(i, list(t.shape)) for i, t in enumerate(job.graph.inputs)])
+    if not why_not_resized(job, known, shapes):
+        resize_to(made, shapes)
+        resize_to(made, [(i, list(t.shape)) for i, t in enumerate(job.graph.inputs)])
         poison(made, job.graph)
         outputs = invoke_of(opened, job.sets[2])
         expect(job, known, 2, outputs, "after resizing there and back")
@@ -107,12 +107,12 @@ def reallocate(job: Job, known: Oracle) -> Result:
 def resize(job: Job, known: Oracle) -> Result:
     """A batch of three gives what its pictures give one by one."""
     shapes = _shapes(job.graph, 3)
-    if why := _why_not_resized(job, known, shapes):
+    if why := why_not_resized(job, known, shapes):
         return Result(SKIP, f"TFLite itself does not resize it: {why}")
     opened, taken = open_job(job, known)
     single, _ = open_job(job, known)
     expect(job, known, 0, invoke_of(opened, job.sets[0]), "before")
-    _resize_to(opened.interpreter, shapes)
+    resize_to(opened.interpreter, shapes)
     for number, inputs in enumerate(job.sets):
         # Several pictures, each other than the first.
         pictures = [[np.roll(values, number + i) for i in range(3)] for values in inputs]
@@ -128,11 +128,11 @@ def resize(job: Job, known: Oracle) -> Result:
     return Result(PASS, taken=taken)
 
 
-def _why_not_resized(job: Job, known: Oracle, shapes: Sequence[tuple[int, list[int]]]) -> str:
+def why_not_resized(job: Job, known: Oracle, shapes: Sequence[tuple[int, list[int]]]) -> str:
     """Return why TFLite itself does not resize the inputs so; "": it does."""
     made = allocated(job.subject.runtime, job.model, known.cpu_kernels)
     try:
-        _resize_to(made, shapes)
+        resize_to(made, shapes)
     except (RuntimeError, ValueError) as error:
         return str(error) or type(error).__name__
     return ""
@@ -142,7 +142,11 @@ def _shapes(graph: Graph, batch: int) -> list[tuple[int, list[int]]]:
     return [(i, [batch, *t.shape[1:]]) for i, t in enumerate(graph.inputs) if t.shape]
 
 
-def _resize_to(made: Any, shapes: Sequence[tuple[int, list[int]]]) -> None:
+def resize_to(made: Any, shapes: Sequence[tuple[int, list[int]]]) -> None:
+    """Give inputs these shapes, by their places.
+
+    Raises: RuntimeError, ValueError: TFLite refuses.
+    """
     details = made.get_input_details()
     for position, shape in shapes:
         made.resize_tensor_input(details[position]["index"], shape)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing goes on with half of its state: some of what keeping.py tries, and that it notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pyopencl as cl
+import pytest
+
+from delegate import DeviceInfo
+from delegate.runtime.state import State
+from delegate.variable_tensors import VariableTensors
+from tests.attacks.faults import NO_COMPILER, Fault, build_library
+from tests.attacks.keeping import (
+    ENDED,
+    KINDS,
+    LOST,
+    REFUSED,
+    RENEWED,
+    RIGHT,
+    Bed,
+    Step,
+    judged,
+    right_of,
+    taken,
+)
+from tests.support.deal import any_driver, slow
+from tests.support.opencl import opencl_error
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+BedOf = Callable[[str, DeviceInfo], Bed]
+
+
+@pytest.fixture(scope="module")
+def bed_of(tmp_path_factory: pytest.TempPathFactory) -> BedOf:
+    """Return a function that gives the bed of a kind of state on a device."""
+    library = build_library(tmp_path_factory.mktemp("faults"))
+    if library is None:
+        pytest.skip(NO_COMPILER)
+
+    @cache
+    def bed(kind: str, device: DeviceInfo) -> Bed:
+        return Bed(kind, str(device.index), library, tmp_path_factory.mktemp("bed"))
+
+    return bed
+
+
+@slow
+@any_driver
+@each_kind
+@pytest.mark.parametrize(
+    ("call", "part"), [("clEnqueueNDRangeKernel", 0.4), ("clEnqueueCopyBuffer", 0.3)]
+)
+def test_a_run_that_fails_is_the_last(
+    device: DeviceInfo, bed_of: BedOf, kind: str, call: str, part: float
+) -> None:
+    bed = bed_of(kind, device)
+    if not (count := bed.calls().get(call, 0)):
+        pytest.skip(f"no call of {call} is made")
+    assert bed.ended(Fault(call, max(1, int(part * count)), "error")) == RENEWED
+
+
+@slow
+@any_driver
+@each_kind
+def test_a_device_that_is_lost_ends_all_runs(device: DeviceInfo, bed_of: BedOf, kind: str) -> None:
+    bed = bed_of(kind, device)
+    call = "clEnqueueNDRangeKernel"
+    nth = max(1, bed.calls()[call] // 2)
+    assert bed.ended(Fault(call, nth, "error", lasts=True)) in (ENDED, REFUSED)
+
+
+@slow
+@any_driver
+@each_kind
+def test_children_that_die_between_runs_cost_no_state(
+    device: DeviceInfo, bed_of: BedOf, kind: str
+) -> None:
+    assert bed_of(kind, device).lonely() in (RIGHT, RENEWED)
+
+
+@any_driver
+@pytest.mark.device
+@each_kind
+def test_half_a_state_is_found(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    real: Any = cl.enqueue_nd_range_kernel
+    calls: list[None] = []
+
+    def fails_once(*arguments: Any, **keywords: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 3:
+            raise opencl_error(cl.Error, "clEnqueueNDRangeKernel", cl.status_code.OUT_OF_RESOURCES)
+        return real(*arguments, **keywords)
+
+    def ended() -> str:
+        calls.clear()
+        return judged(kind, [*taken(kind, str(device.index), is_lonely=False)])
+
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", fails_once)
+    assert ended() == RENEWED
+    for keeper in (State, VariableTensors):
+        monkeypatch.setattr(keeper, "lose", lambda *_: None)
+    assert "goes on after" in ended()
+
+
+def test_what_is_wrong_is_told() -> None:
+    right = right_of("variables")
+    good: Sequence[Step] = [("run", False, right[0]), ("run", False, right[1])]
+    bad, lost = ("run", True, "CL_OUT_OF_RESOURCES"), ("run", True, LOST)
+    again, first = ("begin", False, None), ("run", False, right[0])
+    for steps, ended in (
+        ([], REFUSED),
+        (good, RIGHT),
+        ([first, bad, lost, again, first], RENEWED),
+        ([first, bad, lost, lost], ENDED),
+        ([first, bad, bad], f"step 2 does not say that {LOST}: CL_OUT_OF_RESOURCES"),
+        ([first, bad, lost, good[1]], "step 3 goes on after CL_OUT_OF_RESOURCES"),
+        ([first, first], f"step 1 gives {right[0]} instead of {right[1]}"),
+        ("exit -9: ", "exit -9: "),
+    ):
+        assert judged("variables", steps) == ended

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What outlives runs: it goes on, begins anew where TFLite lets it, and is one interpreter's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tflite_opencl.common.oracle import Oracle
+from tflite_opencl.conformance.checks.behaviour import resize_to, why_not_resized
+from tflite_opencl.conformance.checks.job import Job, expect, invoke_of, open_job
+from tflite_opencl.conformance.results import PASS, Result
+
+_ROWS = 3  # of an input that is made larger
+
+
+def state(job: Job, known: Oracle) -> Result:
+    """Run all input sets again and again, with a reset and a resize there and back between.
+
+    After each of them variable tensors begin anew. Resource variables go on: they are the
+    interpreter's, and begin with it.
+
+    Source: tflite/core/subgraph.cc AllocateTensors, ResetVariableTensors
+    """
+    renewals: tuple[tuple[str, Callable[[Any], object]], ...] = (
+        ("in the first runs", lambda made: None),
+        ("after reset_all_variables()", lambda made: made.reset_all_variables()),
+        ("after a resize there and back", lambda made: _resize(job, known, made)),
+    )
+    count = len(job.sets)
+    numbers = [*range(count)] * len(renewals)
+    alone, taken = open_job(job, known)
+    begun = [invoke_of(alone, job.sets[number]) for number in numbers]
+    if any(tensor.is_variable for tensor in job.graph.tensors):
+        begun = begun[:count] * len(renewals)
+    known = replace(known, outputs=begun, bounds=[known.bounds[number] for number in numbers])
+    own = replace(job, inputs=[job.sets[number] for number in numbers])
+    first, _ = open_job(job, known)
+    second, _ = open_job(job, known)
+    for place, inputs in enumerate(own.sets):
+        words, renew = renewals[place // count]
+        if place % count == 0:
+            renew(first.interpreter)
+        expect(own, known, place, invoke_of(first, inputs), words)
+        if count <= place < 2 * count:
+            outputs = invoke_of(second, inputs)
+            expect(own, known, place - count, outputs, "of a second interpreter, which began later")
+    return Result(PASS, taken=taken)
+
+
+def _resize(job: Job, known: Oracle, made: Any) -> None:
+    """Give an input more rows that TFLite lets have more, and its own again."""
+    for place, tensor in enumerate(job.graph.inputs):
+        shape = [*tensor.shape]
+        more = [(place, [_ROWS, *shape[1:]])]
+        if shape and not why_not_resized(job, known, more):
+            resize_to(made, more)
+            resize_to(made, [(place, shape)])
+            return
+    raise ValueError("TFLite resizes no input")
