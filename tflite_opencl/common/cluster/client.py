@@ -118,14 +118,14 @@ class Cluster(contextlib.ExitStack):
         with contextlib.suppress(Exception):  # the scheduler is gone, and all with it
             self._client.unregister_worker_plugin(name)
 
-    def _found(self) -> Mapping[str, Any]:
-        """Return what the scheduler says of its workers. Raises: RunError: it is gone."""
+    def _found(self) -> Mapping[str, tuple[str, Mapping[str, float]]]:
+        """Return the name and the resources of each worker. Raises: RunError: nobody answers."""
         try:
-            # Some versions of Dask tell five workers unless all are asked for.
-            workers: Mapping[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
-        except (OSError, KeyError, RuntimeError) as error:
+            # What Client.scheduler_info() has may be of a few workers, or of none.
+            found: Mapping[str, Any] = self._client.run_on_scheduler(_workers_there)
+        except (OSError, RuntimeError, AttributeError) as error:
             raise self._is_gone() from error
-        return workers
+        return found
 
     def _is_gone(self) -> RunError:
         return RunError(f"the scheduler {self._scheduler.address} is gone")
@@ -135,9 +135,9 @@ class Cluster(contextlib.ExitStack):
         if time.monotonic() - self._looked_s >= _LOOK_S:
             found = self._found()
             there = {
-                address: (str(facts["name"]), _place(facts["resources"]))
-                for address, facts in found.items()
-                if all(facts["resources"].get(name, 0) >= 1 for name in self._resources)
+                address: (name, _place(resources))
+                for address, (name, resources) in found.items()
+                if all(resources.get(each, 0) >= 1 for each in self._resources)
             }
             for address in {*self._there} - {*there}:
                 self.gone += 1
@@ -231,6 +231,14 @@ class Cluster(contextlib.ExitStack):
 
 def _place(resources: Mapping[str, float]) -> str:
     return next((name[len(PLACE) :] for name in resources if name.startswith(PLACE)), "")
+
+
+def _workers_there(dask_scheduler: Any) -> dict[str, tuple[str, dict[str, float]]]:
+    """Return what a scheduler knows of its workers, as little as is needed: it is often asked."""
+    return {
+        address: (str(each.name), dict(each.resources))
+        for address, each in dask_scheduler.workers.items()
+    }
 
 
 def _fail_at_once(dask_scheduler: Any) -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("distributed")
 
 from tests.support.cluster import Doubling, workers
 from tests.support.deal import slow
-from tflite_opencl.common.cluster.client import ANYWHERE, TRIES, Cluster
+from tflite_opencl.common.cluster.client import ANYWHERE, TRIES, Cluster, _workers_there
 from tflite_opencl.common.cluster.line import Left
 from tflite_opencl.common.cluster.scheduler import Scheduler
 from tflite_opencl.common.cluster.work import Answer
@@ -107,6 +108,13 @@ def test_a_worker_that_dies_or_hangs_gives_its_chunk_to_another(two: Any, tmp_pa
         found = values(results(cluster, [*range(10), dies, *range(10), hangs, *range(10)]))
         doubled = [2 * number for number in range(10)]
         assert found == [*doubled, "dies once", *doubled, "hangs once", *doubled]
+
+
+def test_all_workers_are_asked_for() -> None:
+    # Dask's clients tell five workers, or none, in some versions.
+    there = {f"tcp://h:{n}": SimpleNamespace(name=n, resources={"chunk": 1}) for n in range(7)}
+    found = _workers_there(SimpleNamespace(workers=there))
+    assert found == {f"tcp://h:{n}": (str(n), {"chunk": 1}) for n in range(7)}
 
 
 def test_nobody_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
