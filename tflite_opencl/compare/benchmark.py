@@ -34,7 +34,7 @@ from tflite_opencl.compare.records import (
     paths_of,
 )
 from tflite_opencl.compare.runs import Given, Running, Settings, run_all
-from tflite_opencl.compare.subcommand import each_model
+from tflite_opencl.compare.subcommand import each_model, given_of
 from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, table_text, timed
 
 HELP = "time models as TFLite's benchmark_model does, with random input"
@@ -113,8 +113,8 @@ def run(options: argparse.Namespace) -> str:
         signature=options.signature,
     )  # fmt: skip
     measure = partial(benchmarked, path, settings, limits, nodes_file is not None)
-    models, signature = models_of(options), options.signature
-    machine, found = each_model(models, None, threads, measure, signature)
+    models = [given_of(name, None, options.signature) for name in models_of(options)]
+    machine, found = each_model(models, threads, measure)
     if nodes_file is not None:
         names = ["model", *(each.name for each in fields(NodeTime))]
         rows = ({"model": each.model, **row} for each in found for row in each.nodes)

@@ -175,6 +175,24 @@ class Report:
     machine: Mapping[str, str]
     models: Sequence[ModelResult]
 
+    @property
+    def is_no_result(self) -> bool:
+        """Whether a path gave nothing of its own."""
+        return any(path.is_no_result for model in self.models for path in model.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The same on several boards."""
+
+    boards: Mapping[str, Report]  # a board's name -> what it found
+    why_not: Mapping[str, str]  # boards that found nothing, and why
+
+    @property
+    def is_no_result(self) -> bool:
+        """Whether a board gave nothing, or a path of one nothing of its own."""
+        return bool(self.why_not) or any(each.is_no_result for each in self.boards.values())
+
 
 def load(path: str) -> Report:
     """Return a report that --json wrote. Raises: CommandError: it is no such file."""

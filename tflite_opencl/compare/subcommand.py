@@ -17,7 +17,8 @@ import numpy as np
 from delegate import Options
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.cluster.scheduler import require_distributed
+from tflite_opencl.common.errors import CommandError, UsageError
 from tflite_opencl.common.exit_codes import NOT_SO
 from tflite_opencl.common.feeds import inputs_for
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
@@ -26,7 +27,8 @@ from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import Meter, cpu_name
 from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.common.tables import terminal_width
-from tflite_opencl.compare.records import ModelResult, Report, load, paths_of
+from tflite_opencl.compare import fleet_text
+from tflite_opencl.compare.records import ModelResult, Report, RunPath, load, paths_of
 from tflite_opencl.compare.runs import Given, Settings, compared
 from tflite_opencl.compare.text import changes_text, csv_of, markdown_of, text_of
 
@@ -37,6 +39,7 @@ EXAMPLES = (
     ("tflite-opencl compare -m model.tflite --paths cpu,opencl:0 --json before.json",
      "the CPU and device 0; keep the result"),
     ("tflite-opencl compare -m model.tflite --against before.json", "and see what changed"),
+    ("tflite-opencl compare -m model.tflite --scheduler tcp://HOST:8786", "on each board"),
 )  # fmt: skip
 _PATHS, _WITHOUT_TFLITE = "cpu,reference,opencl", "opencl"
 T = TypeVar("T")
@@ -59,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "timeout", 600.0, ": a path to open, or its runs of a round")
     add_flags(parser, "json", "csv", "markdown")
     add_flag(parser, "against", more=" by --json")
+    add_flag(parser, "scheduler", more=": all paths on each board, side by side; a board is the "
+             "workers of a name")  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> str:
@@ -67,24 +72,22 @@ def run(options: argparse.Namespace) -> str:
     Raises: CommandError: a model, the picture or the file of --against cannot be used; or a path
         gave no result of its own, of which the text is the answer.
     """
-    runtime = runtime_if_any()
-    paths = options.paths or paths_of(_WITHOUT_TFLITE if runtime.why_not else _PATHS)
     old = load(options.against) if options.against else None
+    if options.scheduler and old:
+        raise UsageError("--against is of one machine, and --scheduler is given")
     settings = Settings(
         count=options.count,
         warmup_runs=options.warmup_runs,
-        threads=options.threads or len(os.sched_getaffinity(0)),
+        threads=options.threads or 0,
         opencl=Options(tune=options.tune),
         seconds=options.timeout,
         labels=labels_in(options.labels) if options.labels else (),
         signature=options.signature,
     )
-
-    def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
-        return compared(given, paths, settings, tell)
-
-    models, signature = models_of(options), options.signature
-    report = Report(*each_model(models, options.image, settings.threads, compare, signature))
+    models = [given_of(name, options.image, options.signature) for name in models_of(options)]
+    if options.scheduler:
+        return _on_boards(options, models, settings)
+    report = report_of(models, options.paths, settings)
     width = terminal_width()
     changes = f"\n\nsince {options.against}:\n{changes_text(old, report, width)}" if old else ""
     text = shown(
@@ -94,25 +97,53 @@ def run(options: argparse.Namespace) -> str:
         csv=lambda: csv_of(report),
         markdown=lambda: markdown_of(report) + changes,
     )
-    if any(path.is_no_result for model in report.models for path in model.paths):
+    if report.is_no_result:
         raise CommandError(text, NOT_SO)
     return text
 
 
+def _on_boards(options: argparse.Namespace, models: Sequence[Given], settings: Settings) -> str:
+    require_distributed()
+    # An extra, which takes half a second to import.
+    from tflite_opencl.compare.board import compared_on_boards
+
+    fleet = compared_on_boards(options.scheduler, models, options.paths, settings)
+    text = shown(
+        options,
+        fleet_text.text_of(fleet, terminal_width()),
+        json=lambda: as_json(asdict(fleet)),
+        csv=lambda: fleet_text.csv_of(fleet),
+        markdown=lambda: fleet_text.markdown_of(fleet),
+    )
+    if fleet.is_no_result:
+        raise CommandError(text, NOT_SO)
+    return text
+
+
+def report_of(
+    models: Sequence[Given], paths: Sequence[RunPath] | None, settings: Settings
+) -> Report:
+    """Return what this machine's paths give for each model.
+
+    `paths`: None: those that it has. `settings`: 0 threads are as many as it has cores.
+    """
+    if paths is None:
+        paths = paths_of(_WITHOUT_TFLITE if runtime_if_any().why_not else _PATHS)
+    here = replace(settings, threads=settings.threads or len(os.sched_getaffinity(0)))
+
+    def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
+        return compared(given, paths, here, tell)
+
+    return Report(*each_model(models, here.threads, compare))
+
+
 def each_model(
-    names: Sequence[str],
-    picture: str | None,
-    threads: int,
-    time: Callable[[Given, Callable[[str], None]], T],
-    signature: str | None = None,
+    models: Sequence[Given], threads: int, time: Callable[[Given, Callable[[str], None]], T]
 ) -> tuple[Mapping[str, str], list[T]]:
     """Return what a reader of times must know of this machine, and what `time` returns of each.
 
-    `picture`: the file that each model is given; None: random numbers. `time`: is given a model,
-    and a function to tell what is done. `signature`: which of each model's graphs; None: the first.
-    Raises: CommandError: a model or the picture cannot be used.
+    `time`: is given a model, and a function to tell what is done.
     """
-    models = [_given(name, picture, signature) for name in names]
     facts, found = _machine(threads), []
     with bars.waiting("") as tell:
         for given in models:
@@ -121,7 +152,12 @@ def each_model(
     return facts, found
 
 
-def _given(name: str, picture: str | None, signature: str | None) -> Given:
+def given_of(name: str, picture: str | None, signature: str | None) -> Given:
+    """Return a model and its inputs.
+
+    `picture`: a file; None: random numbers. `signature`: which of its graphs; None: the first.
+    Raises: CommandError: the model or the picture cannot be used.
+    """
     graph = read_graph(name, signature)
     if not graph.inputs or not graph.outputs:
         raise CommandError(f"{name} has no input or no output: there is nothing to run")

@@ -5,32 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from tflite_opencl.common.tables import columns, csv_text, render
 from tflite_opencl.compare.records import ModelResult, PathResult, Report, Timing
 
 _MIB = 2**20
-_NONE = "-"
+NONE = "-"
 
 
 def milliseconds(value: float | None) -> str:
     """Return four digits of a time; "-" where there is none."""
-    return _NONE if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+    return NONE if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
 def load(value: float | None) -> str:
     """Return how many cores or engines were busy; "-" where nobody tells."""
-    return _NONE if value is None else f"{value:.2f}"
+    return NONE if value is None else f"{value:.2f}"
 
 
 def timed(of: Callable[[Timing], str]) -> Callable[[PathResult], str]:
     """Return a function of a path's result, from one of its times."""
-    return lambda result: of(result.timing) if result.timing else _NONE
+    return lambda result: of(result.timing) if result.timing else NONE
 
 
 def _nodes(result: PathResult) -> str:
     if result.taken is None:
-        return _NONE
+        return NONE
     parts = f", {result.partitions} parts" if result.partitions and result.partitions > 1 else ""
     shares = ", ".join(f"{count} by {name}" for name, count in result.shares.items())
     return f"{result.taken} of {result.nodes}{f': {shares}' if shares else parts}"
@@ -41,16 +42,16 @@ def _off(result: PathResult) -> str:
         return f"{result.quanta}"
     if result.difference is not None:
         return f"{result.difference:.2g} (float)"
-    return _NONE
+    return NONE
 
 
-_CSV = (
+CSV = (
     "model", "path", "device", "load_ms", "first_ms", "runs", "average_ms", "min_ms", "median_ms",
     "p90_ms", "deviation_ms", "cpu_load", "gpu_load", "peak_bytes", "joules", "taken", "nodes",
     "top", "quanta", "difference", "failure",
 )  # fmt: skip
 ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
-    ("device", lambda result: result.device or _NONE),
+    ("device", lambda result: result.device or NONE),
     ("load, ms", lambda result: milliseconds(result.load_ms)),
     ("first run, ms", lambda result: milliseconds(result.first_ms)),
     ("average, ms", timed(lambda timing: milliseconds(timing.average_ms))),
@@ -59,10 +60,10 @@ ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
     ("90th percentile, ms", timed(lambda timing: milliseconds(timing.p90_ms))),
     ("CPU load, cores", timed(lambda timing: load(timing.cpu_load))),
     ("GPU load, engines", timed(lambda timing: load(timing.gpu_load))),
-    ("peak memory, MiB", lambda r: f"{r.peak_bytes / _MIB:.0f}" if r.peak_bytes else _NONE),
-    ("energy a run, J", lambda r: _NONE if r.joules is None else f"{r.joules:.3g}"),
+    ("peak memory, MiB", lambda r: f"{r.peak_bytes / _MIB:.0f}" if r.peak_bytes else NONE),
+    ("energy a run, J", lambda r: NONE if r.joules is None else f"{r.joules:.3g}"),
     ("nodes taken", _nodes),
-    ("top result", lambda result: result.top or _NONE),
+    ("top result", lambda result: result.top or NONE),
     ("off the reference, quanta", _off),
 )
 
@@ -71,7 +72,7 @@ def table_text(
     width: int, head: str, names: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]
 ) -> str:
     """Return a table of these columns, without rows that say nothing."""
-    kept = [(name, *cells) for name, cells in rows if any(cell != _NONE for cell in cells)]
+    kept = [(name, *cells) for name, cells in rows if any(cell != NONE for cell in cells)]
     return render(width, columns((head, *names), kept, left=1)).strip("\n")
 
 
@@ -145,15 +146,19 @@ def _cell(result: PathResult) -> str:
 def markdown_of(report: Report) -> str:
     """Return one table in Markdown, a path a row, and the notes as a list."""
     names = ["model", "path", *(name for name, _ in ROWS)]
-    lines = [_line(names), _line(["---"] * len(names))]
-    lines += [
-        _line([model.model, result.path, *(of(result) for _, of in ROWS)])
+    rows = (
+        [model.model, result.path, *(of(result) for _, of in ROWS)]
         for model in report.models
         for result in model.paths
-    ]
+    )
     told = [f"- {model.model}: {line}" for model in report.models for line in notes(model)]
     facts = [f"- {name}: {fact}" for name, fact in report.machine.items()]
-    return "\n".join([*lines, "", *told, *facts])
+    return "\n".join([markdown_table(names, rows), "", *told, *facts])
+
+
+def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(map(_line, [names, ["---"] * len(names), *rows]))
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -162,14 +167,15 @@ def _line(cells: Sequence[str]) -> str:
 
 def csv_of(report: Report) -> str:
     """Return a row a path; numbers are whole, and what is not known is empty."""
-    return csv_text(
-        _CSV,
-        (
-            {"model": model.model, **asdict(path), **(asdict(path.timing) if path.timing else {})}
-            for model in report.models
-            for path in model.paths
-        ),
-    )
+    return csv_text(CSV, csv_rows(report))
+
+
+def csv_rows(report: Report) -> Iterator[Mapping[str, Any]]:
+    """Yield each path's values, CSV's and more."""
+    for model in report.models:
+        for path in model.paths:
+            times = asdict(path.timing) if path.timing else {}
+            yield {"model": model.model, **asdict(path), **times}
 
 
 _HEADINGS = ("model", "path", "before, ms", "now, ms", "change", "spread")

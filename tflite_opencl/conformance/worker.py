@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
+import math
 import os
 import sys
 import time
@@ -20,7 +21,7 @@ import numpy as np
 from delegate import DelegateError
 from delegate.inspect import Graph, read_model, write_model
 from delegate.sandbox.channel import Channel, serving
-from tflite_opencl.common.build import Case
+from tflite_opencl.common.build import Case, sizes
 from tflite_opencl.common.errors import OneLineError, one_line
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, find_runtime
 from tflite_opencl.common.values import Arrays
@@ -29,6 +30,8 @@ from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, SKIP, Result
 from tflite_opencl.conformance.subject import Subject
+
+_WIDEST = 16  # bytes of an element
 
 
 def main(worker: type[Worker] | None = None) -> int:
@@ -89,7 +92,9 @@ class Worker:
             return graph, write_model(graph)
         if (path := item["model"]) is None:
             raise ValueError("there is no case of this name")
-        return read_model(path), path
+        graph = read_model(path)
+        _require_arrays(graph)
+        return graph, path
 
     def check(self, name: str, job: Job) -> Result:
         """Return what came of a case; only what ends the process escapes."""
@@ -103,6 +108,15 @@ class Worker:
         self._say(delegate=True)
         if self._held is None:
             self._held = self._subject.hold()
+
+
+def _require_arrays(graph: Graph) -> None:
+    """Raise ValueError where no array has a tensor's shape, be it without elements."""
+    for tensor in graph.tensors:
+        # numpy counts so, too: a size of 0 makes the others no smaller.
+        if math.prod(max(1, size) for size in tensor.shape) > sys.maxsize // _WIDEST:
+            shown = tensor.name or tensor.index
+            raise ValueError(f"tensor {shown} is {sizes(tensor.shape)}: no array is so large")
 
 
 def _known(names: set[str]) -> dict[str, Case]:

@@ -21,6 +21,7 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.deal import any_driver, slow
+from tests.support.model import chain_model, op, t
 from tests.support.process import ROOT
 from tests.support.subgraphs import two_signatures
 from tests.support.variables import counter_model
@@ -200,6 +201,23 @@ def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
     assert main(command) == 0
     assert csv() == {"model/whole/broken": "Skip", "model/whole/small": "Pass"}
+
+
+@pytest.mark.parametrize("where", ["input", "output"])
+def test_a_model_whose_tensor_no_array_can_hold_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    most = 2**31 - 1
+    shapes = {"input": (1, 4), "output": (1, 4), where: (1, most, most, 0, most)}
+    step = op("RELU", [t(shapes["input"])], [t(shapes["output"])])
+    (tmp_path / "models" / "huge.tflite").write_bytes(chain_model([step]))
+    command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
+    assert main([*command, "--json", "all.json"]) == 77
+    (found,) = json.loads(Path("all.json").read_text())["cases"]
+    assert found["result"] == "Skip"
+    assert found["detail"].endswith("is 1x2147483647x2147483647x0x2147483647: no array is so large")
 
 
 def test_nodes_of_models_have_the_names_of_mesas_tests(

@@ -31,8 +31,15 @@ TRIES = 3  # workers that a chunk may end
 ANYWHERE = ""  # the place of a chunk that any worker may have
 _CONNECT_S, _WORKERS_S, _LOOK_S, _WAIT_S = 10.0, 60.0, 1.0, 0.2
 _GONE_S = 60.0  # after which a place without a worker is given up
-# Where the user's own settings do not say otherwise: a worker that is not heard of so long is gone.
-_TTL, _USUAL_TTL = "60s", "5 minutes"
+# Chunks may be pictures by bytes: they are no mistake that Dask has to warn of.
+_SETTINGS = {"distributed.admin.large-graph-warning-threshold": "1 GB"}
+# Dask's settings for workers of our own, where the user's do not say otherwise -> usual, ours.
+_LOCAL_SETTINGS = {
+    # A worker that is not heard of so long is gone.
+    "distributed.scheduler.worker-ttl": ("5 minutes", "60s"),
+    # One that died is given up so much later; on a busy machine it takes long to come back.
+    "distributed.deploy.lost-worker-timeout": ("15s", "10 minutes"),
+}
 
 T = TypeVar("T")
 log = logging.getLogger("tflite_opencl")
@@ -70,9 +77,14 @@ class Cluster(contextlib.ExitStack):
         address: Any = self._scheduler.address
         # What it says, we say shorter.
         self.enter_context(silence_logging_cmgr(logging.CRITICAL))
+        self.enter_context(dask.config.set(_SETTINGS))
         if self._scheduler.workers:
-            if dask.config.get("distributed.scheduler.worker-ttl") == _USUAL_TTL:
-                self.enter_context(dask.config.set({"distributed.scheduler.worker-ttl": _TTL}))
+            settings = {
+                name: ours
+                for name, (usual, ours) in _LOCAL_SETTINGS.items()
+                if dask.config.get(name) == usual
+            }
+            self.enter_context(dask.config.set(settings))
             address = self.enter_context(
                 distributed.LocalCluster(
                     n_workers=self._scheduler.workers, threads_per_worker=1, processes=True,
@@ -106,13 +118,14 @@ class Cluster(contextlib.ExitStack):
         with contextlib.suppress(Exception):  # the scheduler is gone, and all with it
             self._client.unregister_worker_plugin(name)
 
-    def _found(self) -> Mapping[str, Any]:
-        """Return what the scheduler says of its workers. Raises: RunError: it is gone."""
+    def _found(self) -> Mapping[str, tuple[str, Mapping[str, float]]]:
+        """Return the name and the resources of each worker. Raises: RunError: nobody answers."""
         try:
-            workers: Mapping[str, Any] = self._client.scheduler_info()["workers"]
-        except (OSError, KeyError, RuntimeError) as error:
+            # What Client.scheduler_info() has may be of a few workers, or of none.
+            found: Mapping[str, Any] = self._client.run_on_scheduler(_workers_there)
+        except (OSError, RuntimeError, AttributeError) as error:
             raise self._is_gone() from error
-        return workers
+        return found
 
     def _is_gone(self) -> RunError:
         return RunError(f"the scheduler {self._scheduler.address} is gone")
@@ -122,9 +135,9 @@ class Cluster(contextlib.ExitStack):
         if time.monotonic() - self._looked_s >= _LOOK_S:
             found = self._found()
             there = {
-                address: (str(facts["name"]), _place(facts["resources"]))
-                for address, facts in found.items()
-                if all(facts["resources"].get(name, 0) >= 1 for name in self._resources)
+                address: (name, _place(resources))
+                for address, (name, resources) in found.items()
+                if all(resources.get(each, 0) >= 1 for each in self._resources)
             }
             for address in {*self._there} - {*there}:
                 self.gone += 1
@@ -218,6 +231,14 @@ class Cluster(contextlib.ExitStack):
 
 def _place(resources: Mapping[str, float]) -> str:
     return next((name[len(PLACE) :] for name in resources if name.startswith(PLACE)), "")
+
+
+def _workers_there(dask_scheduler: Any) -> dict[str, tuple[str, dict[str, float]]]:
+    """Return what a scheduler knows of its workers, as little as is needed: it is often asked."""
+    return {
+        address: (str(each.name), dict(each.resources))
+        for address, each in dask_scheduler.workers.items()
+    }
 
 
 def _fail_at_once(dask_scheduler: Any) -> None:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""compare --scheduler: each board's worker compares all models, as one machine does."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from delegate import DelegateError
+from tflite_opencl.common import bars
+from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
+from tflite_opencl.common.cluster.line import Left
+from tflite_opencl.common.cluster.scheduler import Scheduler
+from tflite_opencl.common.cluster.work import Work
+from tflite_opencl.common.errors import OneLineError, reason_of
+from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.compare.records import Fleet, Report, RunPath
+from tflite_opencl.compare.runs import Given, Settings
+from tflite_opencl.compare.subcommand import report_of
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A model as it crosses; `given` has no graph, which the content has."""
+
+    content: bytes
+    given: Given
+
+
+class Board(Work):
+    """Compares the paths of models; a chunk is the whole comparison of one board.
+
+    So two workers of a board never time at once.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Packed],
+        paths: Sequence[RunPath] | None,
+        settings: Settings,
+        *about: Any,
+    ) -> None:
+        """`paths`: None: those that the board has. `about`: as of `Work`."""
+        super().__init__(*about)
+        self._models, self._paths, self._settings = models, paths, settings
+
+    def run(self, chunk: str) -> Report | str:
+        """Return what this board gives, or why it cannot begin; `chunk`: its name."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+                models = [
+                    self._unpacked(each, Path(folder, str(number)))
+                    for number, each in enumerate(self._models)
+                ]
+                return report_of(models, self._paths, self._settings)
+        except (OneLineError, DelegateError, OSError) as error:
+            return reason_of(error)
+
+    def _unpacked(self, packed: Packed, folder: Path) -> Given:
+        folder.mkdir()
+        file = folder / Path(packed.given.model).name
+        file.write_bytes(packed.content)
+        graph = read_graph(str(file), self._settings.signature)
+        return replace(packed.given, model=str(file), graph=graph)
+
+
+def compared_on_boards(
+    scheduler: Scheduler,
+    models: Sequence[Given],
+    paths: Sequence[RunPath] | None,
+    settings: Settings,
+) -> Fleet:
+    """Return what each board that is there gives for the models.
+
+    `paths`, `settings`: as of `report_of`. Raises: OneLineError: no board is there.
+    """
+    # Its constants would cross twice.
+    packed = [
+        Packed(Path(each.model).read_bytes(), replace(each, graph=cast(Any, None)))
+        for each in models
+    ]
+    found: dict[str, Report] = {}
+    why_not: dict[str, str] = {}
+    with Cluster(scheduler, needs_device=False) as cluster:
+        about = cluster.name, None, scheduler.workers > 0, 0.0
+        cluster.begin(Board(packed, paths, settings, *about))
+        boards = sorted(place for place in cluster.places() if place != ANYWHERE)
+        results = cluster.results({board: [board] for board in boards}, is_ordered=False)
+        with bars.waiting("") as tell:
+            tell(f"{len(boards)} boards compare")
+            for board, came in results:
+                if isinstance(came, Left):
+                    why_not[board] = came.why
+                elif isinstance(came.result, str):
+                    why_not[board] = came.result
+                else:
+                    found[board] = came.result
+                tell(f"{len(found) + len(why_not)} of {len(boards)} boards are done")
+    return Fleet({name: found[name] for name in boards if name in found}, why_not)

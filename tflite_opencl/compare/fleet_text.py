@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same comparison on several boards, side by side. Everything here returns text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tflite_opencl.common.tables import columns, csv_text, render
+from tflite_opencl.compare.records import Fleet, ModelResult, PathResult
+from tflite_opencl.compare.text import CSV, NONE, ROWS, csv_rows, markdown_table, notes
+
+# A terminal has no room for these; CSV and JSON have all.
+_LEFT_OUT = ("device", "average, ms", "minimum, ms", "peak memory, MiB", "top result")
+_SHOWN = [(name, of) for name, of in ROWS if name not in _LEFT_OUT]
+
+
+def text_of(fleet: Fleet, width: int) -> str:
+    """Return a table a model, a row a board and path, then what must be known of them."""
+    results: dict[int, list[tuple[str, ModelResult]]] = {}
+    for board, report in fleet.boards.items():
+        for number, model in enumerate(report.models):
+            results.setdefault(number, []).append((board, model))
+    parts = [_table(each, width) for each in results.values()]
+    return "\n\n".join([*parts, "\n".join(_told(fleet))])
+
+
+def _table(results: list[tuple[str, ModelResult]], width: int) -> str:
+    model = results[0][1]
+    rows = [(board, *_cells(path)) for board, each in results for path in each.paths]
+    # A column that says nothing is left out.
+    names = [
+        (number, name)
+        for number, name in enumerate(("board", "path", *(name for name, _ in _SHOWN)))
+        if any(row[number] != NONE for row in rows)
+    ]
+    kept = [[row[number] for number, _ in names] for row in rows]
+    table = columns([name for _, name in names], kept, left=2)
+    return f"{model.model}, {model.input}\n{render(width, table).rstrip()}"
+
+
+def _cells(result: PathResult) -> tuple[str, ...]:
+    return (result.path, *(of(result) for _, of in _SHOWN))
+
+
+def _told(fleet: Fleet) -> Iterator[str]:
+    """Yield what must be known, each once, with the boards of which it is true."""
+    boards: dict[str, list[str]] = {}
+    for board, report in fleet.boards.items():
+        devices = {
+            f"{path.path} runs on {path.device}"
+            for each in report.models
+            for path in each.paths
+            if path.device
+        }
+        lines = [f"{each.model}: {line}" for each in report.models for line in notes(each)]
+        facts = [f"{name}: {fact}" for name, fact in report.machine.items()]
+        for line in (*lines, *sorted(devices), *facts):
+            boards.setdefault(line, []).append(board)
+    for line, names in boards.items():
+        is_all = len(names) == len(fleet.boards) > 1
+        yield f"{'all boards' if is_all else ', '.join(names)}: {line}"
+    for board, why in fleet.why_not.items():
+        yield f"{board}: no result: {why}"
+
+
+def csv_of(fleet: Fleet) -> str:
+    """Return a row a board and path; numbers are whole, and what is not known is empty."""
+    rows = (
+        {"board": board, **row}
+        for board, report in fleet.boards.items()
+        for row in csv_rows(report)
+    )
+    return csv_text(("board", *CSV), rows)
+
+
+def markdown_of(fleet: Fleet) -> str:
+    """Return one table in Markdown, a row a board and path, and the rest as a list."""
+    names = ["board", "model", "path", *(name for name, _ in ROWS)]
+    rows = (
+        [board, model.model, path.path, *(of(path) for _, of in ROWS)]
+        for board, report in fleet.boards.items()
+        for model in report.models
+        for path in model.paths
+    )
+    return "\n".join([markdown_table(names, rows), "", *(f"- {line}" for line in _told(fleet))])
