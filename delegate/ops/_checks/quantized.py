@@ -88,8 +88,6 @@ def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...]
     """
     quantization = weights.quantization
     if quantization is None:
-        if weights.dtype == "int4":  # those of blocks are another tensor
-            raise Unsupported("int4 weights without scales of channels: blocks are not implemented")
         raise Unsupported("weights without quantisation: scale and zero point are missing")
     channels = weights.shape[channel_axis]
     count = len(quantization.scale)

@@ -247,6 +247,8 @@ def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
     Raises:
         Unsupported: scales that do not fit, a zero point other than 0.
     """
+    if weights.dtype == "int4" and weights.quantization is None:  # blocks have theirs elsewhere
+        raise Unsupported("int4 weights without scales of channels: blocks are not implemented")
     # int4 has a scale a channel as int8 has
     scales, zero_point = quantized.weight_scales(replace(weights, dtype="int8"), channel_axis)
     if zero_point:

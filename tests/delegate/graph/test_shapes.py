@@ -86,12 +86,19 @@ def _cases() -> dict[str, list[Case]]:
     return {name: cases[:: 25 if name == "teflon" else 1] for name, cases in found.items()}
 
 
+# Their shapes are compared with the results that are right, in the tests of these ops.
+NOT_ASKED = {
+    "stablehlo_gather": "TFLite's process ends where the file has no number of dimensions",
+    "transpose_conv_bias": "TFLite lacks the op",
+}
 NEWER_OPS = {family for family in _cases() if family.startswith("stablehlo_")}
 
 
 @pytest.mark.parametrize("family", sorted(_cases()))
 def test_the_suite_s_shapes_are_tflite_s(family: str) -> None:
     asked = 0
+    if family in NOT_ASKED:
+        pytest.skip(NOT_ASKED[family])
     for case in _cases()[family]:
         graph = case.make()
         try:
