@@ -86,7 +86,7 @@ CONFINED = {
 # <op>[_<case>][_<arithmetic>][_<family>], see kernels/README.md
 _WORDS = (
     "row|row_part|row_range|select|columns|tiled|vector|staged|groups|computed|boxes|best|output"
-    "|projection"
+    "|projection|sums|cells"
 )
 CASES = rf"(?:_(?:\d+x\d+|{_WORDS}))?"
 _ISA = {feature.kernel.removeprefix("runtime_isa_") for feature in FEATURES}
@@ -192,7 +192,7 @@ def test_no_circles() -> None:
 
 
 # The folders of delegate/ops from the bottom up: each imports itself and those before it.
-OP_FOLDERS = ("_numbers", "_checks", "_launches", "_convolution")
+OP_FOLDERS = ("_numbers", "_checks", "_launches", "_convolution", "_recurrent")
 
 
 @each([p for folder in OP_FOLDERS for p in sorted((ROOT / "delegate/ops" / folder).rglob("*.py"))])

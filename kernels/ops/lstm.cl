@@ -16,6 +16,8 @@
 #include "math.clh"
 #include "logistic.clh"
 #endif
+#define SUMS_INTEGERS (USES_LSTM_QUANT8 || USES_LSTM_PROJECTION_QUANT8)
+#define NORMALIZES (IS_NORMALIZED && (USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT))
 #define SUMS_FLOATS (USES_LSTM_FLOAT || USES_LSTM_SUMS_FLOAT || USES_LSTM_PROJECTION_FLOAT)
 #define SUMS_HYBRID (USES_LSTM_SUMS_HYBRID || USES_LSTM_PROJECTION_HYBRID)
 #include "recurrent.clh"
@@ -24,13 +26,8 @@
 #define CELL_GATE (GATES - 2)
 #define OUTPUT_GATE (GATES - 1)
 
-#if USES_LSTM_QUANT8 || USES_LSTM_PROJECTION_QUANT8
+#if SUMS_INTEGERS
 DEFINE_ROUNDING()
-
-static int LOCAL(dot)(global const char* a, global const char* b, int count, int sum) {
-  for (int i = 0; i < count; i++) sum += a[i] * b[i];
-  return sum;
-}
 #endif
 
 #if USES_LSTM_QUANT8
@@ -132,14 +129,6 @@ static float LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum,
 }
 #endif
 
-// Writes what a cell gives, which is the output of this step where nothing projects it.
-#if IS_PROJECTED
-#define GIVE(item, row, own, value) ROW_OF(float, OUTPUT, row)[own] = (value)
-#else
-#define GIVE(item, row, own, value) \
-  ((global float*)(arena + HIDDEN_OUTPUT))[item] = ROW_OF(float, OUTPUT, row)[own] = (value)
-#endif
-
 #if USES_LSTM_FLOAT
 #define GATE(g, cell)                                                                \
   MULTIPLY_ADD(peepholes[(g) * CELLS], (cell),                                       \
@@ -208,25 +197,6 @@ KERNEL(lstm_sums_hybrid)
 
 #if USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT
 #if IS_NORMALIZED
-DEFINE_ROOT()
-
-// A sum less the mean of a row's `count`, over their deviation, times its coefficient and with its
-// bias.   Source: portable_tensor_utils.cc MeanStddevNormalization
-static float LOCAL(normalized)(global const float* sums, int count, int own,
-                               global const float* coefficients, global const float* biases) {
-  float mean = 0.0f;
-  for (int i = 0; i < count; i++) mean += sums[i];
-  mean = LOCAL(divide_float)(mean, (float)count);
-  float squares = 0.0f;
-  for (int i = 0; i < count; i++) {
-    const float apart = sums[i] - mean;
-    squares = MULTIPLY_ADD(apart, apart, squares);
-  }
-  const float variance = LOCAL(divide_float)(squares, (float)count);
-  const float value = LOCAL(divide_float)(sums[own] - mean, LOCAL(root)(variance + 1e-8f));
-  return value * coefficients[own] + biases[own];
-}
-
 #define GATE(g)                                                                    \
   LOCAL(normalized)(sums + (g) * CELLS, CELLS, own,                                \
                     (global const float*)(constants + COEFFICIENTS) + (g) * CELLS, \

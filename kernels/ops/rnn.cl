@@ -15,10 +15,6 @@
 #define SUMS_HYBRID USES_RNN_HYBRID
 #include "recurrent.clh"
 
-// Writes an item of the output of this step, which the next step reads.
-#define GIVE(item, row, own, value) \
-  ((global float*)(arena + HIDDEN_OUTPUT))[item] = ROW_OF(float, OUTPUT, row)[own] = (value)
-
 #if USES_RNN_FLOAT
 // output[b,u] = function(bias[u] + weights[u] * input[b] + recurrent[u] * hidden[b])
 // Source: kernel_utils.cc RnnBatchStep

@@ -127,19 +127,11 @@ def lstm(
     if is_time_major and op != "LSTM":
         whole = steps, rows
 
-    def weights(count: int, terms: int) -> Tensor:
-        if is_whole:
-            return constant(integers(rng, (count, terms), "int8"), rng.uniform(0.002, 0.02))
-        return _matrix(rng, kind, (count, terms))
-
     def vector(count: int, is_bias: bool = True) -> Tensor:
         if not is_whole:
             return _normal(rng, (count,))
         values = integers(rng, (count,), "int16") >> 2
         return constant(values.astype("int32" if is_bias else "int16"), 3e-5)
-
-    def peephole() -> Tensor:
-        return vector(cells, is_bias=False) if kind != "hybrid" else _bytes(rng, (cells,), 0.008)
 
     own: tuple[float, int] | tuple[()] = (0.007, 5) if is_whole else ()
     dtype = "int8" if is_whole else "float32"
@@ -152,21 +144,24 @@ def lstm(
     cell = tensor((rows, cells), wide, *scale, name="cell", is_variable=True)
     inputs: list[Tensor | None] = [source]
     for terms in (depth, width):
-        inputs += [None] * first + [weights(cells, terms) for _ in range(first, 4)]
-    peepholes = [peephole() for _ in range(3)]
+        inputs += [None] * first + [_matrix(rng, kind, (cells, terms)) for _ in range(first, 4)]
+    is_hybrid = kind == "hybrid"
+    peepholes = [_bytes(rng, (cells,), 0.008) if is_hybrid else vector(cells, False) for _ in "ifo"]
     inputs += [None if not is_peephole or each < first else peepholes[each] for each in range(3)]
     inputs += [None] * first + [vector(cells) for _ in range(first, 4)]
-    inputs += [weights(width, cells), vector(width)] if is_projected else [None, None]
-    inputs += [hidden, cell]
-    is_normalised = "norm" in form
-    inputs += [vector(cells) if is_normalised and each >= first else None for each in range(4)]
+    projection = [_matrix(rng, kind, (width, cells)), vector(width)]
+    inputs += [*(projection if is_projected else [None, None]), hidden, cell]
+    inputs += [vector(cells) if "norm" in form and each >= first else None for each in range(4)]
     between = [tensor((0,), "int16", 0.001) for _ in range(4)] if is_whole else []
     between += [tensor((0,), "int8", 0.008, 11)] if is_whole else []
-    options = {"fused_activation_function": "TANH", "cell_clip": 0.0, "proj_clip": 0.0}
-    if rows > 1:
-        options |= {"cell_clip": 0.7, "proj_clip": 0.5}
-    options |= {"kernel_type": "FULL"} if op == "LSTM" else {"time_major": is_time_major}
-    options["asymmetric_quantize_inputs"] = "asymmetric" in form
+    options = {
+        "fused_activation_function": "TANH",
+        "cell_clip": 0.7 if rows > 1 else 0.0,
+        # From -0.5 to 0.5 a row with a zero point has its ends in the middle between two of int8.
+        "proj_clip": 0.5 if rows > 1 and "asymmetric" not in form else 0.0,
+        "asymmetric_quantize_inputs": "asymmetric" in form,
+        **({"kernel_type": "FULL"} if op == "LSTM" else {"time_major": is_time_major}),
+    }
     output = tensor((*whole, width), dtype, *own)
     version = {"int8": 2, "hybrid": 3}.get(kind, 1)
     return graph([step(op, inputs, [output], options, version, intermediates=between)])
@@ -277,6 +272,8 @@ def _bytes(rng: np.random.Generator, shape: Shape, scale: float) -> Tensor:
 
 def _matrix(rng: np.random.Generator, kind: str, shape: Shape, size: float = 1.0) -> Tensor:
     """Return weights (outputs, terms) of floats, or int8, whose sums are of this size."""
+    if kind == "int8":
+        return constant(integers(rng, shape, "int8"), rng.uniform(0.002, 0.02))
     if kind == "hybrid":
         return _bytes(rng, shape, size * rng.uniform(0.005, 0.015) / np.sqrt(shape[1]))
     return _normal(rng, shape, size / np.sqrt(shape[1]))

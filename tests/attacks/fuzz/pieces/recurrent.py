@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from tests.attacks.fuzz.drawing import Pen, Skip
-from tflite_opencl.conformance.cases.recurrent import lstm, svdf
+from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm, rnn, svdf
 
 
 def _kind(pen: Pen, kinds: tuple[str, ...]) -> str:
@@ -23,15 +23,50 @@ def filters(pen: Pen) -> None:
     pen.join(made.nodes[0])
 
 
+def _shape(pen: Pen) -> tuple[int, int, int, int]:
+    """Draw rows, steps, depth and cells."""
+    depth, cells = (pen.one_of((1, 3, 8, 17, 33)) for _ in range(2))
+    return pen.one_of((1, 1, 2, 3)), pen.one_of((1, 2, 5)), depth, cells
+
+
+def _form(pen: Pen, kind: str, forms: tuple[str, ...]) -> str:
+    return pen.one_of(forms) + ("-asymmetric" if kind == "hybrid" and pen.may(0.5) else "")
+
+
 def cells(pen: Pen) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
-    kind = _kind(pen, ("float32",))
-    shape = pen.one_of((1, 1, 2, 3)), pen.one_of((1, 2, 5)), *(
-        pen.one_of((1, 3, 8, 17, 33)) for _ in range(2)
-    )  # fmt: skip
-    forms = ("plain", "cifg", "peephole", "projection", "cifg-peephole-projection")
+    kind, shape = _kind(pen, ("hybrid", "float32")), _shape(pen)
+    forms = _FORMS if kind == "int8" else (*_FORMS, "norm", "cifg-norm-projection")
     op = pen.one_of(("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
-    pen.join(lstm(kind, shape, pen.one_of(forms), pen.may(0.5), op).nodes[0])
+    pen.join(lstm(kind, shape, _form(pen, kind, forms), pen.may(0.5), op).nodes[0])
 
 
-OFTEN = ((2, filters), (2, cells))
+def cells_in_both_directions(pen: Pen) -> None:
+    """BIDIRECTIONAL_SEQUENCE_LSTM."""
+    if pen.length > 1:
+        raise Skip
+    kind, shape = pen.one_of(("hybrid", "float32")), _shape(pen)
+    is_time_major = pen.may(0.5)
+    # TFLite merges outputs of several rows wrongly unless steps come first.
+    is_merged = pen.may(0.5) and (is_time_major or shape[0] == 1)
+    form = _form(pen, kind, _FORMS)
+    pen.join(both_lstm(kind, shape, form, is_merged, is_time_major).nodes[0])
+
+
+def units(pen: Pen) -> None:
+    """RNN and the sequences of it."""
+    if pen.length > 1:
+        raise Skip
+    kind = pen.one_of(("hybrid", "float32"))
+    op = pen.one_of(("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"))
+    is_both = op.startswith("BI")
+    form = _form(pen, kind, ("", "-merged") if is_both else ("",))
+    # TFLite is wrong in both directions of hybrid ones whose steps come first.
+    if op != "RNN" and not (is_both and kind == "hybrid") and pen.may(0.5):
+        form += "-time_major"
+    function = pen.one_of(("NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH"))
+    pen.join(rnn(kind, _shape(pen), function, op, form).nodes[0])
+
+
+_FORMS = ("plain", "cifg", "peephole", "projection", "cifg-peephole-projection")
+OFTEN = ((2, filters), (2, cells), (1, cells_in_both_directions), (1, units))
