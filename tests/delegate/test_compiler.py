@@ -145,3 +145,14 @@ def test_all_that_follows_an_unknown_shape_is_refused() -> None:
     # Whatever the numbers are, their product has the shape that the inputs' shapes say.
     assert reasons(shaped(computed, "MUL")) == ["MUL is beyond us", None, None]
     assert reasons(shaped(computed, "ADD")) == [None, None, None]
+
+
+def test_as_many_places_as_hold_are_known_of_a_constant_alone() -> None:
+    why, after = "how many places it gives is known only at run time", t((2, 1), "int64")
+    for holds, expected in (
+        (t((3,), "bool"), [why, "a tensor's shape is known only at run time"]),
+        (const(np.array([True, False, True])), [None, None]),
+    ):
+        found = t((2, 1), "int64")
+        graph = graph_of([op("WHERE", [holds], [found]), op("ADD", [found, found], [after])])
+        assert reasons(infer(graph)) == expected

@@ -32,6 +32,7 @@ from tests.support.compare import RUNTIME, interpreter, invoke, refusals
 from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
+from tests.support.without_tflite import needs_tflite
 from tflite_opencl.conformance.cases.mediapipe import transpose_conv_bias
 
 Shape = tuple[int, ...]
@@ -131,6 +132,7 @@ def test_drawn(
     assert_mediapipe_s(node, device, way_on(device, way), seed)
 
 
+@needs_tflite
 def test_tflite_runs_what_is_around_it_and_resizes_it(device: DeviceInfo) -> None:
     # A partition so small would stay on the CPU, which lacks the op. It has no FLOOR_MOD of floats.
     node = convolution()

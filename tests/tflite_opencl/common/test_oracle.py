@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from delegate.inspect import Node, Tensor, write_model
 from tests.support.compare import RUNTIME
 from tests.support.model import const, graph_of, op, t
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.oracle import oracle
+from tflite_opencl.common.oracle import NoOracle, oracle
+from tflite_opencl.conformance.cases.mediapipe import transpose_conv_bias
 
 
 @needs_tflite
@@ -39,3 +43,17 @@ def test_an_operand_that_is_read_later_is_not_written_over() -> None:
     given = np.arange(24, dtype=np.float32).reshape(2, 12)
     known = oracle(RUNTIME, graph, write_model(graph), [[given, np.full((2, 3), 99, np.float32)]])
     np.testing.assert_array_equal(known.outputs[0][1], -given.reshape(3, 8))
+
+
+@needs_tflite
+def test_an_op_of_mediapipe_s_is_compared_with_tflite_s_own() -> None:
+    graph = transpose_conv_bias((1, 4, 5, 3), 8, (3, 3), (2, 2), "SAME")
+    zeros = [np.zeros((1, 4, 5, 3), np.float32)]
+    known = oracle(RUNTIME, graph, write_model(graph), [zeros])
+    bias = graph.nodes[0].inputs[2]
+    assert bias is not None
+    np.testing.assert_array_equal(known.outputs[0][0], np.broadcast_to(bias.data, (1, 8, 9, 8)))
+    malformed = replace(graph.nodes[0], options={"custom_options": b""})
+    other = replace(graph, nodes=(malformed,))
+    with pytest.raises(NoOracle, match="unresolved custom op"):
+        oracle(RUNTIME, other, write_model(other), [zeros])
