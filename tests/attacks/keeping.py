@@ -184,10 +184,10 @@ def judged(kind: str, steps: Sequence[Step] | str) -> str:
 def right_of(kind: str) -> Sequence[Any]:
     """Return what runs give one after the other, from the beginning."""
     made = interpreter(write_model(_graph(kind)))
-    return [_run(made, number) for number in range(len(_STEPS))]
+    return [run_once(made, number) for number in range(len(_STEPS))]
 
 
-def _run(made: Any, number: int) -> Any:
+def run_once(made: Any, number: int) -> Any:
     """Return what an interpreter or a Model gives for the inputs of a run since the beginning."""
     rows = 2 if isinstance(made, Model) else made.get_input_details()[1]["shape"][0]
     given = np.full(SHAPE, 3 + number, np.float32), np.ones((rows, *_Z[1:]), np.float32)
@@ -239,7 +239,7 @@ class _Keeper:
     def take(self, step: str) -> Any:
         """Return the outputs of a run, else nothing. Raises: DelegateError, RuntimeError."""
         if step == _RUN:
-            outputs = _run(self._made, self._count)
+            outputs = run_once(self._made, self._count)
             self._count += 1
             return outputs
         if step == _BEGIN:

@@ -16,7 +16,7 @@ import pytest
 
 from delegate import DeviceInfo, Options, Unsupported, ops
 from delegate.graph.partition import partition_of
-from delegate.inspect import TRANSPOSE_CONV_BIAS, Node, read_model, write_model
+from delegate.inspect import TRANSPOSE_CONV_BIAS, Graph, Node, read_model, write_model
 from delegate.isa import FEATURES
 from delegate.partition_kernel import PartitionKernel
 from delegate.passes import PASSES, run_passes
@@ -32,7 +32,7 @@ from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
 from tests.attacks.fuzz.drawing import Pen, Skip, drawn
 from tests.attacks.fuzz.graphs import OfGraphs
-from tests.attacks.fuzz.pieces import PIECES, moves, of_the_suite, sums
+from tests.attacks.fuzz.pieces import PIECES, functions, moves, of_the_suite, sums
 from tests.attacks.fuzz.targets import KINDS, Kind
 from tests.attacks.fuzz.ways import (
     START,
@@ -216,9 +216,9 @@ def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo)
     assert {launch.is_literal for launch in made.program.launches} == {numbers == "literal"}
 
 
-def of_way(device: DeviceInfo, way: str) -> Result:
-    """Run a graph of sums, of which some may be its input, in a way."""
-    made = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
+def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> Result:
+    """Run a graph in a way; None: one of sums, of which some may be its input."""
+    made = given or net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
     model = write_model(made)
     options = {"tune": "off", "min_nodes_per_partition": 1}
     job = Job(Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None)
@@ -234,6 +234,15 @@ def test_state_that_is_not_kept_is_found(
     # The nodes of drawn graphs read variable tensors, and write none.
     monkeypatch.setattr(Link, "restore" if "tensors" in way else "keep", lambda *_: None)
     assert "other bytes than the reference's" in of_way(device, way).detail
+
+
+@any_driver
+@pytest.mark.parametrize("way", ["variables plain", "variables threads", "variables model"])
+def test_a_decomposition_runs_beside_state(way: str, device: DeviceInfo) -> None:
+    pen = Pen(next(number for number in range(99) if Pen(number).dtype == "int32"))
+    functions.composite(pen)
+    result = of_way(device, way, read_model(write_model(pen.graph())))
+    assert (result.result, result.detail) == (PASS, "")
 
 
 @any_driver
