@@ -20,6 +20,7 @@ from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, THREAD_VARIABLES, V1, Setup, machine
 from delegate import DelegateError
+from tflite_opencl.common.cluster.scheduler import require_distributed
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.exit_codes import ERROR, NOT_SO, SUCCESS
 from tflite_opencl.common.fetch import fetched
@@ -30,6 +31,7 @@ from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.start import OutputError
 from tflite_opencl.common.words import printable
 
+_CLUSTER = ("chunks", "boards", "pictures")
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
@@ -63,6 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return SUCCESS
         if options.loadgen:
             print(_loadgen(options))
+            return SUCCESS
+        if options.cluster:
+            for line in _cluster(options.cluster):
+                print(line, flush=True)
             return SUCCESS
         if options.first_starts:
             with _setup(options) as setup:
@@ -110,6 +116,8 @@ def parser() -> argparse.ArgumentParser:
     add("--loadgen", type=duration, nargs="?", const=60.0, metavar="SECONDS",
         help="let MLPerf's LoadGen drive MobileNet V1 or the model, SingleStream and Offline, each "
         "for so long (default: 60), and exit")  # fmt: skip
+    add("--cluster", type=names, nargs="?", const=_CLUSTER, metavar="A,B",
+        help=f"what --scheduler costs: {', '.join(_CLUSTER)} (default: all), and exit")  # fmt: skip
     add("--pictures", type=Path, metavar="DIR", help="with --loadgen: a folder; else random inputs")
     add_flag(made, "expect", None, "; with --loadgen", Path, metavar="FILE.csv")
     add_flag(made, "output", "loadgen", " by --loadgen", Path)
@@ -121,6 +129,16 @@ def parser() -> argparse.ArgumentParser:
     add("--from", dest="read", nargs="+", metavar="FILE",
         help="take what --json wrote, of one machine or several, instead of measuring")  # fmt: skip
     return made
+
+
+def _cluster(parts: Sequence[str]) -> Iterator[str]:
+    if unknown := [name for name in parts if name not in _CLUSTER]:
+        parser().error(f"--cluster {unknown[0]}: there are {', '.join(_CLUSTER)}")
+    require_distributed()
+    # An extra, which takes half a second to import.
+    from benchmarks import cluster
+
+    return cluster.cluster(parts)
 
 
 def _loadgen(options: argparse.Namespace) -> str:

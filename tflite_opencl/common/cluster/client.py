@@ -12,7 +12,7 @@ import logging
 import queue
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -31,8 +31,13 @@ TRIES = 3  # workers that a chunk may end
 ANYWHERE = ""  # the place of a chunk that any worker may have
 _CONNECT_S, _WORKERS_S, _LOOK_S, _WAIT_S = 10.0, 60.0, 1.0, 0.2
 _GONE_S = 60.0  # after which a place without a worker is given up
-# Chunks may be pictures by bytes: they are no mistake that Dask has to warn of.
-_SETTINGS = {"distributed.admin.large-graph-warning-threshold": "1 GB"}
+_LOGGED = "distributed.admin.low-level-log-length"
+_SETTINGS = {
+    # Chunks may be pictures by bytes: they are no mistake that Dask has to warn of.
+    "distributed.admin.large-graph-warning-threshold": "1 GB",
+    # Dask keeps the last 1,000 messages to each worker, and so the chunks in them.
+    _LOGGED: 10,
+}
 # Dask's settings for workers of our own, where the user's do not say otherwise -> usual, ours.
 _LOCAL_SETTINGS = {
     # A worker that is not heard of so long is gone.
@@ -92,8 +97,7 @@ class Cluster(contextlib.ExitStack):
                 )
             )  # fmt: skip
         client = self.enter_context(distributed.Client(address, timeout=_CONNECT_S))
-        # A chunk that ended a worker comes back, so that it is counted here.
-        client.run_on_scheduler(_fail_at_once)
+        client.run_on_scheduler(_prepare, _SETTINGS)
         return client
 
     def begin(self, work: Work) -> None:
@@ -241,6 +245,10 @@ def _workers_there(dask_scheduler: Any) -> dict[str, tuple[str, dict[str, float]
     }
 
 
-def _fail_at_once(dask_scheduler: Any) -> None:
-    """Let the scheduler give back a chunk that ended one worker."""
+def _prepare(settings: Mapping[str, Any], dask_scheduler: Any) -> None:
+    """Let a scheduler give back a chunk that ended one worker, and keep few of its messages."""
+    # A chunk that ended a worker comes back, so that it is counted by the command.
     dask_scheduler.allowed_failures = 0
+    dask.config.set(settings)
+    for each in (*dask_scheduler.stream_comms.values(), *dask_scheduler.client_comms.values()):
+        each.recent_message_log = deque(each.recent_message_log, settings[_LOGGED])

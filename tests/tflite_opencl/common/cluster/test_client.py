@@ -68,6 +68,14 @@ def test_few_chunks_are_taken_ahead_of_one_that_is_slow(two: Any) -> None:
         found.close()
 
 
+def test_a_scheduler_does_not_keep_the_chunks_that_are_done(two: Any) -> None:
+    with reached(two) as cluster:
+        values(results(cluster, range(60)))
+        senders = [*two.scheduler.stream_comms.values(), *two.scheduler.client_comms.values()]
+        senders.append(cluster._client.scheduler_comm)
+        assert all(0 < len(each.recent_message_log) <= 10 for each in senders)
+
+
 def test_a_chunk_may_be_sent_once_more_as_another(two: Any) -> None:
     with reached(two) as cluster:
         found = results(
