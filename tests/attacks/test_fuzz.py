@@ -240,7 +240,10 @@ def test_state_that_is_not_kept_is_found(
 @pytest.mark.parametrize("way", ["variables plain", "variables threads", "variables model"])
 def test_a_decomposition_runs_beside_state(way: str, device: DeviceInfo) -> None:
     pen = Pen(next(number for number in range(99) if Pen(number).dtype == "int32"))
-    functions.composite(pen)
+    try:
+        functions.composite(pen)
+    except Skip:
+        pytest.skip("this TFLite knows no STABLEHLO_COMPOSITE")
     result = of_way(device, way, read_model(write_model(pen.graph())))
     assert (result.result, result.detail) == (PASS, "")
 

@@ -167,7 +167,7 @@ def test_wrong_arguments_and_models_are_a_line(
         ([str(tmp_path / "damaged.tflite")], 255, "damaged.tflite"),
         ([model, model], 64, "are both colours"),
         ([f"a/b={model}"], 64, "NAME=FILE with another name"),
-        ([model, "--signature", "decode"], 255, "there is no signature 'decode'"),
+        ([model, "--signature", "decode"], 64, "there is no signature 'decode'"),
         ([model, "--signature", "a/b"], 64, "--signature a/b: no part of an address"),
         ([model, *["--signature", "a"] * 2], 64, "--signature a is given twice"),
         ([model, "--listen", "8500"], 64, "'8500' is not HOST:PORT"),
