@@ -25,7 +25,7 @@ from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.exit_codes import ERROR, NOT_SO, SUCCESS
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.files import file_obstacle
-from tflite_opencl.common.flag_values import duration, names
+from tflite_opencl.common.flag_values import duration, names, positive
 from tflite_opencl.common.flags import add_flag, add_flags, prepare_environment
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.start import OutputError
@@ -58,10 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             model = options.models[0] if options.models else None
             print(service.service(model, options.service))
             return SUCCESS
-        if options.video:
+        if options.frames:
             threads = options.threads or len(os.sched_getaffinity(0))
             models = options.models or [options.folder / f"{V1}.tflite"]
-            print(video.video(models, options.video, threads))
+            print(video.video(models, options.frames, threads))
             return SUCCESS
         if options.loadgen:
             print(_loadgen(options))
@@ -110,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     add("--service", type=duration, nargs="?", const=10.0, metavar="SECONDS",
         help="requests a second of tflite-opencl serve and of others behind the same server, each "
         "for so long (default: 10), and exit")  # fmt: skip
-    add("--video", type=int, nargs="?", const=300, metavar="FRAMES",
+    add("--videos", type=positive, nargs="?", const=300, metavar="FRAMES", dest="frames",
         help="label_image --video beside the same loop in OpenCV, on a video of so many frames of "
         "1280x720 (default: 300), and exit")  # fmt: skip
     add("--loadgen", type=duration, nargs="?", const=60.0, metavar="SECONDS",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from benchmarks.measure import imported
 from tflite_opencl.common.runtime import find_runtime
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Classify every frame, and write what came of it in the words of label_image's JSON."""
-    model, source, threads = arguments[0], arguments[1], int(arguments[2])
+def classified(model: str, source: str, threads: int) -> dict[str, Any]:
+    """Classify every frame, and return what came of it in the words of label_image's JSON."""
     cv2 = imported("cv2", "opencv-python-headless")
     interpreter = find_runtime().interpreter(model, threads, "auto")
     interpreter.allocate_tensors()
@@ -43,15 +42,14 @@ def main(arguments: Sequence[str]) -> None:
         taken_ms.append(1e3 * (time.perf_counter() - at_s))
     seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
     median, p99 = np.percentile(taken_ms, (50, 99))
-    document = {
+    return {
         "pictures_per_second": len(taken_ms) / seconds,
         "video": {
             "latency_ms": {"median": median, "p99": p99},
             "cpu_load": {"all": cpu_s / seconds},
         },
     }
-    print(json.dumps(document))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(json.dumps(classified(sys.argv[1], sys.argv[2], int(sys.argv[3]))))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,12 +71,12 @@ def test_label_image_classifies_every_frame(model: Path, source: Path) -> None:
 
 
 def test_the_peer_classifies_every_frame(
-    model: Path, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[NDArray[Any]] = []
     monkeypatch.setitem(sys.modules, "cv2", opencv(source, shown))
-    video_peer.main([str(model), str(source), "1"])
-    rate, cores, median, p99 = video.figures(json.loads(capsys.readouterr().out))
+    document = video_peer.classified(str(model), str(source), 1)
+    rate, cores, median, p99 = video.figures(document)
     assert [frame.shape for frame in shown] == [(video.HEIGHT, video.WIDTH, 3)] * 5
     assert not np.array_equal(shown[0], shown[4])
     assert rate > 0

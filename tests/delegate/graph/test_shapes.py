@@ -90,7 +90,10 @@ def _cases() -> dict[str, list[Case]]:
 NOT_ASKED = {
     "stablehlo_gather": "TFLite's process ends where the file has no number of dimensions",
     "transpose_conv_bias": "TFLite lacks the op",
-}
+} | dict.fromkeys(
+    ("assign_variable", "call_once", "read_variable", "var_handle"),
+    "the shape is that of the variable, which only `with_resources` knows",
+)
 NEWER_OPS = {family for family in _cases() if family.startswith("stablehlo_")}
 
 

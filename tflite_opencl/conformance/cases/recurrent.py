@@ -251,7 +251,10 @@ def rnn(
         count = units + at
         weights = [_matrix(rng, kind, (count, terms), 0.4) for terms in (depth, count)]
         state = tensor((rows, count), name=f"state {at}", is_variable=True)
-        inputs += [*weights, _normal(rng, (count,)), state]
+        bias = _normal(rng, (count,))
+        if function == "RELU6" and bias.data is not None:
+            bias = replace(bias, data=np.abs(bias.data))  # else a unit alone may give zeros alone
+        inputs += [*weights, bias, state]
         outputs.append(tensor((*whole, count)))
     options: dict[str, object] = {"fused_activation_function": function}
     options["asymmetric_quantize_inputs"] = "asymmetric" in form
