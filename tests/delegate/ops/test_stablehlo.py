@@ -14,6 +14,7 @@ from delegate import DeviceInfo, ops
 from delegate.graph.shapes import output_shapes
 from delegate.inspect import Node, Tensor
 from tests.support.cases import GROUPS, LANES_8, Way, changed
+from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
@@ -27,6 +28,9 @@ from tests.support.moves import (
 )
 
 Shape = tuple[int, ...]
+where_tflite_has_them = pytest.mark.skipif(
+    RUNTIME.name == "tflite-runtime", reason="tflite-runtime lacks most of them"
+)
 
 
 def shaped(node: Node) -> Node:
@@ -113,7 +117,7 @@ def pads(draw: st.DrawFn) -> Node:
     return pad(shape, low, high, inner, draw(st.sampled_from(ANY)), value)
 
 
-test_pad_drawn = drawn(pads(), MOVE_WAYS, assert_moved_or_refused)
+test_pad_drawn = where_tflite_has_them(drawn(pads(), MOVE_WAYS, assert_moved_or_refused))
 
 
 # STABLEHLO_GATHER
@@ -242,7 +246,7 @@ def gathers(draw: st.DrawFn) -> Node:
     return gather(shape, slices, places, mapped, dropped, offsets, vectors, dtype, index)
 
 
-test_drawn = drawn(gathers(), GROUPS, assert_moved_or_refused)
+test_drawn = where_tflite_has_them(drawn(gathers(), GROUPS, assert_moved_or_refused))
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
