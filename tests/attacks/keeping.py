@@ -161,6 +161,7 @@ def judged(kind: str, steps: Sequence[Step] | str) -> str:
     if not steps:
         return REFUSED
     count, failed, failures = 0, "", 0
+    is_built = True  # what a resize or a beginning left half built TFLite itself does not run
     for place, (name, is_error, outcome) in enumerate(steps):
         if name == _RUN and not is_error:
             if failed:
@@ -169,12 +170,14 @@ def judged(kind: str, steps: Sequence[Step] | str) -> str:
                 return f"step {place} gives {outcome} instead of {right_of(kind)[count]}"
             count += 1
         elif name == _RUN:
-            # Behind one that failed; a resize or a beginning may fail between, and say why.
-            if steps[place - 1][:2] == (_RUN, True) and LOST not in outcome:
+            if is_built and steps[place - 1][:2] == (_RUN, True) and LOST not in outcome:
                 return f"step {place} does not say that {LOST}: {outcome}"
             failures, failed = failures + 1, failed or str(outcome)
-        elif not is_error and (name == _BEGIN or kind == "tensors"):
-            count, failed = 0, ""
+        else:
+            if name == _RESIZE or kind == "variables":  # other beginnings build nothing
+                is_built = not is_error
+            if not is_error and (name == _BEGIN or kind == "tensors"):
+                count, failed = 0, ""
     if not failures:
         return RIGHT
     return ENDED if failed else RENEWED

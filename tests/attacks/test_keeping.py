@@ -83,7 +83,10 @@ def test_a_device_that_is_lost_ends_all_runs(device: DeviceInfo, bed_of: BedOf, 
 def test_children_that_die_between_runs_cost_no_state(
     device: DeviceInfo, bed_of: BedOf, kind: str
 ) -> None:
-    assert bed_of(kind, device).lonely() in (RIGHT, RENEWED)
+    allowed = {RIGHT, RENEWED}
+    if kind == "tensors":  # the resize wants a child for its kernels, and each dies
+        allowed.add(ENDED)
+    assert bed_of(kind, device).lonely() in allowed
 
 
 @any_driver
@@ -122,12 +125,15 @@ def test_what_is_wrong_is_told() -> None:
     good: Sequence[Step] = [("run", False, right[0]), ("run", False, right[1])]
     bad, lost = ("run", True, "CL_OUT_OF_RESOURCES"), ("run", True, LOST)
     again, first = ("begin", False, None), ("run", False, right[0])
+    unbuilt = ("resize", True, "no memory")
     for steps, ended in (
         ([], REFUSED),
         (good, RIGHT),
         ([first, bad, lost, again, first], RENEWED),
         ([first, bad, lost, lost], ENDED),
         ([first, bad, bad], f"step 2 does not say that {LOST}: CL_OUT_OF_RESOURCES"),
+        ([first, unbuilt, bad, bad], ENDED),
+        ([first, unbuilt, bad, good[1]], "step 3 goes on after CL_OUT_OF_RESOURCES"),
         ([first, bad, lost, good[1]], "step 3 goes on after CL_OUT_OF_RESOURCES"),
         ([first, first], f"step 1 gives {right[0]} instead of {right[1]}"),
         ("exit -9: ", "exit -9: "),
