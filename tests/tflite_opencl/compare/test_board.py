@@ -71,8 +71,13 @@ def found(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_each_board_compares_all_models(
-    two: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two: str,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # a busy machine's long times make narrow columns
     other = tmp_path / "b" / model.name  # of the same name
     other.parent.mkdir()
     other.write_bytes(model.read_bytes())
