@@ -22,16 +22,17 @@ from typing import Any
 
 import distributed
 import numpy as np
+import psutil  # distributed needs it, too
 from PIL import Image
 
 from benchmarks.cluster_boards import Waiting
 from benchmarks.measure import Skipped
+from benchmarks.processes import environment_of
 from delegate.inspect import write_model
 from tflite_opencl.common.build import graph, node, numbers, tensor
 from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
 from tflite_opencl.common.cluster.scheduler import Scheduler
 
-_CHECKOUT = Path(__file__).resolve().parents[1]
 _SECONDS = 5.0  # that a measurement takes, at least
 _PROCESSES = 4  # of boards, at most: from then on several share one
 _WORKERS = (1, 2, 4)
@@ -40,7 +41,6 @@ _CHUNK_S = (0.1, 0.5, 2.0)  # label_image's chunks take the last
 _MIB = 1 << 20
 _PICTURES, _SAMPLES = 100_000, (0.02, 0.1, 0.25, 0.5, 0.75, 1.0)
 _READY_S, _LOOK_S = 120.0, 0.2
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,8 @@ def _processors(there: Started) -> tuple[float, float, float]:
 
 
 def _processor_s(process: int) -> float:
-    # Source: proc(5); the name before the last ")" may have anything in it.
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    times = psutil.Process(process).cpu_times()
+    return float(times.user + times.system)
 
 
 @contextlib.contextmanager
@@ -167,8 +166,8 @@ def started(count: int) -> Iterator[Started]:
 
         def start(*command: str) -> int:
             process = subprocess.Popen(
-                [sys.executable, "-m", *command], cwd=_CHECKOUT, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                [sys.executable, "-m", *command], env=environment_of(),
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             stack.callback(process.wait)
             stack.callback(process.kill)
@@ -212,7 +211,7 @@ def _pictures(count: int = _PICTURES) -> Iterator[str]:
         command = _classifier(Path(folder), count, there.address, rows)
         samples = [max(1, int(count * part)) for part in _SAMPLES]
         begin_s, done, read = time.monotonic(), 0, 0
-        with subprocess.Popen(command, cwd=folder, env=_environment(), stdout=subprocess.DEVNULL,
+        with subprocess.Popen(command, cwd=folder, env=environment_of(), stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:  # fmt: skip
             while samples and process.poll() is None:
                 time.sleep(_LOOK_S)
@@ -263,20 +262,15 @@ def _classifier(folder: Path, count: int, address: str, rows: Path) -> list[str]
     ]
 
 
-def _environment() -> Mapping[str, str]:
-    return {**os.environ, "PYTHONPATH": str(_CHECKOUT)}
-
-
 def _memory(process: int) -> float:
     """Return the MiB that a process and those it started have resident."""
-    found = 0.0
-    with contextlib.suppress(OSError, ValueError):
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        fields = dict(line.split(":", 1) for line in lines if ":" in line)
-        found = int(fields.get("VmRSS", "0 kB").split()[0]) / 1024
-        for task in Path(f"/proc/{process}/task").iterdir():
-            found += sum(map(_memory, map(int, (task / "children").read_text().split())))
-    return found
+    found = 0
+    with contextlib.suppress(psutil.Error):
+        own = psutil.Process(process)
+        for each in (own, *own.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has ended just now
+                found += each.memory_info().rss
+    return found / _MIB
 
 
 PARTS: Mapping[str, Callable[[], Iterator[Any]]] = {

@@ -119,14 +119,13 @@ def output(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
     Raises: RuntimeError: it ended with another code than 0.
     """
-    paths = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH", ""))))
     child = subprocess.run(
         [sys.executable, *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
-        env={**os.environ, "PYTHONPATH": paths, **environment},
+        env=environment_of(environment),
         check=False,
     )
     if child.returncode != 0:
@@ -135,3 +134,9 @@ def output(command: Sequence[str], environment: Mapping[str, str]) -> str:
         said = (telling or lines or ["nothing was said"])[-1]
         raise RuntimeError(f"{' '.join(command[:2])} ended with {child.returncode}: {said}")
     return child.stdout
+
+
+def environment_of(more: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """Return the environment of a process that has this checkout's packages."""
+    paths = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONPATH": paths, **(more or {})}

@@ -8,9 +8,6 @@ frame. What both count begins when the model is open.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Skipped, imported
+from benchmarks.processes import output
 from tflite_opencl.common.timing import turns
 
 WIDTH, HEIGHT, RATE = 1280, 720, 30
@@ -26,7 +24,6 @@ ROUNDS = 3  # in which the contenders take turns: their medians count
 Figures = tuple[
     float, float, float, float
 ]  # frames/s, busy cores, and the milliseconds p50 and p99
-_LIMIT_S = 600.0  # for one process
 
 
 def video(models: Sequence[Path], frames: int, threads: int) -> str:
@@ -97,14 +94,10 @@ def peer(model: Path, source: Path, threads: int) -> list[str]:
 
 def told(command: Sequence[str]) -> Mapping[str, Any]:
     """Return what a process writes as JSON. Raises: Skipped: it fails."""
-    made = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=_LIMIT_S,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-    )  # fmt: skip
-    if made.returncode != 0:
-        why = (made.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        raise Skipped(f"{' '.join(command[:2])}: exit code {made.returncode}: {why}")
-    result: Mapping[str, Any] = json.loads(made.stdout)
+    try:
+        result: Mapping[str, Any] = json.loads(output(command, {}))
+    except RuntimeError as error:
+        raise Skipped(str(error)) from error
     return result
 
 

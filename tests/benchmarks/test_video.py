@@ -85,5 +85,5 @@ def test_the_peer_classifies_every_frame(
 
 
 def test_a_process_that_fails_is_a_line(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(Skipped, match=r"exit code 255: ERROR: .*none\.mp4"):
+    with pytest.raises(Skipped, match=r"ended with 255: ERROR: .*none\.mp4"):
         video.told(video.ours(model, tmp_path / "none.mp4", 1))
