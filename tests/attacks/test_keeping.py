@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
@@ -14,7 +15,7 @@ from delegate import DeviceInfo
 from delegate.runtime.state import State
 from delegate.variable_tensors import VariableTensors
 from tests.attacks import keeping
-from tests.attacks.faults import NO_COMPILER, Fault, build_library
+from tests.attacks.faults import Fault
 from tests.attacks.keeping import (
     ENDED,
     KINDS,
@@ -36,15 +37,12 @@ BedOf = Callable[[str, DeviceInfo], Bed]
 
 
 @pytest.fixture(scope="module")
-def bed_of(tmp_path_factory: pytest.TempPathFactory) -> BedOf:
+def bed_of(faults: Path, tmp_path_factory: pytest.TempPathFactory) -> BedOf:
     """Return a function that gives the bed of a kind of state on a device."""
-    library = build_library(tmp_path_factory.mktemp("faults"))
-    if library is None:
-        pytest.skip(NO_COMPILER)
 
     @cache
     def bed(kind: str, device: DeviceInfo) -> Bed:
-        return Bed(kind, str(device.index), library, tmp_path_factory.mktemp("bed"))
+        return Bed(kind, str(device.index), faults, tmp_path_factory.mktemp("bed"))
 
     return bed
 

@@ -33,7 +33,7 @@ from tests.attacks.bed import (
     run_label_image,
     write_files,
 )
-from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
+from tests.attacks.faults import CHILDREN, Fault
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
 
@@ -112,12 +112,9 @@ PlaceOf = Callable[[DeviceInfo], Place]
 
 
 @pytest.fixture
-def place_of(tmp_path: Path) -> PlaceOf:
+def place_of(faults: Path, tmp_path: Path) -> PlaceOf:
     """Return a function that makes the place of a device."""
-    library = build_library(tmp_path)
-    if library is None:
-        pytest.skip(NO_COMPILER)
-    return lambda info: Place(tmp_path, library, str(info.index))
+    return lambda info: Place(tmp_path, faults, str(info.index))
 
 
 def test_a_start_without_a_linker_bans_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:

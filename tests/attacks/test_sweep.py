@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from delegate import DeviceInfo
 from delegate.runtime.transfers import COPIED, DIRECT, MAPPED, PINNED, TRANSFERS
 from tests.attacks.bed import ATTACKS, CPU, LEFT, RIGHT, Bed
-from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
+from tests.attacks.faults import CHILDREN, Fault
 from tests.support.deal import any_driver, slow
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
@@ -28,16 +29,13 @@ each_transfer = pytest.mark.parametrize("transfer", READING)
 
 
 @pytest.fixture(scope="module")
-def bed_of(tmp_path_factory: pytest.TempPathFactory) -> BedOf:
+def bed_of(faults: Path, tmp_path_factory: pytest.TempPathFactory) -> BedOf:
     """Return a function that gives the bed of a device and a transfer."""
-    library = build_library(tmp_path_factory.mktemp("faults"))
-    if library is None:
-        pytest.skip(NO_COMPILER)
 
     @cache
     def bed(info: DeviceInfo, transfer: str = "copied") -> Bed:
         like = bed(info, "") if transfer else None
-        return Bed(tmp_path_factory.mktemp("bed"), library, str(info.index), transfer, like)
+        return Bed(tmp_path_factory.mktemp("bed"), faults, str(info.index), transfer, like)
 
     return bed
 
