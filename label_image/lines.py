@@ -18,6 +18,7 @@ from delegate import DelegateError, NoDeviceError
 from delegate.inspect import Graph, LaunchTime, Tensor, builtin_op_numbers
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import DelegateFailed, OneLineError, RunError, code_of, reason_of
+from tflite_opencl.common.logs import Route, routed
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.start import OutputError, lead_nowhere
 from tflite_opencl.common.words import printable
@@ -58,24 +59,15 @@ def logging_to(out: TextIO, err: TextIO, level: int) -> Iterator[None]:
     least of what is logged; results, of `label_image.results`, always are.
     """
     lines, plain = _Handler(err, _Formatter()), _Handler(out, logging.Formatter("%(message)s"))
-    loggers = [
+    routes: list[Route] = [
         (logging.getLogger("delegate"), lines, level),
         (logging.getLogger("label_image"), lines, level),
         (logging.getLogger("label_image.results"), lines, logging.INFO),
         (logging.getLogger("tflite_opencl"), lines, level),
         (logging.getLogger("tflite_opencl.stdout"), plain, max(level, logging.INFO)),
     ]
-    for logger, handler, least in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(least)
-        logger.propagate = False
-    try:
+    with routed(routes):
         yield
-    finally:
-        for logger, handler, _ in loggers:
-            logger.removeHandler(handler)
-            logger.setLevel(logging.NOTSET)
-            logger.propagate = True
 
 
 class _Formatter(logging.Formatter):

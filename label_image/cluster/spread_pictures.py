@@ -99,7 +99,7 @@ class SpreadPictures(ManyPictures):
             most=settings.num_results_of_several, keeps_outputs=settings.output_dir is not None,
             processes=max(1, len(os.sched_getaffinity(0)) // local) if local else None,
         )  # fmt: skip
-        about = device_asked(settings.device), local > 0, settings.chunk_timeout
+        about = device_asked(settings.device), settings.scheduler.is_local, settings.chunk_timeout
         return lambda cluster: Classifier(known, cluster.name, *about)
 
     def _named(self) -> Iterator[tuple[int, str, str]]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from delegate import DelegateError
 from tflite_opencl.common import bars
-from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
+from tflite_opencl.common.cluster.client import Cluster
 from tflite_opencl.common.cluster.line import Left
 from tflite_opencl.common.cluster.scheduler import Scheduler
 from tflite_opencl.common.cluster.work import Work
@@ -85,9 +85,9 @@ def compared_on_boards(
     found: dict[str, Report] = {}
     why_not: dict[str, str] = {}
     with Cluster(scheduler, needs_device=False) as cluster:
-        about = cluster.name, None, scheduler.workers > 0, 0.0
+        about = cluster.name, None, scheduler.is_local, 0.0
         cluster.begin(Board(packed, paths, settings, *about))
-        boards = sorted(place for place in cluster.places() if place != ANYWHERE)
+        boards = cluster.boards()
         results = cluster.results({board: [board] for board in boards}, is_ordered=False)
         with bars.waiting("") as tell:
             tell(f"{len(boards)} boards compare")

@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.flag_values import at_most, not_negative, one_of, positive
@@ -24,6 +23,7 @@ from tflite_opencl.common.flags import (
     models_of,
     options_of,
 )
+from tflite_opencl.common.logs import routed
 from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.common.words import printable
 
@@ -159,18 +159,9 @@ def _logging(level: int) -> Iterator[None]:
 
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
-    loggers: list[tuple[logging.Logger, Any]] = [
-        (logging.getLogger("tflite_opencl"), level),
-        (logging.getLogger("delegate"), logging.WARNING),
+    routes = [
+        (logging.getLogger("tflite_opencl"), handler, level),
+        (logging.getLogger("delegate"), handler, logging.WARNING),
     ]
-    for logger, least in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(least)
-        logger.propagate = False
-    try:
+    with routed(routes):
         yield
-    finally:
-        for logger, _ in loggers:
-            logger.removeHandler(handler)
-            logger.setLevel(logging.NOTSET)
-            logger.propagate = True

@@ -83,7 +83,7 @@ class Cluster(contextlib.ExitStack):
         # What it says, we say shorter.
         self.enter_context(silence_logging_cmgr(logging.CRITICAL))
         self.enter_context(dask.config.set(_SETTINGS))
-        if self._scheduler.workers:
+        if self._scheduler.is_local:
             settings = {
                 name: ours
                 for name, (usual, ours) in _LOCAL_SETTINGS.items()
@@ -149,6 +149,10 @@ class Cluster(contextlib.ExitStack):
             self._there, self._looked_s = there, time.monotonic()
         counts = Counter(place for _, place in self._there.values())
         return {**counts, ANYWHERE: counts.total()} if counts else {}
+
+    def boards(self) -> list[str]:
+        """Return the names of the places that workers are at, in order."""
+        return sorted(place for place in self.places() if place != ANYWHERE)
 
     def results(
         self,

@@ -21,6 +21,11 @@ class Scheduler:
     address: str  # as it was given
     workers: int = 0  # that this command starts; 0: somebody did
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers are this command's own."""
+        return self.workers > 0
+
 
 def scheduler(text: str) -> Scheduler:
     """Return what tcp://HOST:PORT or local:N means."""

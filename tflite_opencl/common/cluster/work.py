@@ -27,6 +27,7 @@ from delegate.inspect import several_devices
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import code_of, reason_of
 from tflite_opencl.common.flags import prepare_environment
+from tflite_opencl.common.logs import routed
 
 DEVICES = "opencl"  # resource of a worker: how many devices it has that --device means
 CHUNK = "chunk"  # resource of a worker: one, so that it has one chunk at a time
@@ -138,16 +139,9 @@ def _count_devices(device: str | None) -> int:
 @contextlib.contextmanager
 def _noted(said: list[tuple[int, str]], loggers: Sequence[logging.Logger]) -> Iterator[None]:
     """Add what is warned of inside to `said`, and show it nowhere."""
-    handler = logging.Handler(logging.WARNING)
+    handler = logging.Handler()
     handler.emit = lambda record: said.append(  # type: ignore[method-assign]
         (record.levelno, record.getMessage())
     )
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
-    try:
+    with routed([(logger, handler, logging.WARNING) for logger in loggers]):
         yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-            logger.propagate = True

@@ -14,7 +14,7 @@ from typing import Any
 
 from tflite_opencl.common import bars
 from tflite_opencl.common.build import Case
-from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
+from tflite_opencl.common.cluster.client import Cluster
 from tflite_opencl.common.cluster.line import Left
 from tflite_opencl.common.cluster.work import Answer
 from tflite_opencl.common.files import write_file
@@ -58,9 +58,9 @@ def run_fleet(
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(options.scheduler, options.delegate == OPENCL))
         device = options.device if options.delegate == OPENCL else None
-        is_local = options.scheduler.workers > 0
-        cluster.begin(Board(settings, options.jobs, cluster.name, device, is_local, 0.0))
-        boards = {place: _Board() for place in sorted(cluster.places()) if place != ANYWHERE}
+        about = cluster.name, device, options.scheduler.is_local, 0.0
+        cluster.begin(Board(settings, options.jobs, *about))
+        boards = {place: _Board() for place in cluster.boards()}
         tally = Tally(len(cases) * len(boards), time.monotonic())
         bars.be_quiet(options.quiet)
         show = stack.enter_context(told(tally, say, options.quiet))
