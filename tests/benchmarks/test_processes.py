@@ -48,6 +48,7 @@ def test_wall_times(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
         return Times(*[seconds(command, cache) * 1e3] * 4, cpu_load=1)
 
     monkeypatch.setattr(processes, "_timed", timed)
+    monkeypatch.setattr(processes, "_settle", seconds)
     result = ROWS["process"].result(setup)
     first, more = result.figures
     assert (first.value, more.value) == (5.0, 0.5)
