@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of docs/ops.md is what the suite makes of its cases where each result is as expected.
+
+CI runs a sample of the cases, others for each commit. What it expects to be refused runs here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo
+from delegate.inspect import write_model
+from tflite_opencl.common.build import Case
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.conformance import reports, results
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.checks import run_check
+from tflite_opencl.conformance.checks.job import Job
+from tflite_opencl.conformance.results import PASS, Report, Result, Row
+from tflite_opencl.conformance.subject import OPENCL, Subject
+
+CHECKOUT = Path(__file__).parents[3]
+PAGE = CHECKOUT / "docs" / "ops.md"
+EXPECTED = results.read(str(CHECKOUT / ".ci" / "opencl-fails.txt"), (), (), False).baseline
+
+
+@pytest.fixture
+def subject(device: DeviceInfo) -> Subject:
+    return Subject(OPENCL, {}, str(device.index), find_runtime())
+
+
+def outcome(case: Case, subject: Subject) -> Result:
+    """Return what comes of a case: what nobody expects to fail passes."""
+    if case.name not in EXPECTED:
+        return Result(PASS, name=case.name)
+    graph = case.make()
+    job = Job(subject, graph, write_model(graph), 0, None, lambda: None)
+    return dataclasses.replace(run_check(case.check, job), name=case.name)
+
+
+def test_the_page_has_the_table_of_all_cases(subject: Subject, device: DeviceInfo) -> None:
+    if "Portable Computing Language" not in device.platform:
+        pytest.skip("the page's table is of PoCL")
+    cases = [case for case in all_cases() if not case.name.startswith("teflon/")]
+    found = [(case, outcome(case, subject)) for case in cases]
+    rows = [Row(case, result, result.result, True) for case, result in found]
+    made = reports.table(Report(rows, OPENCL, "", subject.runtime.text, 0))
+    page = PAGE.read_text("utf-8")
+    # Its first line names the device that it was made on.
+    assert reports.placed(page, made).splitlines() == [
+        line if not line.startswith(f"{OPENCL} on ") else made.splitlines()[0]
+        for line in page.splitlines()
+    ]
