@@ -18,7 +18,7 @@ from rich.console import Console
 from benchmarks import chart, first_starts, layers, loadgen, report, rows, series, service, video
 from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
-from benchmarks.setup import MODELS, THREAD_VARIABLES, V1, Setup, machine
+from benchmarks.setup import MODELS, SSD, THREAD_VARIABLES, V1, Setup, machine
 from delegate import DelegateError
 from tflite_opencl.common.cluster.scheduler import require_distributed
 from tflite_opencl.common.errors import OneLineError
@@ -60,8 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return SUCCESS
         if options.frames:
             threads = options.threads or len(os.sched_getaffinity(0))
-            models = options.models or [options.folder / f"{V1}.tflite"]
-            print(video.video(models, options.frames, threads))
+            with _setup(options) as setup:
+                made = [Path(setup.model(name)[0]) for name in (V1, SSD)]
+                print(video.video(options.models or made, options.frames, threads))
             return SUCCESS
         if options.loadgen:
             print(_loadgen(options))

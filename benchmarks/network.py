@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Node, Tensor, write_model
+from delegate.inspect import Graph, Node, Tensor, flexbuffer_of, write_model
 from tflite_opencl.common.build import constant, graph, integers, node, numbers, tensor
 
 # Scale and zero point of what a tensor holds.
 _QUANTIZATION: dict[str, dict[str, tuple[float, int]]] = {
     "uint8": {"picture": (1 / 128, 128), "activation": (6 / 255, 0), "shares": (1 / 256, 0),
-              "logits": (0.166, 66)},
+              "logits": (0.166, 66), "codes": (0.06, 131)},
     "int8": {"picture": (1 / 128, -1), "activation": (6 / 255, -128), "shares": (1 / 256, -128),
              "logits": (0.166, 66), "linear": (0.05, 3)},
 }  # fmt: skip
@@ -87,16 +88,36 @@ class Network:
         """Add a SOFTMAX of the last dimension."""
         return self.add("SOFTMAX", [x], self.tensor(x.shape, "shares"), beta=1.0)
 
-    def joined(self, parts: list[Tensor]) -> Tensor:
-        """Add a CONCATENATION of channels."""
-        total = sum(part.shape[3] for part in parts)
-        return self.add("CONCATENATION", parts, self.tensor((*parts[0].shape[:3], total)), axis=3)
+    def joined(self, parts: list[Tensor], axis: int = 3) -> Tensor:
+        """Add a CONCATENATION, of channels if nothing else is said."""
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        return self.add("CONCATENATION", parts, replace(parts[0], shape=tuple(shape)), axis=axis)
 
     def halves(self, x: Tensor) -> list[Tensor]:
         """Add a SPLIT of the channels, and return both parts."""
         found = [replace(x, shape=(*x.shape[:3], x.shape[3] // 2)) for _ in range(2)]
         self._nodes.append(node("SPLIT", [numbers(3), x], found, {"num_splits": 2}))
         return found
+
+    def detections(
+        self, codes: Tensor, scores: Tensor, anchors: NDArray[np.float32], most: int
+    ) -> None:
+        """Add a TFLite_Detection_PostProcess, with the options of TensorFlow's detectors.
+
+        Shapes: codes (1, n, 4), scores (1, n, classes + 1), anchors (n, 4)
+        """
+        scale = anchors.max() / 255
+        rounded = constant(np.rint(anchors / scale).astype(np.uint8), scale)
+        options = flexbuffer_of(
+            max_detections=most, max_classes_per_detection=1, detections_per_class=100,
+            use_regular_nms=False, nms_score_threshold=1e-8, nms_iou_threshold=0.6,
+            num_classes=scores.shape[2] - 1, y_scale=10.0, x_scale=10.0, h_scale=5.0, w_scale=5.0,
+        )  # fmt: skip
+        found = [tensor(shape) for shape in ((1, most, 4), (1, most), (1, most), (1,))]
+        inputs = [codes, scores, rounded]
+        op = "TFLite_Detection_PostProcess"
+        self._nodes.append(node(op, inputs, found, options, is_custom=True))
 
     def floats(self, shape: tuple[int, ...], terms: float) -> Tensor:
         """Return constants that keep the size of what they are multiplied with in so many terms."""

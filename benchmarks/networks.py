@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.network import Network
 from delegate.inspect import Graph, Tensor
@@ -52,6 +56,12 @@ _DENSE_GROUPS = 3
 # Channels after each TRANSPOSE_CONV of stride 2, and its window.
 # Source: DCGAN (arXiv 1511.06434), figure 1, at half its width.
 _UPWARDS = ((256, 5), (128, 5), (64, 5), (3, 5))
+# Of SSD: channels of the 1x1 before, and of the 3x3 of stride 2, of each layer behind MobileNet.
+# Source: tensorflow/models, research/object_detection, models/ssd_mobilenet_v1_feature_extractor.py
+# and anchor_generators/multiple_grid_anchor_generator.py; classes of COCO.
+_EXTRA = ((256, 512), (128, 256), (128, 256), (64, 128))
+_SMALLEST, _LARGEST = 0.2, 0.95  # sides of anchors, of the picture's
+_COCO, _DETECTIONS = 90, 10
 
 
 def mobilenet_v1(width: float, resolution: int) -> Graph:
@@ -62,18 +72,73 @@ def mobilenet_v1(width: float, resolution: int) -> Graph:
     """
     if resolution % 32:
         raise ValueError(f"resolution {resolution}: only multiples of 32 halve five times")
+    network = Network()
+    _pool_and_classify(network, _v1_features(network, width, resolution)[-1], 2)
+    return network.graph(f"mobilenet_v1_{width}_{resolution}")
+
+
+def ssd_mobilenet_v1(resolution: int = 300) -> Graph:
+    """Return the uint8 detector of width 1 with its post-processing.
+
+    Shapes: picture (1, resolution, resolution, 3) -> boxes (1, 10, 4), classes and scores (1, 10),
+        their number (1,)
+    """
+    network = Network()
+    features = _v1_features(network, 1.0, resolution)
+    x = features[-1]
+    maps = [features[10], x]  # behind the eleventh pair, and the last
+    for squeezed, out_c in _EXTRA:
+        x = network.convolution(network.convolution(x, squeezed), out_c, 3, 2)
+        maps.append(x)
+    codes, scores = [], []
+    for x, kinds in zip(maps, (3, 6, 6, 6, 6, 6), strict=True):
+        boxes = x.shape[1] * x.shape[2] * kinds
+        each = network.convolution(x, 4 * kinds, activation="NONE", holds="codes")
+        codes.append(network.reshaped(each, (1, boxes, 1, 4)))
+        each = network.convolution(x, (_COCO + 1) * kinds, activation="NONE", holds="logits")
+        scores.append(network.reshaped(each, (1, boxes, _COCO + 1)))
+    joined = network.joined(scores, axis=1)
+    shares = network.add("LOGISTIC", [joined], network.tensor(joined.shape, "shares"))
+    joined = network.joined(codes, axis=1)
+    alone = replace(joined, shape=(1, joined.shape[1], 4))
+    alone = network.add("SQUEEZE", [joined], alone, squeeze_dims=[2])
+    network.detections(alone, shares, _anchors([x.shape[1] for x in maps]), _DETECTIONS)
+    return network.graph(f"ssd_mobilenet_v1_{resolution}")
+
+
+def _v1_features(network: Network, width: float, resolution: int) -> list[Tensor]:
+    """Add MobileNet V1 up to its pooling, and return what each of its pairs computes."""
 
     def channels(at_width_1: int) -> int:
         return max(8, int(at_width_1 * width))
 
-    network = Network()
     x = network.tensor((1, resolution, resolution, 3), "picture")
     x = network.convolution(x, channels(32), 3, 2)
+    found = []
     for out_c, stride in _PAIRS:
         x = network.convolution(x, x.shape[3], 3, stride, is_depthwise=True)
         x = network.convolution(x, channels(out_c))
-    _pool_and_classify(network, x, 2)
-    return network.graph(f"mobilenet_v1_{width}_{resolution}")
+        found.append(x)
+    return found
+
+
+def _anchors(sides: Sequence[int]) -> NDArray[np.float32]:
+    """Return the anchors of square maps of these sides: (n, 4), centers, heights and widths."""
+    scales = [*np.linspace(_SMALLEST, _LARGEST, len(sides)), 1.0]
+    found = []
+    for number, side in enumerate(sides):
+        scale, between = scales[number], np.sqrt(scales[number] * scales[number + 1])
+        # Scale and ratio of width to height.
+        kinds = [(scale, ratio) for ratio in (1.0, 2.0, 1 / 2, 3.0, 1 / 3)] + [(between, 1.0)]
+        if number == 0:
+            kinds = [(0.1, 1.0), (scale, 2.0), (scale, 1 / 2)]
+        sizes = np.array(
+            [(scale / np.sqrt(ratio), scale * np.sqrt(ratio)) for scale, ratio in kinds]
+        )
+        middles = (np.arange(side) + 0.5) / side
+        y, x, kind = np.meshgrid(middles, middles, np.arange(len(kinds)), indexing="ij")
+        found.append(np.stack([y, x, *sizes[kind].transpose(3, 0, 1, 2)], axis=-1).reshape(-1, 4))
+    return np.concatenate(found).astype(np.float32)
 
 
 def mobilenet_v2(resolution: int = 224) -> Graph:

@@ -45,6 +45,7 @@ SQUEEZENET_FLOAT = "squeezenet_1.0 in float32 of random weights"
 V2_FLOAT = "mobilenet_v2 in float32 of random weights"
 SHUFFLENET = "shufflenet_v2_1.0 in int8 of random weights"
 EDGETPU = "mobilenet_edgetpu_0.75 in int8 of random weights"
+SSD = "ssd_mobilenet_v1 of random weights"
 DCGAN = "dcgan's generator in float32 of random weights"
 # Networks that are made where no file is found; of V1 alone there is an official one.
 _MADE: Mapping[str, Callable[[], Graph]] = {
@@ -54,6 +55,7 @@ _MADE: Mapping[str, Callable[[], Graph]] = {
     V2_FLOAT: networks.mobilenet_v2,
     SHUFFLENET: networks.shufflenet_v2,
     EDGETPU: networks.mobilenet_edgetpu,
+    SSD: networks.ssd_mobilenet_v1,
     DCGAN: networks.dcgan,
 }
 POCL, RUSTICL, NVIDIA = "pocl", "rusticl", "nvidia"  # words of their platforms' names

@@ -20,10 +20,13 @@ from benchmarks.networks import (
     mobilenet_v2,
     shufflenet_v2,
     squeezenet,
+    ssd_mobilenet_v1,
 )
+from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.partition import products
 from delegate.inspect import Graph, read_model, write_model
 from tests.support.compare import interpreter
+from tests.support.nets import assert_runs_exactly
 from tests.support.shared import model_path
 
 
@@ -125,6 +128,29 @@ def test_mobilenet_v2_has_its_size_and_runs() -> None:
     scores = _scores(mobilenet_v2(64))
     assert scores.shape == (1, 1001)
     assert scores.sum() == pytest.approx(1, abs=1e-4)
+
+
+def test_ssd_has_the_boxes_of_its_maps() -> None:
+    graph = read_model(write_model(ssd_mobilenet_v1()))
+    codes, scores, anchors = graph.nodes[-1].inputs
+    # 3 anchors on 19x19, 6 on 10x10, 5x5, 3x3, 2x2 and 1x1.
+    assert [each.shape for each in (codes, scores, anchors)] == [
+        (1, 1917, 4),
+        (1, 1917, 91),
+        (1917, 4),
+    ]
+    places = anchors.data * anchors.quantization.scale[0]
+    assert places[0] == pytest.approx([0.5 / 19, 0.5 / 19, 0.1, 0.1], abs=0.004)
+    assert places[-1] == pytest.approx([0.5, 0.5, 0.975, 0.975], abs=0.004)
+
+
+@pytest.mark.model
+def test_ssd_runs_whole_and_exact(device: DeviceInfo) -> None:
+    model = write_model(ssd_mobilenet_v1())
+    graph = read_model(model)
+    delegate = OpenCLDelegate(model, device.index, tune="off")
+    assert_runs_exactly(model, graph, delegate)
+    assert all(verdict.is_taken for verdict in delegate.verdicts)
 
 
 def test_shufflenet_has_the_paper_s_products() -> None:
