@@ -185,13 +185,9 @@ def given(partition: Partition) -> tuple[object, ...]:
 
 def may_be_dynamic(node: Node) -> bool:
     """Whether TFLite may know the shape of a node's outputs only during a run."""
-    if node.op == "READ_VARIABLE" and any(t is not None and t.kept for t in node.inputs):
-        return False  # a variable has a shape for good, which it began with
-    if (
-        node.op in {"READ_VARIABLE", *SIZED_BY_VALUES}
-        or node.op in _SUBGRAPH_CALLS
-        or node.is_custom
-    ):
+    if node.op == "READ_VARIABLE":  # one that is kept has a shape for good, which it began with
+        return not any(t is not None and t.kept for t in node.inputs)
+    if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:
         return True
     if not any(map(_may_be_sizes, node.inputs)):
         return False
