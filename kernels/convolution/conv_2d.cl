@@ -53,6 +53,7 @@ DEFINE_FINISH(LANES)
 #define STORE_ELEMS JOIN(vstore, LANES)
 #define TO_ELEMS JOIN(JOIN(convert_, ELEM), LANES)
 #define BLOCK (LANES * VECTORS)
+#include "pairs.clh"
 
 // The same sums for TILE_W pixels x BLOCK channels at a time: weights are 16 bit, less their zero
 // point, in pairs along the input channel, so that a product pair is two 16-bit multiplications.
@@ -78,19 +79,8 @@ TILE(conv_2d_tiled_quant8) {
         global const ELEM* source[TILE_W];
         LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
         for (int k = 0; k < PAIRS; k++) {
-          INTS even[VECTORS];
-          INTS odd[VECTORS];
-          UNROLLED (v, VECTORS) {
-            INTS pair = LOAD_INTS(v, weight);
-            even[v] = (pair << 16) >> 16;
-            odd[v] = pair >> 16;
-          }
+          LOCAL(add_pair)(sum, source, k, weight);
           weight += BLOCK;
-          UNROLLED (p, TILE_W) {
-            INTS a = (int)source[p][2 * k];
-            INTS b = (int)source[p][2 * k + 1];
-            UNROLLED (v, VECTORS) sum[p][v] += even[v] * a + odd[v] * b;
-          }
         }
       }
     }

@@ -55,6 +55,7 @@ KERNEL(conv_2d_hybrid)
 #else
 #define LOAD_INTS JOIN(vload, LANES)
 #endif
+#include "pairs.clh"
 
 // The same for TILE_W pixels x BLOCK channels at a time: weights are 16 bit, in pairs along the
 // input channel. A window's pixel out of bounds reads a row of zeros kept among the constants. The
@@ -82,25 +83,8 @@ TILE(conv_2d_tiled_hybrid) {
         global const short* source[TILE_W];
         LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
         for (int k = 0; k < PAIRS; k++) {
-          INTS even[VECTORS];
-          INTS odd[VECTORS];
-          UNROLLED (v, VECTORS) {
-            INTS pair = LOAD_INTS(v, weight);
-            even[v] = (pair << 16) >> 16;
-            odd[v] = pair >> 16;
-          }
+          LOCAL(add_pair)(sum, source, k, weight);
           weight += BLOCK;
-          UNROLLED (p, TILE_W) {
-#if IS_ALIGNED
-            int terms = ((global const int*)source[p])[k];
-            INTS a = (terms << 16) >> 16;
-            INTS b = terms >> 16;
-#else
-            INTS a = (int)source[p][2 * k];
-            INTS b = (int)source[p][2 * k + 1];
-#endif
-            UNROLLED (v, VECTORS) sum[p][v] += even[v] * a + odd[v] * b;
-          }
         }
       }
     }

@@ -66,6 +66,7 @@ KERNEL(conv_2d_quant16)
 #endif
 #define TO_SHORTS JOIN(convert_short, LANES)
 #define BLOCK (LANES * VECTORS)
+#include "pairs.clh"
 DEFINE_STORE(SHORTS)
 
 // The same for TILE_W pixels x BLOCK channels at a time: weights are 16 bit, in pairs along the
@@ -104,25 +105,8 @@ TILE(conv_2d_tiled_quant16) {
         for (int first = 0; first < PAIRS; first += PAIRS_A_PART) {
           int end = min(first + PAIRS_A_PART, PAIRS);
           for (int k = first; k < end; k++) {
-            WIDE_INTS even[VECTORS];
-            WIDE_INTS odd[VECTORS];
-            UNROLLED (v, VECTORS) {
-              WIDE_INTS pair = LOAD_INTS(v, weight);
-              even[v] = (pair << 16) >> 16;
-              odd[v] = pair >> 16;
-            }
+            LOCAL(add_pair)(part, source, k, weight);
             weight += BLOCK;
-            UNROLLED (p, TILE_W) {
-#if IS_ALIGNED
-              int terms = ((global const int*)source[p])[k];
-              WIDE_INTS a = (terms << 16) >> 16;
-              WIDE_INTS b = terms >> 16;
-#else
-              WIDE_INTS a = (int)source[p][2 * k];
-              WIDE_INTS b = (int)source[p][2 * k + 1];
-#endif
-              UNROLLED (v, VECTORS) part[p][v] += even[v] * a + odd[v] * b;
-            }
           }
           if (taps == TAPS_A_PART) {
             if (end == PAIRS) taps = 0;

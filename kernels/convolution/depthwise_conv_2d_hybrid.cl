@@ -38,12 +38,12 @@ KERNEL(depthwise_conv_2d_hybrid)
 #if USES_DEPTHWISE_CONV_2D_VECTOR_HYBRID
 #define INTS JOIN(int, LANES)
 #define FLOATS JOIN(float, LANES)
-#define TO_INTS JOIN(convert_int, LANES)
 #if IS_ALIGNED
 #define LOAD_SHORTS(from) (*(global const JOIN(short, LANES)*)(from))
 #else
 #define LOAD_SHORTS(from) JOIN(vload, LANES)(0, from)
 #endif
+#include "short_windows.clh"
 
 // The same for a depth multiplier of 1, LANES channels and TILE_W neighbouring pixels at a time. A
 // pixel out of bounds reads zeros kept among the constants. The last block of pixels or channels
@@ -56,26 +56,8 @@ TILE(depthwise_conv_2d_vector_hybrid) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE_BLOCK(item, out_c);
     global const float* channel = (global const float*)(constants + CHANNELS) + c;
-    global const short* weight = (global const short*)(constants + WEIGHTS) + c;
-    global const short* zeros = (global const short*)(constants + ZEROS);
-    global const short* input = (global const short*)(arena + INPUT);
     INTS sum[TILE_W];
-    UNROLLED (p, TILE_W) sum[p] = 0;
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      int row_inside = in_y >= 0 && in_y < IN_H;
-      int row = (n * IN_H + in_y) * IN_W;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        INTS factor = TO_INTS(LOAD_SHORTS(weight));
-        weight += out_c;
-        UNROLLED (p, TILE_W) {
-          int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-          int inside = row_inside && in_x >= 0 && in_x < IN_W;
-          global const short* source = inside ? input + (row + in_x) * out_c + c : zeros;
-          sum[p] += TO_INTS(LOAD_SHORTS(source)) * factor;
-        }
-      }
-    }
+    LOCAL(sum_windows)(arena, constants, params, c, n, y, x, out_c, sum);
     FLOATS picture = ((global const float*)(arena + ROW_SCALES))[n];
     FLOATS scale = LOAD_FLOATS(0, channel);
     FLOATS bias = LOAD_FLOATS(0, channel + out_c);

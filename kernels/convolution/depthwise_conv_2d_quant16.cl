@@ -40,7 +40,6 @@ KERNEL(depthwise_conv_2d_quant16)
 
 #if USES_DEPTHWISE_CONV_2D_VECTOR_QUANT16
 #define SHORTS JOIN(short, LANES)
-#define TO_INTS JOIN(convert_int, LANES)
 #if IS_ALIGNED
 #define LOAD_INTS(from) (*(global const WIDE_INTS*)(from))
 #define LOAD_SHORTS(from) (*(global const SHORTS*)(from))
@@ -50,6 +49,7 @@ KERNEL(depthwise_conv_2d_quant16)
 #define LOAD_SHORTS(from) JOIN(vload, LANES)(0, from)
 #define STORE_SHORTS(results, to) STORE(SHORTS, results, to)
 #endif
+#include "short_windows.clh"
 #define TO_SHORTS JOIN(convert_short, LANES)
 DEFINE_STORE(SHORTS)
 
@@ -63,26 +63,8 @@ TILE(depthwise_conv_2d_vector_quant16) {
   EACH_ITEM (item, tile, ITEMS) {
     LOCATE_BLOCK(item, out_c);
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
-    global const short* weight = (global const short*)(constants + WEIGHTS) + c;
-    global const short* zeros = (global const short*)(constants + ZEROS);
-    global const short* input = (global const short*)(arena + INPUT);
     WIDE_INTS sum[TILE_W];
-    UNROLLED (p, TILE_W) sum[p] = 0;
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      int row_inside = in_y >= 0 && in_y < IN_H;
-      int row = (n * IN_H + in_y) * IN_W;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        WIDE_INTS factor = TO_INTS(LOAD_SHORTS(weight));
-        weight += out_c;
-        UNROLLED (p, TILE_W) {
-          int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-          int inside = row_inside && in_x >= 0 && in_x < IN_W;
-          global const short* source = inside ? input + (row + in_x) * out_c + c : zeros;
-          sum[p] += TO_INTS(LOAD_SHORTS(source)) * factor;
-        }
-      }
-    }
+    LOCAL(sum_windows)(arena, constants, params, c, n, y, x, out_c, sum);
     WIDE_INTS a = LOAD_INTS(channel + 2 * out_c);
     WIDE_INTS b = LOAD_INTS(channel + 3 * out_c);
     WIDE_INTS last = LOAD_INTS(channel + 4 * out_c);

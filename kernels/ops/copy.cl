@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes of elements from one tensor into another, for the ops that delegate/ops/_copy.py serves.
-// Dimension 0 is the innermost; those from DIMS on have size 1.
+// Boxes of elements from one tensor into another, for what delegate/ops/_launches/copy.py serves.
 // Macros: ELEM, a type as wide as what moves as one.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "dimensions.clh"
 #include "store.clh"
 
 // A value that fills a box lies among the constants.
 #define FROM ((IS_CONSTANT) ? constants : (global const uchar*)arena)
 
 #if USES_COPY
-#define PLACE(n)             \
-  if (DIMS > n) {            \
-    int at = rest;           \
-    if (DIMS > n + 1) {      \
-      rest = at / SIZE_##n;  \
-      at -= rest * SIZE_##n; \
-    }                        \
-    in += at * IN_##n;       \
-    out += at * OUT_##n;     \
-  }
-
 // output[start + sum of i_n * out_n] = input[start + sum of i_n * in_n]
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(copy) {
@@ -31,14 +20,14 @@ TILE(copy) {
     int rest = start + i;
     int in = 0;
     int out = 0;
-    PLACE(0)
-    PLACE(1)
-    PLACE(2)
-    PLACE(3)
-    PLACE(4)
-    PLACE(5)
-    PLACE(6)
-    PLACE(7)
+    PLACE(0, out, OUT)
+    PLACE(1, out, OUT)
+    PLACE(2, out, OUT)
+    PLACE(3, out, OUT)
+    PLACE(4, out, OUT)
+    PLACE(5, out, OUT)
+    PLACE(6, out, OUT)
+    PLACE(7, out, OUT)
     output[out] = input[in];
   }
 }

@@ -2,19 +2,8 @@
 // Macros: ELEM, a type as wide as what moves as one; WORDS, see start.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "dimensions.clh"
 #include "start.clh"
-
-// Dimension 0 of the output is the innermost.
-#define PLACE(n)             \
-  if (DIMS > n) {            \
-    int at = rest;           \
-    if (DIMS > n + 1) {      \
-      rest = at / SIZE_##n;  \
-      at -= rest * SIZE_##n; \
-    }                        \
-    in += at * IN_##n;       \
-    first += at * INDEX_##n; \
-  }
 
 // output[i0, i1, ...] = input[start + sum of i_n * in_n], where start is the sum of
 // table[axis].step * the coordinate along the axis at sum of i_n * index_n, from 0 to
@@ -32,12 +21,12 @@ TILE(stablehlo_gather) {
     int rest = start + i;
     int in = 0;
     int first = 0;
-    PLACE(0)
-    PLACE(1)
-    PLACE(2)
-    PLACE(3)
-    PLACE(4)
-    PLACE(5)
+    PLACE(0, first, INDEX)
+    PLACE(1, first, INDEX)
+    PLACE(2, first, INDEX)
+    PLACE(3, first, INDEX)
+    PLACE(4, first, INDEX)
+    PLACE(5, first, INDEX)
     for (int axis = 0; axis < axes; axis++) {
       const int place = LOCAL(start_of)(indices, first + axis * COORDINATE, table[2 * axis]);
       in += place * table[2 * axis + 1];
