@@ -73,7 +73,8 @@ def mobilenet_v1(width: float, resolution: int) -> Graph:
     if resolution % 32:
         raise ValueError(f"resolution {resolution}: only multiples of 32 halve five times")
     network = Network()
-    _pool_and_classify(network, _v1_features(network, width, resolution)[-1], 2)
+    picture = network.tensor((1, resolution, resolution, 3), "picture")
+    _pool_and_classify(network, v1_features(network, width, picture)[-1], 2)
     return network.graph(f"mobilenet_v1_{width}_{resolution}")
 
 
@@ -84,7 +85,8 @@ def ssd_mobilenet_v1(resolution: int = 300) -> Graph:
         their number (1,)
     """
     network = Network()
-    features = _v1_features(network, 1.0, resolution)
+    picture = network.tensor((1, resolution, resolution, 3), "picture")
+    features = v1_features(network, 1.0, picture)
     x = features[-1]
     maps = [features[10], x]  # behind the eleventh pair, and the last
     for squeezed, out_c in _EXTRA:
@@ -106,14 +108,13 @@ def ssd_mobilenet_v1(resolution: int = 300) -> Graph:
     return network.graph(f"ssd_mobilenet_v1_{resolution}")
 
 
-def _v1_features(network: Network, width: float, resolution: int) -> list[Tensor]:
+def v1_features(network: Network, width: float, picture: Tensor) -> list[Tensor]:
     """Add MobileNet V1 up to its pooling, and return what each of its pairs computes."""
 
     def channels(at_width_1: int) -> int:
         return max(8, int(at_width_1 * width))
 
-    x = network.tensor((1, resolution, resolution, 3), "picture")
-    x = network.convolution(x, channels(32), 3, 2)
+    x = network.convolution(picture, channels(32), 3, 2)
     found = []
     for out_c, stride in _PAIRS:
         x = network.convolution(x, x.shape[3], 3, stride, is_depthwise=True)

@@ -348,7 +348,6 @@ def test_all_is_sorted_and_complete(name: str) -> None:
 # Test file -> what it tests, where that is no file and no folder of the place that it mirrors.
 OTHER_TESTS = {
     "test_architecture.py": "the whole tree",
-    "test_bert.py": "a model that tests/support/bert.py builds",
     "test_boards.py": "the delegate on boards, by docs/boards",
     "test_build.py": "all kernels, each with the macros that its op emits",
     "test_classifiers.py": "real models",
@@ -361,6 +360,8 @@ OTHER_TESTS = {
     "test_packaging.py": "pyproject.toml",
     "test_release.py": ".ci/release",
     "test_shortages.py": "a start's surroundings",
+    "test_speech.py": "models that tests/support/speech.py builds",
+    "test_transformers.py": "models that tests/support/transformers.py builds",
 }
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT as TensorFlow's converter writes it with dynamic-range quantisation, of drawn weights.
+"""BERT and Whisper's encoder as converters write them with dynamic-range quantisation.
 
-FULLY_CONNECTED and the word table have int8 weights of one scale; all else is float32.
-Sizes of BERT-tiny: github.com/google-research/bert, "uncased_L-2_H-128_A-2".
+Their weights are drawn. Products and tables have int8 weights of one scale; all else is float32.
+Sizes: github.com/google-research/bert, "uncased_L-2_H-128_A-2"; github.com/openai/whisper, "tiny".
 """
 
 from __future__ import annotations
@@ -34,11 +34,38 @@ class Bert:
         return _Writer(self, np.random.default_rng(seed)).graph()
 
 
+@dataclass(frozen=True, slots=True)
+class Whisper:
+    """The sizes of Whisper's encoder; its graph makes features of a log-mel spectrogram."""
+
+    layers: int = 4
+    width: int = 384
+    heads: int = 6
+    bands: int = 80
+    places: int = 1500  # half as many as the spectrogram has steps: 30 s
+
+    def graph(self, seed: int = 0) -> Graph:
+        """Return the model of float32 (1, 2 places, bands) -> (places, width)."""
+        writer = _Writer(self, np.random.default_rng(seed))
+        mel = t((1, 2 * self.places, self.bands))
+        shape = (1, 1, 2 * self.places, self.bands)
+        x = writer.reshaped(mel, shape)
+        for stride in (1, 2):
+            x = writer.gelu(writer.along(x, self.width, stride))
+        x = writer.reshaped(x, (self.places, self.width))
+        x = writer.pair("ADD", x, writer.floats(self.places, self.width))
+        for _ in range(self.layers):
+            x = writer.pair("ADD", x, writer.dense(writer.attention(writer.normal(x)), self.width))
+            wide = writer.gelu(writer.dense(writer.normal(x), 4 * self.width))
+            x = writer.pair("ADD", x, writer.dense(wide, self.width))
+        return graph_of(writer.nodes, [mel], [writer.normal(x)])
+
+
 @dataclass(slots=True)
 class _Writer:
-    """The nodes of a BERT, as they are added."""
+    """The nodes of a model, as they are added."""
 
-    sizes: Bert
+    sizes: Bert | Whisper
     rng: np.random.Generator
     nodes: list[Node] = field(default_factory=list)
 
@@ -57,6 +84,25 @@ class _Writer:
         """Return int8 weights of one scale, whose products are about as large as their inputs."""
         values = np.clip(40 * self.rng.standard_normal(shape), -127, 127).astype(np.int8)
         return const(values, 1 / (40 * math.sqrt(shape[-1])))
+
+    def reshaped(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return self.add("RESHAPE", [x, const(np.array(shape, np.int32))], shape, new_shape=shape)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        return self.add("GELU", [x], x.shape, approximate=False)
+
+    def along(self, x: Tensor, channels: int, stride: int) -> Tensor:
+        """Return the convolution over three steps of (1, 1, steps, channels)."""
+        _, _, steps, depth = x.shape
+        values = np.clip(40 * self.rng.standard_normal((channels, 1, 3, depth)), -127, 127)
+        weights = const(
+            values.astype(np.int8),
+            np.full(channels, 1 / (40 * math.sqrt(3 * depth)), np.float32),
+            axis=0,
+        )
+        options = {**NONE, "padding": "SAME", "stride_w": stride, "stride_h": 1}
+        inputs = [x, weights, self.floats(channels)]
+        return self.add("CONV_2D", inputs, (1, 1, -(-steps // stride), channels), **options)
 
     def dense(self, x: Tensor, width: int) -> Tensor:
         """Return the product of rows with drawn weights."""
@@ -85,24 +131,22 @@ class _Writer:
         """Return rows as (1, heads, places, width of a head)."""
         heads, places = self.sizes.heads, self.sizes.places
         shape = (1, places, heads, x.shape[1] // heads)
-        apart = self.add("RESHAPE", [x, const(np.array(shape, np.int32))], shape, new_shape=shape)
+        apart = self.reshaped(x, shape)
         order = const(np.array([0, 2, 1, 3], np.int32))
         return self.add("TRANSPOSE", [apart, order], (1, heads, places, shape[3]))
 
-    def attention(self, x: Tensor, mask: Tensor) -> Tensor:
+    def attention(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         heads, places, width = self.sizes.heads, self.sizes.places, self.sizes.width
         query, key, value = (self.split(self.dense(x, width)) for _ in range(3))
         square, adjoint = (1, heads, places, places), {"adj_x": False, "adj_y": True}
         scores = self.add("BATCH_MATMUL", [query, key], square, **adjoint)
         scaled = self.pair("MUL", scores, const(np.float32(math.sqrt(heads / width))))
-        shares = self.add("SOFTMAX", [self.pair("ADD", scaled, mask)], square, beta=1.0)
+        masked = scaled if mask is None else self.pair("ADD", scaled, mask)
+        shares = self.add("SOFTMAX", [masked], square, beta=1.0)
         found = self.add("BATCH_MATMUL", [shares, value], query.shape, adj_x=False, adj_y=False)
         order = const(np.array([0, 2, 1, 3], np.int32))
         beside = self.add("TRANSPOSE", [found, order], (1, places, heads, width // heads))
-        shape = (places, width)
-        return self.add(
-            "RESHAPE", [beside, const(np.array(shape, np.int32))], shape, new_shape=shape
-        )
+        return self.reshaped(beside, (places, width))
 
     def mask(self, counted: Tensor) -> Tensor:
         """Return 0 for places that count, and -10000 for the others."""
@@ -131,7 +175,6 @@ class _Writer:
         x = self.normal(self.words_of(ids, segments))
         for _ in range(self.sizes.layers):
             x = self.normal(self.pair("ADD", self.dense(self.attention(x, mask), x.shape[1]), x))
-            wide = self.dense(x, self.sizes.feed)
-            bent = self.add("GELU", [wide], wide.shape, approximate=False)
-            x = self.normal(self.pair("ADD", self.dense(bent, x.shape[1]), x))
+            wide = self.gelu(self.dense(x, self.sizes.feed))
+            x = self.normal(self.pair("ADD", self.dense(wide, x.shape[1]), x))
         return graph_of(self.nodes, [ids, counted, segments], [self.dense(x, 2)])
