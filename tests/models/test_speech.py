@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph
 from tests.support import remembering
+from tests.support.compare import assert_same, interpreter, invoke, refusals
 from tests.support.deal import any_driver, where_hybrid_runs
-from tests.support.speech import dtln, keywords, yamnet
+from tests.support.speech import dtln, keywords, wake_word, yamnet
 
 pytestmark = [pytest.mark.model, any_driver, where_hybrid_runs]
 
@@ -25,3 +27,17 @@ def test_it_runs_whole(
     model: Callable[[], Graph], counts: tuple[int, ...], device: DeviceInfo
 ) -> None:
     remembering.assert_runs(model(), device, counts)
+
+
+def test_a_wake_word_is_exact_over_many_steps(device: DeviceInfo) -> None:
+    model = wake_word()
+    delegate = OpenCLDelegate(model, device.index, tune="off")
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert refusals(delegate) == {}
+    rng, heard = np.random.default_rng(1), set()
+    for step in range(40):  # the longest window has 23
+        features = [rng.integers(-128, 128, (1, 3, 40)).astype(np.int8)]
+        got, wanted = invoke(ours, features), invoke(reference, features)
+        assert_same(got[0], wanted[0], f"step {step}")
+        heard.add(int(wanted[0].item()))
+    assert len(heard) > 10

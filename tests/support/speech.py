@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.network import Network
 from benchmarks.networks import v1_features
 from delegate.inspect import Graph, Node, Tensor
 from tests.support.model import const, graph_of, op, t
+from tests.support.subgraphs import write_subgraphs
+from tests.support.variables import beginning, handle
 
 NONE = {"fused_activation_function": "NONE"}
 
@@ -98,6 +101,107 @@ def dtln(bins: int = 257) -> Graph:
     mask = layers.reshaped(mask, step.shape)
     x = layers.add("MUL", [step, mask], t(step.shape), **NONE)
     return graph_of(layers.nodes, [step], [x])
+
+
+def wake_word(strides: int = 3, bands: int = 40) -> bytes:
+    """Return a streaming wake word of int8: so many steps' features -> how likely it was said.
+
+    Each layer keeps the steps before in a variable. The mix of windows, and their sizes: those of
+    github.com/kahrendt/microWakeWord, "mixednet" with its usual settings.
+    """
+    layers = _Streaming(np.random.default_rng(0))
+    features = layers.values((1, strides, bands))
+    x = layers.joined(layers.reshaped(features, (1, strides, 1, bands)), 5)
+    x = layers.convolution(x, 32, 5)
+    for windows in ((5,), (7, 11), (9, 15), (23,)):
+        x = layers.convolution(layers.mixed(layers.joined(x, max(windows)), windows), 64)
+    x = layers.joined(x, 5)
+    x = layers.dense(layers.reshaped(x, (1, 5 * 64)))
+    share = t((1, 1), "int8", 1 / 256, -128)
+    layers.add("LOGISTIC", [x], share)
+    result = layers.add("QUANTIZE", [share], t((1, 1), "uint8", 1 / 256, 0))
+    once = op("CALL_ONCE", [], [], {"init_subgraph_index": 1})
+    main = graph_of([once, *layers.nodes], [features], [result])
+    return write_subgraphs(main, beginning(layers.kept))
+
+
+@dataclass(slots=True)
+class _Streaming:
+    """The nodes of a model of int8 whose layers look at steps before, as they are added."""
+
+    rng: np.random.Generator
+    nodes: list[Node] = field(default_factory=list)
+    kept: dict[str, NDArray[np.int8]] = field(default_factory=dict)
+
+    def add(
+        self, name: str, inputs: Sequence[Tensor | None], output: Tensor, **options: object
+    ) -> Tensor:
+        newer = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "RESHAPE": 1}
+        self.nodes.append(op(name, inputs, [output], options, newer.get(name, 2)))
+        return output
+
+    def values(self, shape: tuple[int, ...]) -> Tensor:
+        return t(shape, "int8", 0.05, -20)
+
+    def reshaped(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        size = const(np.array(shape, np.int32))
+        return self.add("RESHAPE", [x, size], self.values(shape), new_shape=shape)
+
+    def last(self, x: Tensor, steps: int) -> Tensor:
+        """Return the last steps of (1, n, 1, c)."""
+        ends = [const(np.array(each, np.int32)) for each in ((0, -steps, 0, 0), (0,) * 4, (1,) * 4)]
+        options = {"begin_mask": 13, "end_mask": 15}
+        result = self.values((1, steps, 1, x.shape[3]))
+        return self.add("STRIDED_SLICE", [x, *ends], result, **options)
+
+    def joined(self, x: Tensor, steps: int) -> Tensor:
+        """Return so many steps: those that are kept, then these; the last are kept from now on."""
+        before = (1, steps - x.shape[1], 1, x.shape[3])
+        node, resource = handle(f"stream {len(self.kept)}")
+        self.kept[f"stream {len(self.kept)}"] = np.full(before, -20, np.int8)
+        old = self.values(before)
+        self.nodes += [node, op("READ_VARIABLE", [resource], [old])]
+        whole = self.values((1, steps, 1, x.shape[3]))
+        self.add("CONCATENATION", [old, x], whole, axis=1, **NONE)
+        self.nodes.append(op("ASSIGN_VARIABLE", [resource, self.last(whole, before[1])], []))
+        return whole
+
+    def mixed(self, x: Tensor, windows: tuple[int, ...]) -> Tensor:
+        """Return depthwise convolutions of parts of the channels, each over its last steps."""
+        parts, channels = [x], x.shape[3] // len(windows)
+        if len(windows) > 1:
+            parts = [self.values((*x.shape[:3], channels)) for _ in windows]
+            sizes = const(np.full(len(windows), channels, np.int32))
+            inputs = [x, sizes, const(np.array(3, np.int32))]
+            self.nodes.append(op("SPLIT_V", inputs, parts, {"num_splits": len(windows)}, 2))
+        found = []
+        for part, window in zip(parts, windows, strict=True):
+            seen = part if window == part.shape[1] else self.last(part, window)
+            weights = self.weights((1, window, 1, channels), window, 3)
+            options = {"padding": "VALID", "stride_w": 1, "stride_h": 1, "depth_multiplier": 1}
+            result = self.values((1, 1, 1, channels))
+            found.append(self.add("DEPTHWISE_CONV_2D", [seen, *weights], result, **options, **NONE))
+        if len(found) == 1:
+            return found[0]
+        return self.add("CONCATENATION", found, self.values((1, 1, 1, x.shape[3])), axis=3, **NONE)
+
+    def convolution(self, x: Tensor, channels: int, window: int = 1) -> Tensor:
+        weights = self.weights((channels, window, 1, x.shape[3]), window * x.shape[3])
+        options = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
+        options["fused_activation_function"] = "RELU"
+        return self.add("CONV_2D", [x, *weights], self.values((1, 1, 1, channels)), **options)
+
+    def dense(self, x: Tensor) -> Tensor:
+        weights = self.weights((1, x.shape[1]), x.shape[1])
+        return self.add("FULLY_CONNECTED", [x, *weights], self.values((1, 1)), **NONE)
+
+    def weights(self, shape: tuple[int, ...], terms: int, axis: int = 0) -> tuple[Tensor, Tensor]:
+        """Return weights with a scale a channel, and their bias; `terms` of each sum."""
+        codes = self.rng.integers(-127, 128, shape).astype(np.int8)
+        count = 1 if len(shape) == 2 else shape[axis]  # FULLY_CONNECTED's have one scale
+        scales = (self.rng.uniform(0.5, 1.5, count) / (40 * math.sqrt(terms))).astype(np.float32)
+        bias = self.rng.integers(-200, 200, shape[axis]).astype(np.int32)
+        return const(codes, scales, axis=axis), const(bias, np.float32(0.05) * scales)
 
 
 def yamnet() -> Graph:
