@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT and Whisper's encoder as converters write them with dynamic-range quantisation.
+"""BERT, MobileBERT and Whisper's encoder as converters write them with dynamic-range quantisation.
 
 Their weights are drawn. Products and tables have int8 weights of one scale; all else is float32.
-Sizes: github.com/google-research/bert, "uncased_L-2_H-128_A-2"; github.com/openai/whisper, "tiny".
+Sizes: github.com/google-research/bert, "uncased_L-2_H-128_A-2"; arXiv 2004.02984, table 1;
+github.com/openai/whisper, "tiny".
 """
 
 from __future__ import annotations
@@ -32,6 +33,41 @@ class Bert:
     def graph(self, seed: int = 0) -> Graph:
         """Return the model of ids, which of them count, and their segments: int32 (1, places)."""
         return _Writer(self, np.random.default_rng(seed)).graph()
+
+
+@dataclass(frozen=True, slots=True)
+class MobileBert:
+    """A MobileBERT's sizes; its graph answers questions with two logits a place."""
+
+    layers: int = 24
+    width: int = 128  # within a layer
+    outer: int = 512  # between them
+    heads: int = 4
+    feed: int = 512
+    feeds: int = 4  # products of a layer behind its attention
+    words: int = 30_522
+    places: int = 384
+
+    def graph(self, seed: int = 0) -> Graph:
+        """Return the model of ids, which of them count, and their segments: int32 (1, places)."""
+        writer = _Writer(self, np.random.default_rng(seed))
+        ids, counted, segments = (t((1, self.places), "int32") for _ in range(3))
+        mask = writer.mask(counted)
+        x = writer.neighbours(writer.looked_up(ids, self.words, self.width))
+        more = writer.looked_up(segments, 2, self.outer)
+        x = writer.pair("ADD", writer.dense(x, self.outer), more)
+        x = writer.scaled(writer.pair("ADD", x, writer.floats(self.places, self.outer)))
+        for _ in range(self.layers):
+            within = writer.scaled(writer.dense(x, self.width))
+            asking = writer.scaled(writer.dense(x, self.width))
+            found = writer.attention(asking, mask, x)
+            y = writer.beside(writer.dense(found, self.width), within)
+            for _ in range(self.feeds):
+                wide = writer.dense(y, self.feed)
+                wide = writer.add("RELU", [wide], wide.shape)
+                y = writer.beside(writer.dense(wide, self.width), y)
+            x = writer.beside(writer.dense(y, self.outer), x)
+        return graph_of(writer.nodes, [ids, counted, segments], [writer.dense(x, 2)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +101,7 @@ class Whisper:
 class _Writer:
     """The nodes of a model, as they are added."""
 
-    sizes: Bert | Whisper
+    sizes: Bert | MobileBert | Whisper
     rng: np.random.Generator
     nodes: list[Node] = field(default_factory=list)
 
@@ -135,9 +171,12 @@ class _Writer:
         order = const(np.array([0, 2, 1, 3], np.int32))
         return self.add("TRANSPOSE", [apart, order], (1, heads, places, shape[3]))
 
-    def attention(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def attention(
+        self, x: Tensor, mask: Tensor | None = None, values: Tensor | None = None
+    ) -> Tensor:
+        """Return what places find in each other; `values`: what is found, if not x."""
         heads, places, width = self.sizes.heads, self.sizes.places, self.sizes.width
-        query, key, value = (self.split(self.dense(x, width)) for _ in range(3))
+        query, key, value = (self.split(self.dense(each, width)) for each in (x, x, values or x))
         square, adjoint = (1, heads, places, places), {"adj_x": False, "adj_y": True}
         scores = self.add("BATCH_MATMUL", [query, key], square, **adjoint)
         scaled = self.pair("MUL", scores, const(np.float32(math.sqrt(heads / width))))
@@ -158,15 +197,38 @@ class _Writer:
         beside = self.pair("SUB", const(np.float32(1)), floats)
         return self.pair("MUL", beside, const(np.float32(-10_000)))
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """Return rows scaled and moved: MobileBERT's way to keep them small."""
+        grown = self.pair("MUL", x, self.floats(x.shape[1], about=0.5))
+        return self.pair("ADD", grown, self.floats(x.shape[1]))
+
+    def beside(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.scaled(self.pair("ADD", x, residual))
+
+    def neighbours(self, x: Tensor) -> Tensor:
+        """Return each row between the one after it and the one before: (places, 3 width)."""
+        places, width = x.shape
+        parts = [x, x, x]
+        for part, first in ((0, 1), (2, 0)):
+            begin, size = const(np.array([first, 0], np.int32)), (places - 1, width)
+            moved = self.add("SLICE", [x, begin, const(np.array(size, np.int32))], size)
+            lines = const(np.array([[1 - first, first], [0, 0]], np.int32))
+            parts[part] = self.add("PAD", [moved, lines], x.shape)
+        return self.add("CONCATENATION", parts, (places, 3 * width), axis=1, **NONE)
+
+    def looked_up(self, given: Tensor, count: int, width: int) -> Tensor:
+        """Return the rows of a table of so many that a place each names."""
+        shape = (self.sizes.places,)
+        flat, size = t(shape, "int32"), const(np.array(shape, np.int32))
+        self.nodes.append(op("RESHAPE", [given, size], [flat], {"new_shape": shape}))
+        return self.add("EMBEDDING_LOOKUP", [flat, self.weights(count, width)], (*shape, width))
+
     def words_of(self, ids: Tensor, segments: Tensor) -> Tensor:
         places, width = self.sizes.places, self.sizes.width
-        found = []
-        for given, count in ((ids, self.sizes.words), (segments, 2)):
-            flat, size = t((places,), "int32"), const(np.array([places], np.int32))
-            self.nodes.append(op("RESHAPE", [given, size], [flat], {"new_shape": (places,)}))
-            found.append(
-                self.add("EMBEDDING_LOOKUP", [flat, self.weights(count, width)], (places, width))
-            )
+        found = [
+            self.looked_up(given, count, width)
+            for given, count in ((ids, self.sizes.words), (segments, 2))
+        ]
         return self.pair("ADD", self.pair("ADD", *found), self.floats(places, width))
 
     def graph(self) -> Graph:
