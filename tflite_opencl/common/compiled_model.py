@@ -89,6 +89,10 @@ class CompiledInterpreter:
 
     def allocate_tensors(self) -> None:
         """Make the buffers of inputs and outputs, which are zeros or have what was there."""
+        # Asked for shapes, LiteRT lets TFLite prepare. Else its first run does so after it bound
+        # the outputs, and an output that TFLite's kernel calls dynamic loses its buffer: a scalar
+        # of READ_VARIABLE. Source: litert/runtime/compiled_model.cc Run, GetOutputTensorShapes
+        self._model.get_output_tensor_details(self._model.get_signature_by_index(0)["key"])
         buffers = {
             "inputs": self._model.create_input_buffers(0),
             "outputs": self._model.create_output_buffers(0),

@@ -35,6 +35,7 @@ from tflite_opencl.command import main as tools
 from tflite_opencl.common import compiled_model
 from tflite_opencl.common.compiled_model import OPTIONS_VARIABLE, CompiledInterpreter
 from tflite_opencl.common.plugin_library import ACCELERATOR
+from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.command import main as conformance
 
 litert = pytest.importorskip("ai_edge_litert.compiled_model")
@@ -129,6 +130,18 @@ def test_another_batch(make: Make, device: DeviceInfo) -> None:
         made.allocate_tensors()
     inputs = [np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)]
     assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
+
+
+def test_a_scalar_that_is_read_from_a_variable_is_in_the_first_run(
+    make: Make, device: DeviceInfo
+) -> None:
+    # TFLite's own kernel of READ_VARIABLE calls a scalar dynamic.
+    case = next(case for case in all_cases() if case.name == "read_variable/int32/before-scalar")
+    graph = case.make()
+    ours, expected = make(write_model(graph)), with_delegate(write_model(graph), device)
+    assert ours.taken(graph) == {node.index for node in graph.nodes}
+    for inputs in inputs_for(graph):
+        assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
 
 
 def test_the_program_in_c_of_the_documents(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
