@@ -43,7 +43,8 @@ class CompiledInterpreter:
     ) -> None:
         """Compile the model for the GPU, and for the CPU what that leaves.
 
-        `folder`: with libLiteRtGpuAccelerator.so. `options`: ours, which None leaves as they are.
+        `folder`: with libLiteRtGpuAccelerator.so; "": compile it for the CPU alone.
+        `options`: ours, which None leaves as they are.
 
         Raises:
             RuntimeError, ValueError: LiteRT refuses the model.
@@ -52,6 +53,7 @@ class CompiledInterpreter:
         self._plain = runtime.interpreter(model, threads, cpu_kernels)
         compiled_model, settings = _litert("compiled_model"), _litert("options")
         hardware = settings.HardwareAccelerator
+        wanted = hardware.GPU | hardware.CPU if folder else hardware.CPU
         mode = getattr(settings.CpuKernelMode, _KERNEL_MODES[cpu_kernels])
         with _compiling, _as_file(model) as path:
             os.environ[OPTIONS_VARIABLE] = options_text(options)
@@ -60,7 +62,7 @@ class CompiledInterpreter:
                 path,
                 environment=_environment(folder),
                 options=settings.Options(
-                    hardware_accelerators=hardware.GPU | hardware.CPU,
+                    hardware_accelerators=wanted,
                     cpu_options=settings.CpuOptions(num_threads=threads or 0, kernel_mode=mode),
                 ),
             )
@@ -89,6 +91,10 @@ class CompiledInterpreter:
 
     def allocate_tensors(self) -> None:
         """Make the buffers of inputs and outputs, which are zeros or have what was there."""
+        # Asked for shapes, LiteRT lets TFLite prepare. Else its first run does so after it bound
+        # the outputs, and an output that TFLite's kernel calls dynamic loses its buffer: a scalar
+        # of READ_VARIABLE. Source: litert/runtime/compiled_model.cc Run, GetOutputTensorShapes
+        self._model.get_output_tensor_details(self._model.get_signature_by_index(0)["key"])
         buffers = {
             "inputs": self._model.create_input_buffers(0),
             "outputs": self._model.create_output_buffers(0),
@@ -99,6 +105,9 @@ class CompiledInterpreter:
             for which, made in buffers.items()
             for index, buffer in zip(self._order(which), made, strict=True)
         }
+
+    def reset_all_variables(self) -> None:
+        """Do nothing: LiteRT loads no variable tensors, and resource variables are never reset."""
 
     def set_tensor(self, index: int, values: NDArray[Any]) -> None:
         """Copy values into an input."""
@@ -185,4 +194,4 @@ def _litert(name: str) -> Any:
 
 @functools.cache
 def _environment(folder: str) -> Any:
-    return _litert("environment").Environment.create(runtime_path=folder)
+    return _litert("environment").Environment.create(runtime_path=folder or None)

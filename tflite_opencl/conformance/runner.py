@@ -11,12 +11,13 @@ import dataclasses
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, Died, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
+from tflite_opencl.conformance.subject import COMPILED_MODEL
 
 _BATCH = 120  # cases a worker; PoCL takes 2 MB of memory for each program
 _IDLE_DEATHS = 3  # workers that end before a case; then no other is tried
@@ -110,9 +111,16 @@ class Workers:
         self, batch: Sequence[Item], stopped: threading.Event, repeat: bool
     ) -> Iterator[Result]:
         """Yield a result an item; what fails is repeated in the end, in a new worker."""
-        again: dict[Item, Result] = {}
+        failed: dict[Item, Result] = {}
         for item, result in self._results(batch, stopped):
-            if repeat and item.is_repeated and result.result in (FAIL, CRASH, TIMEOUT):
+            if result.result in (FAIL, CRASH, TIMEOUT):
+                failed[item] = result
+            else:
+                yield result
+        excused = self._failures_of_runtime(failed, stopped)
+        again: dict[Item, Result] = {}
+        for item, result in {**failed, **excused}.items():
+            if repeat and item.is_repeated and item not in excused:
                 again[item] = result
             else:
                 yield result
@@ -122,6 +130,29 @@ class Workers:
                 detail = f"{first.result} at first, then Pass: {first.detail}"
                 first = dataclasses.replace(first, result=FLAKE, detail=detail)
             yield first
+
+    def _failures_of_runtime(
+        self, failed: Mapping[Item, Result], stopped: threading.Event
+    ) -> Mapping[Item, Result]:
+        """Return a Skip for each failure that LiteRT's CompiledModel has without any delegate.
+
+        A process is asked that never had one. Only the same failure in the same words counts:
+        where the CPU alone fails in another way, the delegate may be wrong, too.
+        """
+        if not self.delegate.startswith(COMPILED_MODEL):
+            return {}
+        # Of no node is an exception of this suite, which is nobody else's fault.
+        asked = [item for item, each in failed.items() if each.result == FAIL and each.nodes]
+        cpu = dataclasses.replace(
+            self, delegate=COMPILED_MODEL, on_ready=lambda device, runtime: None
+        )
+        found = {}
+        for item, alone in cpu._results(asked, stopped):
+            result = failed[item]
+            if (alone.result, alone.detail) == (FAIL, result.detail):
+                words = f"LiteRT's CompiledModel fails so on the CPU alone: {result.detail}"
+                found[item] = dataclasses.replace(result, result=SKIP, detail=words)
+        return found
 
     def _results(
         self, items: Sequence[Item], stopped: threading.Event

@@ -19,7 +19,7 @@ from tflite_opencl.common.plugin_library import ACCELERATOR
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
-COMPILED_MODEL = "compiledmodel:"
+COMPILED_MODEL = "compiledmodel:"  # and a folder; without one it has no delegate, and the CPU alone
 # The options that are texts, as the command line gives them; the device has a flag of its own.
 OPENCL_OPTIONS = sorted(
     each.name
@@ -34,9 +34,12 @@ class Opened:
 
     interpreter: Any
     delegate: Any  # kept as long as the interpreter; None for XNNPACK
+    is_of_cpu: bool = False  # there is no delegate, and the runtime's CPU stands in its place
 
     def taken(self, graph: Graph) -> set[int]:
         """Return the nodes of the file that the delegate runs."""
+        if self.is_of_cpu:
+            return {node.index for node in graph.nodes}
         if isinstance(self.interpreter, CompiledInterpreter):
             return self.interpreter.taken(graph)
         return taken_nodes(self.interpreter, graph)
@@ -73,10 +76,10 @@ class Subject:
 
         Raises: RuntimeError, ValueError: TFLite or the delegate refuses.
         """
-        if self.folder:
+        if self.folder is not None:
             options = self.opencl_options()
             made = CompiledInterpreter(self.runtime, model, self.folder, options, cpu_kernels)
-            return Opened(made, made.delegate)
+            return Opened(made, made.delegate, is_of_cpu=not self.folder)
         delegate = self._delegate(model)
         if self.spec == XNNPACK:
             return Opened(allocated(self.runtime, model, "auto"), None)
@@ -107,6 +110,8 @@ class Subject:
                 if self.device is None or info.matches(self.device):
                     return f"{info.name} ({info.platform}, {info.driver})"
             raise OneLineError(f"no OpenCL device matches '{self.device}'")
+        if self.spec == COMPILED_MODEL:
+            return f"the CPU alone, by a CompiledModel of {self.runtime.text}"
         if self.folder:
             if not Path(self.folder, ACCELERATOR).exists():
                 raise OneLineError(f"there is no {ACCELERATOR} in {self.folder}")
@@ -131,10 +136,10 @@ class Subject:
         return usual | self.options
 
     @property
-    def folder(self) -> str:
-        """The folder of the accelerator of "compiledmodel:DIR"; "" = it is no such delegate."""
+    def folder(self) -> str | None:
+        """The folder of the accelerator of "compiledmodel:DIR"; None: it is no such delegate."""
         is_compiled = self.spec.startswith(COMPILED_MODEL)
-        return self.spec.removeprefix(COMPILED_MODEL) if is_compiled else ""
+        return self.spec.removeprefix(COMPILED_MODEL) if is_compiled else None
 
     def _delegate(self, model: bytes | str) -> Any:
         if self.spec == XNNPACK:

@@ -35,6 +35,7 @@ from tflite_opencl.command import main as tools
 from tflite_opencl.common import compiled_model
 from tflite_opencl.common.compiled_model import OPTIONS_VARIABLE, CompiledInterpreter
 from tflite_opencl.common.plugin_library import ACCELERATOR
+from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.command import main as conformance
 
 litert = pytest.importorskip("ai_edge_litert.compiled_model")
@@ -131,6 +132,18 @@ def test_another_batch(make: Make, device: DeviceInfo) -> None:
     assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
 
 
+def test_a_scalar_that_is_read_from_a_variable_is_in_the_first_run(
+    make: Make, device: DeviceInfo
+) -> None:
+    # TFLite's own kernel of READ_VARIABLE calls a scalar dynamic.
+    case = next(case for case in all_cases() if case.name == "read_variable/int32/before-scalar")
+    graph = case.make()
+    ours, expected = make(write_model(graph)), with_delegate(write_model(graph), device)
+    assert ours.taken(graph) == {node.index for node in graph.nodes}
+    for inputs in inputs_for(graph):
+        assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
+
+
 def test_the_program_in_c_of_the_documents(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "programs.md").read_text()
     program = page.partition("## LiteRT: CompiledModel in C\n")[2].partition("```c\n")[2]
@@ -154,6 +167,13 @@ def test_the_program_in_c_of_the_documents(built: Path, device: DeviceInfo, tmp_
 
 
 # What is left to the CPU
+
+
+def test_without_a_folder_the_cpu_runs_all() -> None:
+    ours = CompiledInterpreter(RUNTIME, write_model(CHAIN), "", {}, "reference")
+    assert_the_cpu_runs_it(ours)
+    assert ours.delegate is None
+    assert accelerators() == []
 
 
 def test_nodes_on_the_cpu_are_named(make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -377,10 +397,34 @@ def test_the_suite_names_a_folder_without_the_library(
     assert f"there is no {ACCELERATOR} in {tmp_path}" in capsys.readouterr().err
 
 
-def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def off_by_one(tmp_path: Path) -> Path:
+    """Return a folder with an accelerator that is wrong in each ADD."""
     sources = [ROOT / "tests" / "attacks" / "liar.c", ROOT / "delegate" / "accelerator.c"]
     command = ["cc", "-shared", "-fPIC", "-DFAULT=OFF_BY_ONE", "-o", tmp_path / ACCELERATOR]
     subprocess.run([*command, *sources], check=True)
+    return tmp_path
+
+
+def test_litert_s_own_failure_is_a_skip_and_a_wrong_accelerator_s_is_none(
+    off_by_one: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong, refused = "add/float32/1x7x5x3", "svdf/int8/in1x7-units5-rank1-memory3"
+    said = off_by_one / "said.json"
+    flags = ["--filter", f"^({wrong}|{refused})$", "--json", str(said)]
+    assert suite(off_by_one, *flags, "--output", str(off_by_one / "out")) == 1
+    capsys.readouterr()
+    cases = {each["name"]: each for each in json.loads(said.read_text())["cases"]}
+    assert (cases[wrong]["result"], cases[refused]["result"]) == ("Fail", "Skip")
+    assert "1 of 105 elements differ" in cases[wrong]["detail"]
+    assert cases[refused]["detail"].startswith(
+        "LiteRT's CompiledModel fails so on the CPU alone: Failed to load model"
+    )
+    assert "Variable tensors not yet supported" in cases[refused]["stderr"]
+
+
+def test_a_case_is_reduced(off_by_one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path = off_by_one
     small, model = tmp_path / "small", tmp_path / "adds.tflite"
     ends = [t((1, 2), "float32") for _ in range(3)]
     model.write_bytes(chain_model([op("ADD", ends[:2], ends[2:])]))
