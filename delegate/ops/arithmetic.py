@@ -16,7 +16,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
-from delegate.ops._checks.node import require_constant, require_same_shape
+from delegate.ops._checks.node import require_constant, require_same_shape, shape_text
 from delegate.ops._launches.binary import EVERY, NUMBERS, Operands, binary, operands_of, rescaling
 from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
@@ -202,7 +202,9 @@ def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/atan2.cc
     """
     operands = operands_of(node, ("float32",))
-    require_same_shape(operands.left, operands.right)
+    if operands.left.shape != operands.right.shape:
+        shapes = f"{shape_text(operands.left)} and {shape_text(operands.right)}"
+        raise Unsupported(f"shapes {shapes}: where they differ TFLite reads past the end")
     return binary(operands, "ANGLE", {}, target)
 
 
