@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyopencl as cl
 
@@ -55,6 +55,7 @@ def persistent_kernel(
     # Kernels for groups of one item do not look at their item; the others run at any group size.
     one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
+    launches = [_in_groups_of(group_items, launch) for launch in launches]
     # NVIDIA's units wait long for what is not in local memory, with one group each.
     is_local = ORDER_PTX in proven and not one_item
     source, runs, table = _side_by_side(launches, firsts, batch, is_local)
@@ -88,6 +89,16 @@ def persistent_kernel(
     trial = build._replace(kind=RUN, kernel=_KERNEL, sizes=sizes)
     control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
     return Persistent(kernel, groups, group_items, table, control_ints, trial)
+
+
+def _in_groups_of(items: int, launch: Launch) -> Launch:
+    """Return the launch with scratch memory for so many work-items, if its own groups have fewer.
+
+    Its kernel may keep something for each of them.
+    """
+    own = int(launch.defines.get("SCRATCH_INTS", 0))
+    scratch = own * -(-items // launch.group_items)
+    return replace(launch, defines={**launch.defines, "SCRATCH_INTS": scratch}) if own else launch
 
 
 def _side_by_side(

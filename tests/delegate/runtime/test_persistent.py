@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_model
 from delegate.isa import ORDERS
 from delegate.launch import Program, size_bytes
+from delegate.runtime import persistent, sources
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
@@ -21,6 +23,7 @@ from delegate.runtime.layout import layout_of
 from delegate.runtime.persistent import persistent_kernel
 from delegate.start.engine import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
+from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 from tests.support.shared import model_path
 
@@ -106,6 +109,29 @@ def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo
         made = persistent_kernel(opened, kernels, launches, [2] * len(launches), 1)
         assert made is not None
         assert made.group_items == items
+
+
+def test_larger_groups_have_scratch_memory_for_each_item(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = ordered(device)
+    rows, shares, sums = (t((5, 300), "uint8", 1 / 256) for _ in range(3))
+    nodes = [op("SOFTMAX", [rows], [shares], {"beta": 1.0}), op("ADD", [shares, shares], [sums])]
+    softmax, add = program_of(graph_of(nodes), SIMT).steps
+    (own,), (launch,) = softmax.alternative.launches, add.alternative.launches
+    assert own.group_items == 64
+    wide = replace(add.alternative, launches=(replace(launch, group_items=256),))
+    program = Program((softmax, replace(add, alternative=wide)), (rows,), (sums,))
+    scratch = []
+
+    def source_of(file: str, defines: Mapping[str, str]) -> str:
+        scratch.append((file, defines.get("SCRATCH_INTS")))
+        return sources.source_of(file, defines)
+
+    monkeypatch.setattr(persistent, "source_of", source_of)
+    assert_same(opened, program)
+    needed = str(4 * int(own.defines["SCRATCH_INTS"]))
+    assert scratch == [("softmax", needed), (launch.file, None), ("runtime_persistent", needed)]
 
 
 def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
