@@ -19,7 +19,7 @@ from tflite_opencl.common.plugin_library import ACCELERATOR
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
-COMPILED_MODEL = "compiledmodel:"  # and a folder; without one it has no delegate, and the CPU alone
+COMPILED_MODEL = "compiledmodel:"  # and a folder; none: no delegate, the CPU alone
 # The options that are texts, as the command line gives them; the device has a flag of its own.
 OPENCL_OPTIONS = sorted(
     each.name
