@@ -119,8 +119,8 @@ class Steps:
                 self._write(tensor, values)
             if link is not None:
                 link.restore()
-            if link is not None and given is not None:
-                link.leave()
+                if given is not None:
+                    link.leave()
             self.transfer.queue.finish()
             for step in self.program.steps:
                 read = _read(step)

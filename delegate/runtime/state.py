@@ -174,20 +174,18 @@ class State:
         self, arena: cl.Buffer, layout: Layout, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> Link:
         """Return what joins it with an arena; of the program's tensors those that are kept."""
-        at = {
-            offset: _Place(arena, offset, layout.slot_bytes) for offset in layout.offsets.values()
-        }
-        places = [at[offset] for offset, _ in layout.inputs]
-        found = {t.kept: at for t, at in zip(inputs, places, strict=True) if self.has(t)}
+        offsets = {*layout.offsets.values()}
+        at = {offset: _Place(arena, offset, layout.slot_bytes) for offset in offsets}
+        ends = zip(inputs, layout.inputs, strict=True)
+        found = {tensor.kept: at[offset] for tensor, (offset, _) in ends if self.has(tensor)}
         made = [at[offset] for offset, _ in layout.outputs]
         left: list[tuple[str, _Place, _Place | None]] = []
         for tensor, place in zip(outputs, made, strict=True):
-            # The old value may be an output, too, or become another one.
-            home = found.get(tensor.kept)
             if self.has(tensor):
-                left.append(
-                    (tensor.kept, place, home if home is place or home not in made else None)
-                )
+                home = found.get(tensor.kept)
+                # The old value may be an output, too, or another value's next one.
+                is_free = home is place or home not in made
+                left.append((tensor.kept, place, home if is_free else None))
         return Link(self, found, left)
 
     def close(self) -> None:
@@ -214,10 +212,10 @@ class Link:
         found: Mapping[str, _Place],
         left: Sequence[tuple[str, _Place, _Place | None]],
     ) -> None:
-        """`found`: where a run finds values in the arena; only new ones may be written there.
+        """`found`: where a run finds values in the arena. Nothing but new ones is written there.
 
-        `left`: the name of each new value, where a run makes it, and where the next one finds it
-        in the arena, if it may be brought there before the outputs were taken.
+        `left`: each new value, where a run makes it, and where it then goes, before the outputs are
+        taken: to where the next run finds it, or, if None, to its own buffer.
         """
         self.state = state
         self._found = found
@@ -249,8 +247,10 @@ class Link:
         with state.lock:
             found = [(state.by_name.get(name), place) for name, place in self._found.items()]
             held = [(value, place) for value, place in found if value and place in value.places]
+            if not held:
+                return
             calls = Guarded(state.device.calling("keeping state"), state)
-            with contextlib.suppress(DeviceError), calls if held else contextlib.nullcontext():
+            with contextlib.suppress(DeviceError), calls:
                 for value, _ in held:
                     value.bring(queue, value.own)
                 queue.finish()
