@@ -11,6 +11,7 @@ from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
+from delegate.in_place import in_place
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.passes import PASSES, run_passes
 from delegate.target import Target
@@ -106,7 +107,7 @@ def compile_partition(
         except Unsupported as refusal:
             raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
     in_order = tuple(steps[node] for node in partition.nodes)
-    return Program(in_order, partition.inputs, partition.outputs)
+    return in_place(Program(in_order, partition.inputs, partition.outputs))
 
 
 def rewritten(

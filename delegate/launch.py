@@ -69,6 +69,9 @@ class Alternative:
     name: str  # for people and for tune: "tiled 4x32", "plain"
     launches: tuple[Launch, ...]
     view: tuple[Tensor, Tensor] | None = None  # (input, output) that share their bytes
+    # (input, output): the first launch copies the one to the other, and no other reads the input.
+    # In place, where nobody needs the input any more, that launch is left out.
+    copied: tuple[Tensor, Tensor] | None = None
 
     def literal(self) -> Alternative:
         """Return the same with the numbers of every launch as literals."""

@@ -7,6 +7,7 @@ What a constant says is known before a run; else kernels read it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,8 @@ def lower_dynamic_update_slice(node: Node, target: Target) -> tuple[Alternative,
         first = np.clip(vector_of(starts, "starts", rank), 0, most)
         at = int(first @ np.array(steps))
         part = Box(update.shape, steps_of(update.shape), steps, 0, at)
-        return copied((whole, Move(update, result, part)), target)
+        ways = copied((whole, Move(update, result, part)), target)
+        return tuple(replace(way, copied=(operand, result)) for way in ways)
     params: Params = {"update": update, "starts": starts, "output": result, "axes": rank}
     absent = _MOST_AXES - rank
     for name, values in (
@@ -80,7 +82,8 @@ def lower_dynamic_update_slice(node: Node, target: Target) -> tuple[Alternative,
     file, elements = "dynamic_update_slice", elements_of(update)
     launch = over_elements(file, file, elements, target, params, defines)
     return tuple(
-        Alternative(copy.name, (*copy.launches, launch)) for copy in copied((whole,), target)
+        Alternative(copy.name, (*copy.launches, launch), copied=(operand, result))
+        for copy in copied((whole,), target)
     )
 
 

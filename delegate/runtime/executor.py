@@ -102,16 +102,16 @@ class Executor:
                     if kernels.trials.is_due(run):
                         self._run_once(run, each)
                 kind = transfer_for(transfer, batch, device.shares_memory)
-                crossing, link = self._crossing(layout, state)
+                crossing, link = self._crossing(memory.arena, state)
                 self._transfer = kind(device, self._queue, memory.arena, crossing, ready, link)
         except BaseException:
             self.close()
             raise
         self.form = PERSISTENT if whole is not None else ONE_BY_ONE
 
-    def _crossing(self, layout: Layout, state: State | None) -> tuple[Layout, Link | None]:
+    def _crossing(self, arena: cl.Buffer, state: State | None) -> tuple[Layout, Link | None]:
         """Return the layout of what a run is given and gives, and what brings the rest."""
-        program = self.program
+        program, layout = self.program, self._layout
         inputs, outputs = (
             tuple(place for tensor, place in zip(every, places, strict=True) if tensor in crossing)
             for every, places, crossing in (
@@ -119,7 +119,7 @@ class Executor:
                 (program.outputs, layout.outputs, self.outputs),
             )
         )
-        link = None if state is None else state.link(layout, program.inputs, program.outputs)
+        link = None if state is None else state.link(arena, layout, program.inputs, program.outputs)
         return replace(layout, inputs=inputs, outputs=outputs), link
 
     def _upload(self, whole: Persistent | None) -> _Memory:
@@ -238,6 +238,8 @@ class Executor:
             DeviceError: a failed OpenCL call.
         """
         transfer = self.transfer
+        if transfer.link is not None:
+            transfer.link.leave()
         with self.trying(), self._device.calling("running"):
             self._queue.finish()
             begin = time.perf_counter()
@@ -286,6 +288,8 @@ class Executor:
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
         if self._transfer is not None:
+            if self._transfer.link is not None:
+                self._transfer.link.leave()
             self._transfer.close()
         if self._constants is not None:
             self._constants.close()

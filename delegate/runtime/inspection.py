@@ -113,12 +113,14 @@ class Steps:
         """
         known, kernels = given or {}, iter(self.transfer.kernels)
         made = []
-        link, at = self.transfer.link, (self.transfer.queue, self.transfer.arena)
+        link = self.transfer.link
         with self.transfer.calling("running a node at a time"):
             for tensor, values in zip(self.inputs, inputs, strict=True):
                 self._write(tensor, values)
             if link is not None:
-                link.restore(*at)
+                link.restore()
+                if given is not None:
+                    link.leave()
             self.transfer.queue.finish()
             for step in self.program.steps:
                 read = _read(step)
@@ -137,7 +139,7 @@ class Steps:
                     )
                 )
             if link is not None and given is None:
-                link.keep(*at)
+                link.keep()
             for tensor, result in zip(self.outputs, outputs, strict=True):
                 np.copyto(result, as_bytes(self._values(tensor)))
         return made
@@ -154,7 +156,7 @@ class Steps:
             begun = clock()
             transfer.put(inputs)
             if transfer.link is not None:
-                transfer.link.restore(transfer.queue, transfer.arena)
+                transfer.link.restore()
             transfer.queue.finish()
             uploaded = clock()
             for kernel in transfer.kernels:
@@ -165,7 +167,7 @@ class Steps:
             enqueued = clock()
             self._wait()
             if transfer.link is not None:
-                transfer.link.keep(transfer.queue, transfer.arena)
+                transfer.link.keep()
             computed = clock()
             transfer.take(outputs)
             ended = clock()

@@ -90,7 +90,8 @@ def plan_arena(program: Program) -> tuple[int, Mapping[Tensor, int]]:
     """Return the arena's size and each tensor's offset, both in bytes.
 
     No two tensors that live at once overlap; the largest are placed first.
-    A view shares its source's bytes. Constants that launches read as tensors live for ever.
+    A view shares its source's bytes. Constants that launches read as tensors live for ever, and
+    so do kept inputs: the next run may find there what this one leaves.
     """
     root: dict[Tensor, Tensor] = {}
     blocks: dict[Tensor, _Block] = {}
@@ -105,6 +106,8 @@ def plan_arena(program: Program) -> tuple[int, Mapping[Tensor, int]]:
 
     for tensor in program.inputs:
         touch(tensor, -1)
+        if tensor.kept:
+            touch(tensor, end)
     for step, entry in enumerate(program.steps):
         view = entry.alternative.view
         if view is not None:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pyopencl as cl
 
@@ -16,7 +17,7 @@ from delegate.launch import Launch
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.sources import defines_of, source_of
+from delegate.runtime.sources import defines_of, source_of, text_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
 
 _LINE_INTS = 32  # of a count, in cache lines of its own
@@ -133,6 +134,12 @@ def _body(launch: Launch, is_local: bool) -> str:
     defines: Mapping[str, str] = {"IS_PERSISTENT": "1", "BODY": "@BODY@", **defines_of(launch)}
     if is_local:
         defines = {**defines, "PARAMS_SPACE": "local"}
+    macros = dict.fromkeys((*defines, *_macros_of(launch.file)))
     text = source_of(launch.file, defines)
-    macros = dict.fromkeys(_DEFINED.findall(text))
     return text + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
+
+
+@cache
+def _macros_of(file: str) -> tuple[str, ...]:
+    """Return the macros that a kernel file defines; looking for them takes long."""
+    return tuple(_DEFINED.findall(text_of(f"{file}.cl")))

@@ -89,9 +89,9 @@ class Copied:
         """Enqueue a run's work on the device: the launches, and before and after them its state."""
         if self.link is None:
             return self.enqueue()
-        self.link.restore(self.queue, self.arena)
+        self.link.restore()
         events = self.enqueue()
-        self.link.keep(self.queue, self.arena)
+        self.link.keep()
         return events
 
     def put(self, inputs: Sequence[Bytes]) -> None:

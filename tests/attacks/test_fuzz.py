@@ -226,7 +226,10 @@ def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> Result:
 
 
 @any_driver
-@pytest.mark.parametrize("way", ["variables plain", "variables model", "tensors model", "carry 1"])
+@pytest.mark.parametrize(
+    "way",
+    ["variables plain", "variables signatures", "variables model", "tensors model", "carry 1"],
+)
 def test_state_that_is_not_kept_is_found(
     way: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

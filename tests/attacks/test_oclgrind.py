@@ -98,6 +98,25 @@ for variant in gpu_variants():
     assert_runs(variant, device)
 """
 )
+STATE = (
+    START
+    + """
+from tests.delegate import test_model_state, test_variables
+from tests.support.nets import assert_equal_outputs
+for name, made in test_model_state.CARRIES.items():
+    given = test_model_state.drawn(*made, 3)
+    expected = test_model_state.fed_by_hand(*made, given)
+    with test_model_state.opened(name, device) as model:
+        for arrays, wanted in zip(given, expected, strict=True):
+            assert_equal_outputs(model.run(arrays), wanted)
+        model.set_state(model.state())
+        model.reset()
+        assert_equal_outputs(model.run(given[0]), expected[0])
+test_variables.test_signatures_share_it(device)
+test_variables.test_a_resize_leaves_it_what_it_is(device)
+test_variables.test_partitions_share_it(device)
+"""
+)
 PLANTED = (
     START
     + """
@@ -187,6 +206,11 @@ def test_no_kernel_of_a_gpu_is_reported(tmp_path: Path) -> None:
     left = {*instructions("cpu"), "staged", "row", "columns", "runtime", LEFT_OUT}
     names = re.findall(r"^KERNEL\((\w+)\)$", _sources(), re.MULTILINE)
     assert [n for n in names if n not in told and not left & set(n.split("_"))] == []
+
+
+def test_nothing_that_is_kept_is_reported(tmp_path: Path) -> None:
+    _, report = under_oclgrind(STATE, tmp_path)
+    assert report == ""
 
 
 def _sources() -> str:

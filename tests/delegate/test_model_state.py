@@ -12,7 +12,7 @@ import pytest
 
 from delegate import DelegateError, DeviceError, DeviceInfo, Model, Unsupported
 from delegate.graph.kept import carried, kept_tensors
-from delegate.inspect import Graph, read_model, write_model
+from delegate.inspect import Graph, Node, read_model, write_model
 from tests.support.compare import Arrays, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
@@ -41,9 +41,36 @@ def crossed() -> Graph:
     return graph_of(nodes, [x, a, b], [y, s, v])
 
 
+def cache(*more: Node) -> Graph:
+    """row, at, cache -> the cache with the row at this place, and its sums; `more`: nodes."""
+    flat = t((3,), "int32", name="flat")
+    shaped = op("RESHAPE", [AT, const(np.array([3], np.int32))], [flat])
+    made = op("DYNAMIC_UPDATE_SLICE", [CACHE, ROW, flat], [NEW])
+    axis = const(np.array([1], np.int32))
+    sums = op("SUM", [NEW, axis], [t((1, 4), "int32", name="sums")])
+    ends = [node.outputs[0] for node in more]
+    return graph_of([shaped, made, sums, *more], [ROW, AT, CACHE], [sums.outputs[0], *ends, NEW])
+
+
+CACHE, NEW = (t((1, 6, 4), "int32", name=name) for name in ("cache", "new"))
+ROW, AT = t((1, 1, 4), "int32", name="row"), t((1, 3), "int32", name="at")
+# What was there before is read after it was updated.
+CHANGE = op("SUB", [NEW, CACHE], [t((1, 6, 4), "int32", name="change")])
+# What was there before is an output, too.
+BEFORE = op(
+    "RESHAPE",
+    [CACHE, const(np.array([1, 24], np.int32))],
+    [t((1, 24), "int32", name="before")],
+)
+
+
 CARRIES: Mapping[str, tuple[Graph, Mapping[Any, Any]]] = {
     "sum": (running_sum(), {"new": "old"}),
     "crossed": (crossed(), {"s": "b", "v": "a"}),
+    "in place": (cache(), {"new": "cache"}),
+    "copied": (cache(CHANGE), {"new": "cache"}),
+    "another": (cache(CHANGE), {"change": "cache"}),
+    "seen": (cache(BEFORE), {"new": "cache"}),
 }
 
 
@@ -70,7 +97,7 @@ def drawn(graph: Graph, carry: Mapping[Any, Any], runs: int, seed: int = 0) -> l
     rng = np.random.default_rng(seed)
     free = [tensor for tensor in graph.inputs if tensor.name not in carry.values()]
     return [
-        [rng.integers(0, 99, tensor.shape).astype(tensor.dtype) for tensor in free]
+        [rng.integers(0, 7, tensor.shape).astype(tensor.dtype) for tensor in free]
         for _ in range(runs)
     ]
 

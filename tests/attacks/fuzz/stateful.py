@@ -5,7 +5,8 @@ Some results of a graph are assigned to variables, whose values before are read 
 inputs of the same type, or are outputs. Or some inputs are variable tensors, which the caller sets
 and resets now and then. A node beside the graph has an input whose rows change. Runs go against an
 interpreter of TFLite's reference kernels that runs as often, with resets, resizes and a second
-interpreter between, which may run at the same time.
+interpreter between, which may run at the same time. Or another signature of the file reads and
+assigns the variables, too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from delegate.graph.kept import with_variables as kept_graph
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from delegate.runtime.executor import FORMS
 from delegate.tuning.forms import NUMBERS
+from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle
 from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.interpreter import allocated, invoke
@@ -40,13 +42,14 @@ _MOST = 3  # variables of a graph
 _TYPES = ("bool", "float32", "int8", "int16", "int32", "int64", "uint8")
 # How a graph with variables is run: what OpenCLDelegate is told; "model": without TFLite.
 HOWS = ("plain", "form", "without", "passes", "profiling", "threads", "model")
+SHARED = "variables signatures"
 KINDS = ("variables", "tensors", "carry")
 _BESIDE = (2, 3)  # the shape of the input whose rows change
 
 
 def ways() -> list[str]:
     """Return the ways to run a graph with state."""
-    return [*(f"{kind} {how}" for kind in KINDS[:2] for how in HOWS), "carry 1", "carry 3"]
+    return [*(f"{kind} {how}" for kind in KINDS[:2] for how in HOWS), SHARED, "carry 1", "carry 3"]
 
 
 def run_stateful(job: Job, known: Oracle, way: str) -> Result:
@@ -57,6 +60,8 @@ def run_stateful(job: Job, known: Oracle, way: str) -> Result:
     rng = random.Random(f"{way} {len(job.graph.nodes)} {job.graph.nodes[0].op}")
     if kind == "carry":
         return _carried(job, known, int(how), rng)
+    if way == SHARED:
+        return _shared(job, known, rng)
     if kind == "tensors":
         model = with_variable_tensors(job.graph, rng)
         if not model.held:
@@ -81,6 +86,16 @@ class _Model(NamedTuple):
 
 def with_variables(of: Graph, rng: random.Random) -> _Model:
     """Return a model of the graph with resource variables."""
+    nodes, inputs, outputs, begun = _assigning(of, rng)
+    once = dataclasses.replace(node("CALL_ONCE", [], []), body=beginning(_values(begun, rng)))
+    main = _beside([once, *nodes], inputs, outputs)
+    return _Model(write_model(main), [of.inputs.index(each) for each in inputs], {})
+
+
+def _assigning(
+    of: Graph, rng: random.Random
+) -> tuple[list[Node], list[Tensor], list[Tensor], dict[str, Tensor]]:
+    """Return nodes, inputs and outputs of the graph with variables, and those by their names."""
     makers = {t: n for n in of.nodes for t in n.outputs if t.dtype != "float32" and t.data is None}
     chosen = rng.sample(list(makers), min(len(makers), rng.randint(1, _MOST)))
     begun, late, seen = {}, [], []
@@ -91,7 +106,7 @@ def with_variables(of: Graph, rng: random.Random) -> _Model:
         named, held = handle(name := f"variable {number}")
         before, again = (dataclasses.replace(value, index=0, name=f"{s} {name}") for s in "ba")
         head += [named, node("READ_VARIABLE", [held], [before])]
-        begun[name] = _any(value, rng)
+        begun[name] = value
         fed = [each for each in of.inputs if same_type(each, value) and each not in instead]
         if fed and rng.random() < 0.8:
             instead[rng.choice(fed)] = before
@@ -108,10 +123,11 @@ def with_variables(of: Graph, rng: random.Random) -> _Model:
     body = [made for each in of.nodes for made in (_fed(each, instead), *after.get(each, []))]
     inputs = [each for each in of.inputs if each not in instead]
     outputs = [each for each in of.outputs if each not in instead]
-    once = dataclasses.replace(node("CALL_ONCE", [], []), body=beginning(begun))
-    main = _beside([once, *head, *body, *late], inputs, [*outputs, *seen])
-    free = [place for place, each in enumerate(of.inputs) if each not in instead]
-    return _Model(write_model(main), free, {})
+    return [*head, *body, *late], inputs, [*outputs, *seen], begun
+
+
+def _values(variables: Mapping[str, Tensor], rng: random.Random) -> dict[str, NDArray[Any]]:
+    return {name: _any(like, rng) for name, like in variables.items()}
 
 
 def with_variable_tensors(of: Graph, rng: random.Random) -> _Model:
@@ -159,6 +175,45 @@ def same_type(one: Tensor, other: Tensor) -> bool:
         for each in (one, other)
     )
     return own == others
+
+
+def _shared(job: Job, known: Oracle, rng: random.Random) -> Result:
+    """Run two signatures: the graph with variables, and one that gives them and assigns inputs."""
+    if any(each.body is not None for each in job.graph.nodes):
+        return Result(SKIP, "its decompositions would need other numbers")
+    first, inputs, outputs, variables = _assigning(job.graph, rng)
+    second, given, before = [], [], []
+    for name, like in variables.items():
+        named, held = handle(name)
+        given.append(dataclasses.replace(like, name=f"given {name}"))
+        before.append(dataclasses.replace(like, name=f"before {name}"))
+        second += [named, node("READ_VARIABLE", [held], before[-1:])]
+        second += [node("ASSIGN_VARIABLE", [held, given[-1]], [])]
+    once = node("CALL_ONCE", [], [], {"init_subgraph_index": 2})
+    both = graph([once, *first], inputs, outputs), graph([once, *second], given, before)
+    content = write_subgraphs(*both, beginning(_values(variables, rng)), signatures=(0, 1))
+    try:
+        theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
+    except (RuntimeError, ValueError) as error:
+        return Result(SKIP, f"TFLite itself does not run it: {error}")
+    ours = job.subject.open(read_model(content), content, known.cpu_kernels)
+    if left := ours.reasons():
+        return Result(FAIL, f"not all taken: {left}")
+    places = [job.graph.inputs.index(each) for each in inputs]
+    for run in range(RUNS):
+        number = rng.randrange(2)
+        drawn = rng.choice(job.sets)
+        arrays = [*_values(variables, rng).values()] if number else [drawn[at] for at in places]
+        named_arrays = {f"x{at}": each for at, each in enumerate(arrays)}
+        got, expected = (
+            made.get_signature_runner(f"graph {number}")(**named_arrays)
+            for made in (ours.interpreter, theirs)
+        )
+        order = [f"y{at}" for at in range(len(expected))]
+        found = differ([got[n] for n in order], [expected[n] for n in order], f"run {run}")
+        if found:
+            return found
+    return Result(PASS, taken=len(job.graph.nodes))
 
 
 def _delegated(job: Job, known: Oracle, model: _Model, how: str, rng: random.Random) -> Result:
