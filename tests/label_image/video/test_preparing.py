@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,9 @@ from delegate import DeviceError, DeviceInfo, Options
 from label_image.decoder import Format
 from label_image.video import preparing
 from label_image.video.preparing import Preparing
-from tests.support.command import Run
-from tests.support.deal import any_driver
+from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
+from tests.support.command import ROOT, Run
+from tests.support.deal import any_driver, slow
 from tests.support.videos import frames, write_video
 from tflite_opencl.common.pictures.image import to_input
 
@@ -40,15 +44,19 @@ def as_the_cpu(made: Preparing, format: Format, pixels: NDArray[np.uint8]) -> bo
     return made.tensor_of(pixels).tobytes() == wanted.tobytes()
 
 
+def film_words(device: DeviceInfo) -> list[str]:
+    words = ["-m", "model.tflite", "-l", "labels.txt", "--use_gpu", "--every_frame", "1"]
+    words += ["--device", str(device.index), "--tune", "off", "--compare", "0"]
+    return [*words, "--video", "video.mkv", "--json", "all.json"]
+
+
 class Film:
     """A video of 7 frames that label_image classifies."""
 
     def __init__(self, device: DeviceInfo, files: Path, run: Run) -> None:
         self._files, self._run = files, run
         write_video(files / "video.mkv", frames(7))
-        self._words = ["-m", "model.tflite", "-l", "labels.txt", "--use_gpu", "--every_frame", "1"]
-        self._words += ["--compare", "0", "--video", "video.mkv", "--json", "all.json"]
-        self._words += ["--device", str(device.index), "--tune", "off"]
+        self._words = film_words(device)
 
     def results(self, *words: str) -> tuple[list[str], Any, dict[str, Any], Any]:
         """Return the rows, the frames' results, what JSON says of the video, and the run."""
@@ -201,3 +209,23 @@ def test_of_several_devices_none_prepares() -> None:
     with Preparing(FLOATS, Options("all")) as made:
         assert as_the_cpu(made, FLOATS, frames(1)[0])
         assert made.chosen == []
+
+
+@slow
+@any_driver
+def test_a_kernel_that_ends_children_costs_no_frame(device: DeviceInfo, files: Path) -> None:
+    library = build_library(files)
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    write_video(files / "video.mkv", frames(7))
+    fault = Fault("clCreateKernel", 1, "abort", lasts=True, place=CHILDREN, kernel="picture")
+    done = subprocess.run(
+        [sys.executable, "-m", "label_image", *film_words(device)], cwd=files, check=True,
+        env=os.environ | fault.environment | {
+            "PYTHONPATH": str(ROOT), "LD_PRELOAD": str(library), "TFLITE_OPENCL_CACHE": "cache",
+        }, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == 7
+    told = [line for line in done.stderr.splitlines() if "SIGABRT" in line]
+    assert [line.split(": ")[0] for line in told] == ["WARN", "WARN", "INFO"]
+    assert told[-1].startswith("INFO: frames are prepared by the CPU: node 0 (picture): child ")
