@@ -23,7 +23,7 @@ from delegate.target import Target
 _TYPES = ("uint8", "int8", "float32")
 _CHANNELS = 3
 _LARGEST = 2**20  # pixels a side: a place keeps some bits behind the point
-_FAR = 2**20  # the kernel's division is proven for numbers from 1 / _FAR to _FAR
+_FAR = 2**20  # with numbers from 1 / _FAR to _FAR the kernel's division loses no bit
 
 
 @lowers("picture")
