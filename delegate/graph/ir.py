@@ -53,8 +53,9 @@ class Node:
     """One operator; `inputs` may hold None where an optional input is left out."""
 
     index: int  # position in the subgraph's operator list, which is TFLite's node index
-    # TFLite's builtin name ("CONV_2D"), or the custom op's own name. A pass names a node it made
-    # of two in small letters ("conv_2d_add"): no file has such an op, and TFLite never sees it.
+    # TFLite's builtin name ("CONV_2D"), or the custom op's own name. A node that a pass made of two
+    # ("conv_2d_add"), or label_image for frames ("picture"), has a name in small letters: no file
+    # has such an op, and TFLite never sees it.
     op: str
     version: int  # of the op, as the file asks for it
     inputs: tuple[Tensor | None, ...]

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from label_image.compare import Outcome
-from label_image.decoder import Format
 from label_image.video.frames import Frame, Frames
-from tflite_opencl.common.pictures.image import to_input
+from label_image.video.preparing import Preparing
 
 
 @dataclass(slots=True, eq=False)
@@ -34,9 +33,9 @@ class Feed:
 
     processes = 0  # a thread of this one decodes
 
-    def __init__(self, frames: Frames, format: Format, name: str) -> None:
+    def __init__(self, frames: Frames, preparing: Preparing, name: str) -> None:
         """`name`: of the video, for people."""
-        self._frames, self._format, self._name = frames, asdict(format), name
+        self._frames, self._preparing, self._name = frames, preparing, name
         self.under_way: deque[Fed] = deque()
         self.cpu_s = 0.0
         self.is_closed = False
@@ -48,7 +47,7 @@ class Feed:
             return None
         begin_s = time.thread_time()
         pixels = frame.pixels()
-        tensor[...] = to_input(pixels, **self._format).reshape(tensor.shape)
+        tensor[...] = self._preparing.tensor_of(pixels).reshape(tensor.shape)
         self.cpu_s += time.thread_time() - begin_s
         self.under_way.append(Fed(frame, pixels))
         return Outcome(f"{self._name}#{frame.number}", size=pixels.shape[:2])

@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from PIL import Image
@@ -29,6 +30,7 @@ from label_image.video.frames import Asked, Frames
 from label_image.video.load import Latencies, Loads, Parts, Span, loads_text, second_text
 from label_image.video.output import VideoFile, check_output
 from label_image.video.page import Page
+from label_image.video.preparing import Preparing
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.exit_codes import ERROR
 
@@ -61,7 +63,6 @@ class Live:
             job = job_of_many(prepared)
             check_output(prepared)
             frames = stack.enter_context(Frames(self._asked))
-            feed = Feed(frames, prepared.meaning.format, self._asked.shown)
             sinks = Sinks(stack, prepared, self._out)
             series = stack.enter_context(
                 # What is compared later than at first would hold up a live picture.
@@ -73,6 +74,10 @@ class Live:
             )  # fmt: skip
             series.open()
             series.open_others()
+            # Whoever sets a limit to the device has it used by a child process alone.
+            options = job.opencl if series.gpu and not settings.device_timeout else None
+            preparing = stack.enter_context(Preparing(prepared.meaning.format, options))
+            feed = Feed(frames, preparing, self._asked.shown)
             sinks.open_lines()
             self._open_shown(stack)
             frames.begin()
@@ -83,9 +88,9 @@ class Live:
                 frames.close()
                 loads = whole.loads(self._counted(frames, feed))
                 told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
-                told["video"] = self._entry(loads)
+                told["video"] = self._entry(loads, preparing)
                 sinks.end(told, totals_entry(series, settings.threads))
-        facts = [*self._facts(loads), *sinks.facts]
+        facts = [*self._facts(loads, preparing), *sinks.facts]
         text = summary_text(series, prepared.kernels, self._width, facts)
         lines.write(sys.stderr, text)
         return self._code(frames) or series.exit_code()
@@ -176,16 +181,17 @@ class Live:
         parts.decoding_s, parts.preparing_s = frames.cpu_s(), feed.cpu_s
         return parts
 
-    def _facts(self, loads: Loads) -> list[tuple[str, str]]:
+    def _facts(self, loads: Loads, preparing: Preparing) -> list[tuple[str, str]]:
         parts = self._parts
         damaged = f", {parts.damaged} damaged" if parts.damaged else ""
         facts = [("frames", f"{parts.decoded} decoded, {parts.dropped} dropped{damaged}")]
         if (median := parts.latencies.quantile(0.5)) is not None:
             slow = parts.latencies.quantile(0.99)
             facts.append(("latency", f"{median:.1f} ms, p99 {slow:.1f} ms: from frame to result"))
+        facts += [("preparing", f"{each.size} {each.text}") for each in preparing.chosen]
         return [*facts, ("load", loads_text(loads))]
 
-    def _entry(self, loads: Loads) -> dict[str, Any]:
+    def _entry(self, loads: Loads, preparing: Preparing) -> dict[str, Any]:
         """Return for JSON what there was of the whole video."""
         parts = self._parts
         of = {name: getattr(parts, name) for name in ("decoded", "dropped", "damaged")}
@@ -193,6 +199,9 @@ class Live:
         of["latency_ms"] = {"median": quantile(0.5), "p99": quantile(0.99)}
         names = ("decoding", "preparing", "inference", "showing")
         of["cpu_load"] = {name: getattr(loads, name) for name in names}
+        of["preparing"] = [asdict(each) for each in preparing.chosen]
+        if preparing.failure:
+            of["preparing_failure"] = preparing.failure
         return {"source": self._asked.shown, **of, "gpu_load": loads.gpu}
 
 

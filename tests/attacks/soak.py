@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens and invokes so often that what is kept of it shows in memory, file handles or threads.
 
-    python -m tests.attacks.soak                10,000 invokes, 1,000 openings, 4 threads
+    python -m tests.attacks.soak                10,000 invokes, 1,000 openings, 100,000 frames
     python -m tests.attacks.soak --share 0.1    a tenth of them
+    python -m tests.attacks.soak --part frames --device 0 --share 10    a million frames of a video
 
 Each part runs in a process of its own, which looks at itself after a half and at the end. All
 outputs are compared with TFLite's. Exit code: 0 when nothing grew, 1 when something did.
@@ -11,10 +12,14 @@ outputs are compared with TFLite's. Exit code: 0 when nothing grew, 1 when somet
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
+import io
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +30,9 @@ import numpy as np
 from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices
 from delegate.inspect import write_model
 from delegate.tflite.reader import read_model
+from label_image import command
+from label_image.video import preparing
+from tests.support.command import pooling_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.model import chain_model, op, t
 from tests.support.process import ROOT
@@ -33,6 +41,9 @@ from tests.support.variables import counter_model
 from tflite_opencl.conformance.cases.chains import chain_graph
 
 INVOKES, OPENINGS, THREADS = 10_000, 1_000, 4
+FRAMES, SIDE = 100_000, 32  # of a video, and the pixels of a frame's side
+COLOURS = ((204, 102, 51), (51, 204, 102), (51, 102, 204))  # of frames, in turns
+_OF_EACH = 100  # frames of a colour that a round has
 # Pages that the C library and drivers keep, of all the second half together and of each round.
 _SLACK_BYTES, _BYTES_EACH = 4 << 20, 512
 MODEL = write_model(chain_graph("conv_relu_pool", "int8", (1, 9, 8, 3)))
@@ -118,8 +129,67 @@ def stateful(device: DeviceInfo, share: float) -> None:
     _soak(int(OPENINGS * share), once)
 
 
+def frames(device: DeviceInfo, share: float) -> None:
+    """Let label_image classify raw frames of a pipe, which OpenCL prepares; look at its rows."""
+    preparing._measured = lambda *_: [0.0, 1.0]  # what OpenCL's way would keep, too
+    rounds, rows, said = int(FRAMES * share) // (len(COLOURS) * _OF_EACH), _Rows(), io.StringIO()
+    each = [np.full((SIDE, SIDE, 3), colour, np.uint8).tobytes() for colour in COLOURS]
+    reader, writer = os.pipe()
+    os.dup2(reader, sys.stdin.fileno())
+    os.close(reader)
+    errors: list[BaseException] = []
+
+    def feed() -> None:
+        try:
+            with open(writer, "wb") as pipe:
+                _soak(rounds, lambda: pipe.write(b"".join(each) * _OF_EACH))
+        except BaseException as error:
+            errors.append(error)
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    with tempfile.TemporaryDirectory() as folder:
+        model, labels = Path(folder) / "model.tflite", Path(folder) / "labels.txt"
+        model.write_bytes(pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0)))
+        labels.write_text("red\ngreen\nblue\n")
+        words = ["--use_gpu", "--device", str(device.index), "--tune", "off", "-m", str(model)]
+        words += ["-l", str(labels), "--every_frame", "1", "--video", "-", "--video_options"]
+        words += [f"format:rawvideo;video_size:{SIDE}x{SIDE};pixel_format:rgb24"]
+        feeding.start()
+        with contextlib.redirect_stdout(rows), contextlib.redirect_stderr(said):
+            code = command.main(words)
+    assert code == 0, said.getvalue()
+    feeding.join()
+    if errors:
+        raise errors[0]
+    assert rows.count == rounds * len(COLOURS) * _OF_EACH
+    assert "are prepared on OpenCL" in said.getvalue()
+
+
+class _Rows(io.TextIOBase):
+    """Takes label_image's rows, of which each colour has one; all else goes on to stdout."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[str] = []  # of each colour
+        self._out = sys.stdout
+
+    def write(self, text: str) -> int:
+        if not text.startswith("-#"):
+            return self._out.write(text)
+        result = text.partition("\t")[2]
+        if self.count < len(COLOURS):
+            assert result not in self._first
+            self._first.append(result)
+        assert result == self._first[self.count % len(COLOURS)], text
+        self.count += 1
+        return len(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
 PARTS: dict[str, Callable[[DeviceInfo, float], None]] = {
-    part.__name__: part for part in (invokes, openings, models, threads, stateful)
+    part.__name__: part for part in (invokes, openings, models, threads, stateful, frames)
 }
 
 

@@ -96,6 +96,12 @@ from tests.support.variants import assert_runs, gpu_variants
 for variant in gpu_variants():
     print(*(name for name, *_ in variant.keys), flush=True)
     assert_runs(variant, device)
+# No model has this one.
+from tests.delegate.ops import test_picture
+from tests.support.cases import SIMT
+for name in ("smaller", "larger", "channels"):
+    print("picture", flush=True)
+    test_picture.assert_as_the_cpu(test_picture.CASES[name], device, SIMT)
 """
 )
 STATE = (

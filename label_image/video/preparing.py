@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A frame's pixels -> the model's input, by OpenCL where that gives the same bits faster."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import DelegateError, Model, Options, Unsupported
+from delegate.inspect import Graph, Node, Tensor, several_devices
+from label_image.decoder import Format
+from tflite_opencl.common.errors import one_line
+from tflite_opencl.common.pictures.image import to_input
+
+_ROUNDS = 10  # of either way, in turns
+_MOST_SIZES = 4  # of frames for which OpenCL is opened; later ones are the CPU's
+
+log = logging.getLogger("label_image")
+
+
+@dataclass(slots=True)
+class Chosen:
+    """How frames of a size are prepared, and the milliseconds that either way took."""
+
+    size: str  # "WIDTHxHEIGHT"
+    by: str  # "opencl" or "cpu"
+    opencl_ms: float
+    cpu_ms: float
+
+    @property
+    def text(self) -> str:
+        opencl, cpu = f"{self.opencl_ms:.2f} ms", f"{self.cpu_ms:.2f} ms"
+        if self.by == "opencl":
+            return f"on OpenCL: {opencl}, by the CPU {cpu}"
+        return f"by the CPU: {cpu}, on OpenCL {opencl}"
+
+
+class Preparing(contextlib.ExitStack):
+    """Makes tensors of frames. As a context it holds what OpenCL has opened for that.
+
+    Attributes:
+        chosen: what was measured, by sizes of frames in the order of their coming. failure: why
+            OpenCL was given up; "": it was not.
+    """
+
+    def __init__(self, format: Format, options: Options | None) -> None:
+        """`options`: of OpenCL's path for the model; None: the CPU prepares all frames."""
+        super().__init__()
+        self._format = format
+        # Of several devices none is the one that a frame goes to.
+        is_one = options is not None and not several_devices(options.device)
+        self._options = options if is_one else None
+        self._models: dict[tuple[int, ...], Model | None] = {}  # by height and width
+        self.chosen: list[Chosen] = []
+        self.failure = ""
+
+    def tensor_of(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
+        """Return what `to_input` gives. Shapes: (h, w, 3) -> the format's."""
+        if self._options is not None:
+            try:
+                if (model := self._model_for(pixels, self._options)) is not None:
+                    return _run(model, pixels)
+            except Unsupported as refusal:
+                self._options = None
+                log.info("frames are prepared by the CPU: %s", refusal)
+            except DelegateError as error:
+                self._give_up(one_line(error))
+        return self._by_cpu(pixels)
+
+    def _by_cpu(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
+        return to_input(pixels, **asdict(self._format))
+
+    def _model_for(self, pixels: NDArray[np.uint8], options: Options) -> Model | None:
+        """Return what prepares frames of this size; None: the CPU does. Raises: as Model."""
+        size = pixels.shape[:2]
+        if size not in self._models and len(self._models) < _MOST_SIZES:
+            self._models[size] = None
+            self._models[size] = self._faster(pixels, options)
+        return self._models.get(size)
+
+    def _faster(self, pixels: NDArray[np.uint8], options: Options) -> Model | None:
+        """Open OpenCL's way and measure both; return it if it is the faster one."""
+        with contextlib.ExitStack() as stack:
+            model = stack.enter_context(
+                Model(
+                    _graph(pixels.shape, self._format),
+                    options.device,
+                    tune=options.tune,
+                    exclude_isa=options.exclude_isa,
+                    device_profile=options.device_profile,
+                )
+            )
+            if _run(model, pixels).tobytes() != self._by_cpu(pixels).tobytes():
+                self._give_up(f"{model.device.name} prepares a frame otherwise than the CPU")
+                return None
+            opencl_ms, cpu_ms = _measured(lambda: _run(model, pixels), lambda: self._by_cpu(pixels))
+            is_faster = opencl_ms < cpu_ms
+            size = f"{pixels.shape[1]}x{pixels.shape[0]}"
+            self.chosen.append(Chosen(size, "opencl" if is_faster else "cpu", opencl_ms, cpu_ms))
+            log.info("frames of %s are prepared %s", size, self.chosen[-1].text)
+            if not is_faster:
+                return None
+            self.push(stack.pop_all())
+            return model
+
+    def _give_up(self, why: str) -> None:
+        """Leave all frames from now on to the CPU, and say why."""
+        log.warning("frames are prepared by the CPU: %s", why)
+        self.failure, self._options = why, None
+        for each in self.chosen:
+            each.by = "cpu"
+
+
+def _graph(shape: tuple[int, ...], format: Format) -> Graph:
+    """Return the graph that makes an input of a frame. Shapes: of the frame: (h, w, 3)."""
+    pixels = Tensor(0, "pixels", (1, *shape), "uint8")
+    made = Tensor(1, "input", tuple(format.shape), format.dtype)
+    levels = {"mean": format.mean, "std": format.std}
+    options = {name: tuple(np.broadcast_to(given, 3).tolist()) for name, given in levels.items()}
+    node = Node(0, "picture", 1, (pixels,), (made,), options)
+    return Graph((pixels, made), (node,), (pixels,), (made,))
+
+
+def _run(model: Model, pixels: NDArray[np.uint8]) -> NDArray[Any]:
+    (made,) = model.run(pixels[np.newaxis])
+    return made
+
+
+def _measured(*ways: Callable[[], object]) -> list[float]:
+    """Return the least milliseconds of each, which take turns: what else runs only adds."""
+    times: list[list[float]] = [[] for _ in ways]
+    for _ in range(_ROUNDS):
+        for way, spent in zip(ways, times, strict=True):
+            begin_s = time.perf_counter()
+            way()
+            spent.append(1e3 * (time.perf_counter() - begin_s))
+    return [min(spent) for spent in times]

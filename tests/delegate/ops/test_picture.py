@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""picture: what it refuses, and each element against what the CPU makes of a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from delegate import DeviceInfo, Model
+from delegate.inspect import Graph, Node
+from tests.support.cases import GROUPS, Way, changed, forced
+from tests.support.compare import assert_same
+from tests.support.factories import drawn, exact, refused
+from tests.support.guards import guarded
+from tests.support.model import graph_of, op, t
+from tflite_opencl.common.pictures.image import to_input
+
+DTYPES = ("uint8", "int8", "float32")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture's size, and what becomes of it."""
+
+    size: tuple[int, int] = (7, 9)
+    out: tuple[int, int] = (4, 5)
+    dtype: str = "uint8"
+    mean: tuple[float, ...] = (127.5,)
+    std: tuple[float, ...] = (127.5,)
+
+    def node(self) -> Node:
+        levels = {"mean": self.mean, "std": self.std}
+        options = {name: tuple(np.broadcast_to(of, 3).tolist()) for name, of in levels.items()}
+        made = t((1, *self.out, 3), self.dtype)
+        return op("picture", [t((1, *self.size, 3), "uint8")], [made], options)
+
+    def graph(self) -> Graph:
+        return graph_of([self.node()])
+
+    def wanted(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
+        return to_input(pixels, (1, *self.out, 3), self.dtype, self.mean, self.std)
+
+
+CASES = {
+    "smaller": Picture(),
+    "larger": Picture((3, 5), (8, 11), "int8"),
+    "same": Picture((6, 4), (6, 4), "float32"),
+    "one_pixel": Picture((1, 1), (5, 3), "float32", (0.0,), (255.0,)),
+    "to_one_pixel": Picture((9, 31), (1, 1), "int8"),
+    "halves": Picture((10, 34), (5, 17)),
+    "twice": Picture((5, 17), (10, 34), "float32", (127.0,), (128.0,)),
+    "a_row": Picture((1, 200), (1, 133)),
+    "a_column": Picture((200, 1), (133, 1), "int8"),
+    "channels": Picture((40, 57), (23, 33), "float32", (123.68, 116.78, 104.0), (58.4, 57.1, 1.0)),
+    "frame": Picture((72, 128), (64, 65), "float32", (-3.3,), (-0.7, 3e-6, 9e5)),
+}  # fmt: skip
+NODES = {f"picture-{dtype}": Picture(dtype=dtype).node() for dtype in DTYPES}
+
+
+def assert_as_the_cpu(case: Picture, device: DeviceInfo, way: Way, seed: int = 0) -> None:
+    """Assert equal bits, of noise and of the brightest picture, and nothing written beside."""
+    with forced(way), guarded() as written:
+        model = Model(case.graph(), device.index, tune="off")
+        noise = np.random.default_rng(seed).integers(0, 256, (*case.size, 3)).astype(np.uint8)
+        for pixels in (noise, np.full_like(noise, 255)):
+            (got,) = model.run(pixels[np.newaxis])
+            assert_same(got, case.wanted(pixels), f"{case}")
+            assert got.tobytes() == case.wanted(pixels).tobytes()  # zeros' signs
+        model.close()
+    assert written == []
+
+
+@st.composite
+def pictures(draw: st.DrawFn) -> Picture:
+    sides = st.integers(1, 70)
+    both = st.tuples(sides, sides)
+    dtype = draw(st.sampled_from(DTYPES))
+    numbers = st.sampled_from((1.0, 58.4, 127.5, 255.0, 0.017, -2.0, 127.0, 3.3))
+    levels = st.one_of(st.tuples(numbers), st.tuples(numbers, numbers, numbers))
+    return Picture(draw(both), draw(both), dtype, draw(levels), draw(levels))
+
+
+test_exact = pytest.mark.device(exact(CASES, GROUPS, assert_as_the_cpu))
+test_drawn = pytest.mark.device(drawn(pictures(), GROUPS, assert_as_the_cpu))
+
+NODE = Picture(dtype="float32").node()
+WRONG_LEVEL = "mean and std: 0, or from 2^-20 to 2^20"
+test_refusals = refused(
+    {
+        "gray": (
+            changed(NODE, -1, shape=(1, 4, 5, 1)),
+            "1x4x5x1: one picture, NHWC, of 3 channels",
+        ),
+        "planar": (
+            changed(NODE, -1, shape=(1, 3, 4, 5)),
+            "1x3x4x5: one picture, NHWC, of 3 channels",
+        ),
+        "two": (changed(NODE, 0, shape=(2, 7, 9, 3)), "2x7x9x3: one picture, NHWC, of 3 channels"),
+        "rank": (changed(NODE, -1, shape=(4, 5, 3)), "4x5x3: one picture, NHWC, of 3 channels"),
+        "int16": (
+            changed(NODE, -1, dtype="int16"),
+            "uint8 in, int16 out: uint8, and uint8, int8, float32",
+        ),
+        "floats_in": (
+            changed(NODE, 0, dtype="float32"),
+            "float32 in, float32 out: uint8, and uint8, int8, float32",
+        ),
+        "empty": (
+            changed(NODE, 0, shape=(1, 0, 9, 3)),
+            "1x0x9x3 -> 1x4x5x3: from 1 to 2^20 pixels",
+        ),
+        "long": (
+            changed(NODE, 0, shape=(1, 2**20 + 1, 1, 3)),
+            "1x1048577x1x3 -> 1x4x5x3: from 1 to 2^20 pixels",
+        ),
+        "large": (
+            changed(NODE, 0, shape=(1, 2**15, 2**15, 3)),
+            "1x32768x32768x3 -> 1x4x5x3: 2^31 bytes or more",
+        ),
+        "no_mean": (replace(NODE, options={}), "mean is None: 3 numbers are needed"),
+        "one_std": (changed(NODE, options={"std": (1.0,)}), "std is (1.0,): 3 numbers are needed"),
+        "std_0": (changed(NODE, options={"std": (1.0, 0.0, 1.0)}), WRONG_LEVEL),
+        "far_mean": (changed(NODE, options={"mean": (1.0, 1e7, 1.0)}), WRONG_LEVEL),
+        "nan": (changed(NODE, options={"mean": (1.0, 1.0, float("nan"))}), WRONG_LEVEL),
+        "inputs": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
+    }
+)
