@@ -127,7 +127,8 @@ def read_board(root: str | os.PathLike[str] = "/") -> Board:
     """Return what a machine's files say; what is not there is None or empty."""
     base = Path(root)
     trees = (base / "proc/device-tree", base / "sys/firmware/devicetree/base")
-    tree = next((each for each in trees if each.is_dir()), None)
+    # Not Path.is_dir, which raises where this user may not look, as in a container.
+    tree = next((each for each in trees if os.path.isdir(each)), None)
     compatible = () if tree is None else _strings(tree / "compatible")
     return Board(
         model=_model(base, tree),
@@ -136,7 +137,7 @@ def read_board(root: str | os.PathLike[str] = "/") -> Board:
         kernel=_text(base / "proc/sys/kernel/osrelease"),
         nodes=() if tree is None else tuple(_nodes(base, tree)),
         drm=tuple(_drm(base)),
-        modules=tuple(name for name in _MODULES if (base / "sys/module" / name).is_dir()),
+        modules=tuple(name for name in _MODULES if os.path.isdir(base / "sys/module" / name)),
         files=tuple(_files(base)),
         loaders=_libraries(base, ("libOpenCL.so*",)),
         icds=tuple(_icds(base)),

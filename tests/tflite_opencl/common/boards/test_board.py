@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,21 @@ def test_a_file_this_user_may_not_open(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may open everything
     (galcore,) = read_board(root).files
     assert (galcore.may_open, galcore.mode) == (False, "-rw-------")
+
+
+def test_a_folder_that_this_user_may_not_look_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, seen = BOARDS["imx8mp"].write(tmp_path), os.stat
+
+    def stat(path: Any, *args: Any, **keywords: Any) -> os.stat_result:
+        if any(each in os.fspath(path) for each in ("device-tree", "devicetree", "sys/module")):
+            raise PermissionError(13, "Permission denied", path)
+        return seen(path, *args, **keywords)
+
+    monkeypatch.setattr(os, "stat", stat)  # root may look into everything
+    board = read_board(root)
+    assert (board.compatible, board.nodes, board.modules) == ((), (), ())
 
 
 def test_files_of_nonsense_are_read_as_far_as_they_go(tmp_path: Path) -> None:
