@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.frames:
             threads = options.threads or len(os.sched_getaffinity(0))
             with _setup(options) as setup:
-                made = [Path(setup.model(name)[0]) for name in (V1, SSD)]
-                print(video.video(options.models or made, options.frames, threads))
+                models = options.models or [Path(setup.model(name)[0]) for name in (V1, SSD)]
+                print(video.video(models, options.frames, threads))
             return SUCCESS
         if options.loadgen:
             print(_loadgen(options))

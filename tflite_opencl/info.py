@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> str:
         bans = list_bans()
         facts = {"bans": [*map(_entry, bans)]}
         return shown(options, bans_text(bans, width), json=lambda: as_json(facts))
-    if not Path(options.root).is_dir():
+    if not os.path.isdir(options.root):
         raise CommandError(f"--root {options.root}: there is no such folder")
     asks_profile = options.write_profile is not None
     if asks_profile and not options.write_profile.endswith(".toml"):

@@ -54,6 +54,7 @@ class Preparing(contextlib.ExitStack):
         """`options`: of OpenCL's path for the model; None: the CPU prepares all frames."""
         super().__init__()
         self._format = format
+        self._of_cpu = asdict(format)
         # Of several devices none is the one that a frame goes to.
         is_one = options is not None and not several_devices(options.device)
         self._options = options if is_one else None
@@ -75,7 +76,7 @@ class Preparing(contextlib.ExitStack):
         return self._by_cpu(pixels)
 
     def _by_cpu(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
-        return to_input(pixels, **asdict(self._format))
+        return to_input(pixels, **self._of_cpu)
 
     def _model_for(self, pixels: NDArray[np.uint8], options: Options) -> Model | None:
         """Return what prepares frames of this size; None: the CPU does. Raises: as Model."""

@@ -67,7 +67,7 @@ def facts_here(board: Board, choose: Choose) -> Info:
         [f"{each.info.name}: {each.failure}" for each in surveyed if each.failure]
     )
     if not found and (vendors := os.environ.get("OCL_ICD_VENDORS")):
-        there = "" if Path(vendors).exists() else ", which is not there"
+        there = "" if os.path.exists(vendors) else ", which is not there"
         steps = [f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again", *steps]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     return Info(board, environment, icds, platforms, tuple(surveyed), why_none, tuple(steps))
