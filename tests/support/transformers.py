@@ -9,14 +9,13 @@ github.com/openai/whisper, "tiny".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from delegate.inspect import Graph, Node, Tensor
+from delegate.inspect import Graph, Tensor
+from tests.support.hybrid import NONE, Hybrid
 from tests.support.model import const, graph_of, op, t
-
-NONE = {"fused_activation_function": "NONE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,19 @@ class Bert:
 
     def graph(self, seed: int = 0) -> Graph:
         """Return the model of ids, which of them count, and their segments: int32 (1, places)."""
-        return _Writer(self, np.random.default_rng(seed)).graph()
+        writer = _Writer(np.random.default_rng(seed), sizes=self)
+        ids, counted, segments = (t((1, self.places), "int32") for _ in range(3))
+        mask = writer.mask(counted)
+        words = writer.looked_up(ids, self.words, self.width)
+        x = writer.pair("ADD", words, writer.looked_up(segments, 2, self.width))
+        x = writer.pair("ADD", x, writer.floats(self.places, self.width))
+        x = writer.normal(x)
+        for _ in range(self.layers):
+            found = writer.dense(writer.attention(x, mask), self.width)
+            x = writer.normal(writer.pair("ADD", found, x))
+            wide = writer.gelu(writer.dense(x, self.feed))
+            x = writer.normal(writer.pair("ADD", writer.dense(wide, self.width), x))
+        return graph_of(writer.nodes, [ids, counted, segments], [writer.dense(x, 2)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,7 @@ class MobileBert:
 
     def graph(self, seed: int = 0) -> Graph:
         """Return the model of ids, which of them count, and their segments: int32 (1, places)."""
-        writer = _Writer(self, np.random.default_rng(seed))
+        writer = _Writer(np.random.default_rng(seed), sizes=self)
         ids, counted, segments = (t((1, self.places), "int32") for _ in range(3))
         mask = writer.mask(counted)
         x = writer.neighbours(writer.looked_up(ids, self.words, self.width))
@@ -82,7 +93,7 @@ class Whisper:
 
     def graph(self, seed: int = 0) -> Graph:
         """Return the model of float32 (1, 2 places, bands) -> (places, width)."""
-        writer = _Writer(self, np.random.default_rng(seed))
+        writer = _Writer(np.random.default_rng(seed), sizes=self)
         mel = t((1, 2 * self.places, self.bands))
         shape = (1, 1, 2 * self.places, self.bands)
         x = writer.reshaped(mel, shape)
@@ -97,32 +108,11 @@ class Whisper:
         return graph_of(writer.nodes, [mel], [writer.normal(x)])
 
 
-@dataclass(slots=True)
-class _Writer:
-    """The nodes of a model, as they are added."""
+@dataclass(slots=True, kw_only=True)
+class _Writer(Hybrid):
+    """The nodes of a transformer, as they are added."""
 
     sizes: Bert | MobileBert | Whisper
-    rng: np.random.Generator
-    nodes: list[Node] = field(default_factory=list)
-
-    def add(
-        self, name: str, inputs: list[Tensor], shape: tuple[int, ...], **options: object
-    ) -> Tensor:
-        result = t(shape)
-        version = 9 if name == "FULLY_CONNECTED" else 3 if name == "EMBEDDING_LOOKUP" else 1
-        self.nodes.append(op(name, inputs, [result], options, version))
-        return result
-
-    def floats(self, *shape: int, about: float = 0.0) -> Tensor:
-        return const((about + 0.05 * self.rng.standard_normal(shape)).astype(np.float32))
-
-    def weights(self, *shape: int) -> Tensor:
-        """Return int8 weights of one scale, whose products are about as large as their inputs."""
-        values = np.clip(40 * self.rng.standard_normal(shape), -127, 127).astype(np.int8)
-        return const(values, 1 / (40 * math.sqrt(shape[-1])))
-
-    def reshaped(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return self.add("RESHAPE", [x, const(np.array(shape, np.int32))], shape, new_shape=shape)
 
     def gelu(self, x: Tensor) -> Tensor:
         return self.add("GELU", [x], x.shape, approximate=False)
@@ -139,12 +129,6 @@ class _Writer:
         options = {**NONE, "padding": "SAME", "stride_w": stride, "stride_h": 1}
         inputs = [x, weights, self.floats(channels)]
         return self.add("CONV_2D", inputs, (1, 1, -(-steps // stride), channels), **options)
-
-    def dense(self, x: Tensor, width: int) -> Tensor:
-        """Return the product of rows with drawn weights."""
-        inputs = [x, self.weights(width, x.shape[-1]), self.floats(width)]
-        options = {**NONE, "asymmetric_quantize_inputs": True, "keep_num_dims": False}
-        return self.add("FULLY_CONNECTED", inputs, (x.shape[0], width), **options)
 
     def pair(self, name: str, x: Tensor, y: Tensor) -> Tensor:
         shape = np.broadcast_shapes(x.shape, y.shape)
@@ -222,21 +206,3 @@ class _Writer:
         flat, size = t(shape, "int32"), const(np.array(shape, np.int32))
         self.nodes.append(op("RESHAPE", [given, size], [flat], {"new_shape": shape}))
         return self.add("EMBEDDING_LOOKUP", [flat, self.weights(count, width)], (*shape, width))
-
-    def words_of(self, ids: Tensor, segments: Tensor) -> Tensor:
-        places, width = self.sizes.places, self.sizes.width
-        found = [
-            self.looked_up(given, count, width)
-            for given, count in ((ids, self.sizes.words), (segments, 2))
-        ]
-        return self.pair("ADD", self.pair("ADD", *found), self.floats(places, width))
-
-    def graph(self) -> Graph:
-        ids, counted, segments = (t((1, self.sizes.places), "int32") for _ in range(3))
-        mask = self.mask(counted)
-        x = self.normal(self.words_of(ids, segments))
-        for _ in range(self.sizes.layers):
-            x = self.normal(self.pair("ADD", self.dense(self.attention(x, mask), x.shape[1]), x))
-            wide = self.gelu(self.dense(x, self.sizes.feed))
-            x = self.normal(self.pair("ADD", self.dense(wide, x.shape[1]), x))
-        return graph_of(self.nodes, [ids, counted, segments], [self.dense(x, 2)])
