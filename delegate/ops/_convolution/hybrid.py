@@ -84,15 +84,18 @@ class Product(Convolution):
     def channels(self) -> Constant:
         """Each channel's sum of weights, then its scale, then its bias: three rows of 32 bits."""
 
+        layer = self.layer
+
         def pack() -> NDArray[np.int32]:
-            sums = self.weights.sum((1, 2), dtype=np.int64).astype(np.int32)
-            return np.stack([sums, self.scales.view(np.int32), self.bias.view(np.int32)])
+            sums = layer.weights.sum((1, 2), dtype=np.int64).astype(np.int32)
+            return np.stack([sums, layer.scales.view(np.int32), layer.bias.view(np.int32)])
 
         return Constant(12 * self.out_c, pack)
 
     def params(self) -> Params:
         """The fields every kernel of a convolution reads, but for its pictures' scales."""
-        scales = Constant(8 * self.out_c, lambda: np.stack([self.scales, self.bias]))
+        layer = self.layer
+        scales = Constant(8 * self.out_c, lambda: np.stack([layer.scales, layer.bias]))
         return {**Convolution.params(self), **self.clamp, "channels": scales}
 
 
@@ -192,7 +195,7 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
         return (plain,)
     tile_w = TILE_W if product.batch >= TILE_W else 1
     blocks = blocks_of(product, tile_w, lanes)
-    own = {"weights": int16_pairs(product, product.widened, lanes), **blocks}
+    own = {"weights": int16_pairs(product, product.layer.widened, lanes), **blocks}
     tiling, defines = (
         by_share(blocks["items"], target),
         {

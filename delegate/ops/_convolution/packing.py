@@ -110,7 +110,8 @@ def plain(
     """Return the launch of one work-item an output element; `own`: its op's fields."""
     fields: Params = {"weights": as_stored(weights)}
     if isinstance(conv, Quant8Convolution):
-        fields["channels"] = fixed_rows(lambda: conv.bias, conv.scaling)
+        layer = conv.layer
+        fields["channels"] = fixed_rows(lambda: layer.bias, layer.scaling)
         fields |= {"input_zero": conv.input_zero, "weight_zero": conv.weight_zero}
     fields |= {**(own or {}), "elements": conv.elements}
     tiling = one_each(conv.elements)
@@ -145,14 +146,16 @@ def alike_rows(
         (blocks, 3 rows, block) of int32; the last block ends with the last channel
     """
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.int32]:
-        scaling = conv.scaling
+        scaling = layer.scaling
         if uses_floats:
-            rescale = _rescale(conv, fused=False)
+            rescale = _rescale(layer, fused=False)
             if (rescale.exact & (rescale.offset > 0)).all():
                 scaling = np.stack([rescale.factor, rescale.offset]).view(np.int32)
         rows = np.concatenate([fixed_point.wrap_int32(bias())[None], scaling])
-        by_block = rows[:, in_blocks_of(block, conv.out_c)]
+        by_block = rows[:, in_blocks_of(block, layer.out_c)]
         return np.ascontiguousarray(by_block.transpose(1, 0, 2))
 
     return Constant(12 * ceil_div(conv.out_c, block) * block, pack)
@@ -167,16 +170,19 @@ def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:
         three rows of padded_c int32
     """
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.int32]:
+        out_c = layer.out_c
         fixed = np.zeros((3, padded_c), np.int32)
-        fixed[0, : conv.out_c] = fixed_point.wrap_int32(conv.folded_bias())
-        fixed[1:, : conv.out_c] = conv.scaling
-        rescale = _rescale(conv)
+        fixed[0, :out_c] = fixed_point.wrap_int32(layer.folded_bias())
+        fixed[1:, :out_c] = layer.scaling
+        rescale = _rescale(layer)
         floats = fixed.copy()
-        floats[1, : conv.out_c] = rescale.factor.view(np.int32)
-        floats[2, : conv.out_c] = rescale.offset.view(np.int32)
+        floats[1, :out_c] = rescale.factor.view(np.int32)
+        floats[2, :out_c] = rescale.offset.view(np.int32)
         usable = np.ones(ceil_div(padded_c, 8) * 8, np.bool_)
-        usable[: conv.out_c] = rescale.exact & (rescale.offset > 0)
+        usable[:out_c] = rescale.exact & (rescale.offset > 0)
         is_float = usable.reshape(-1, 8).all(1).repeat(8)[:padded_c]
         return np.where(is_float, floats, fixed)
 
@@ -225,7 +231,7 @@ def exception_rows(
     """
     total = conv.weight_sums()
     positive = np.maximum(conv.centred(), 0).sum((1, 2), dtype=np.int64)
-    limits = np.iinfo(conv.source.dtype)
+    limits = np.iinfo(conv.weights.dtype.name)  # which the inputs have, too
     low, high = (int(limit) - conv.input_zero for limit in (limits.min, limits.max))
     sums = (
         conv.bias + positive * low + (total - positive) * high,

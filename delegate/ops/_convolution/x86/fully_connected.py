@@ -20,7 +20,7 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
     rows = quantised_rows(product, target, "int16")
     tile_w = next(size for size in _TILES if size <= product.batch)
     blocks = blocks_of(product, tile_w, _BLOCK)
-    weights: Params = {"weights": int16_pairs(product, product.widened, _BLOCK)}
+    weights: Params = {"weights": int16_pairs(product, product.layer.widened, _BLOCK)}
     tiling = by_share(int(blocks["items"]), target)
     file, params = "fully_connected_avx2", by_rows(product, rows) | blocks | weights
     launch = launch_over(
