@@ -27,6 +27,7 @@ from delegate.ops._numbers import ceil_div
 from delegate.target import Rules, Target
 
 TILE_W = 4  # rows a work-item, which share the weights they load
+_OUT = {"int8": "char", "uint8": "uchar", "int16": "short"}  # types of quantised values
 _LANE_BYTES = 64  # a row of values is filled up to whole vectors, which kernels may load
 # Rows of more floats are quantised in parts, by several work-groups; at most so many parts.
 _LONG_ROW, _PART, _MOST_PARTS = 16_384, 8_192, 1_024
@@ -116,7 +117,7 @@ def quantised(
     dtype: str = "int8",
     is_centred: bool = False,
 ) -> Rows:
-    """Return rows of floats as int8, or as those numbers in `dtype`.
+    """Return rows of floats as int8, or as those numbers in `dtype`; in uint8 each is 128 more.
 
     `sizes`: rows, floats a row, and numbers that a row of them takes, zeros behind the last;
     `is_centred`: numbers are less their row's zero point, which int16 holds.
@@ -134,9 +135,9 @@ def quantised(
     if not is_alone:
         own["SCRATCH_INTS"] = 2 * target.group_items
     defines: Defines = own | {
-        "OUT": "char" if dtype == "int8" else "short",
+        "OUT": _OUT[dtype],
         "IS_ASYMMETRIC": int(is_asymmetric),
-        "IS_CENTRED": int(is_centred),
+        "SHIFT": "zero" if is_centred else -128 if dtype == "uint8" else 0,
         "ROUNDS_BY_ADDING": int(target.rules.rows_round_by_adding),
         "IN_DOUBLES": int(target.rules.rows_in_doubles),
     }
@@ -177,7 +178,6 @@ def blocks_of(product: Product, tile_w: int, block: int) -> dict[str, int]:
     return {
         "rows": product.batch,
         "row_blocks": row_blocks,
-        "pairs": ceil_div(product.in_c, 2),
         "items": row_blocks * ceil_div(product.out_c, block),
     }
 
@@ -195,15 +195,10 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
         return (plain,)
     tile_w = TILE_W if product.batch >= TILE_W else 1
     blocks = blocks_of(product, tile_w, lanes)
-    own = {"weights": int16_pairs(product, product.layer.widened, lanes), **blocks}
-    tiling, defines = (
-        by_share(blocks["items"], target),
-        {
-            **product.defines,
-            "LANES": lanes,
-            "TILE_W": tile_w,
-        },
-    )
+    pairs = int16_pairs(product, product.layer.widened, lanes)
+    own = {"weights": pairs, "pairs": ceil_div(product.in_c, 2), **blocks}
+    tiling = by_share(blocks["items"], target)
+    defines = {**product.defines, "LANES": lanes, "TILE_W": tile_w}
     vector = launch_over(file, f"{file}_vector_hybrid", tiling, both | own, defines)
     return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
 

@@ -4,13 +4,13 @@
 An output channel's constants are its bias, and the numbers that scale its sums. The scaling is a
 fixed-point multiplier and shift, or where the host has proven that one float multiply-add gives the
 same, that float's factor and offset. Kernels tell which by reading the shift as an int: a shift is
-at most 30, the bits of an offset above 0 are a larger number. The layouts differ in how many
-neighbouring channels a kernel treats alike.
+at most 30, the bits of an offset are more. Layouts differ in how many channels are treated alike.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,25 +49,33 @@ def as_stored(weights: NDArray[np.generic]) -> Constant:
 def int16_pairs(
     conv: Convolution, centred: Callable[[], NDArray[np.integer]], block: int
 ) -> Constant:
-    """Weights of 16 bits in pairs along the input channel, which two multiplications take.
+    """Weights less their zero point, as 16 bits, in pairs, which two multiplications take."""
+    return in_steps_of((ceil_div(conv.in_c, 2), 2), conv, centred, block, "int16")
 
-    `centred`: the weights less their zero point; `block`: channels a work-item. The last block
-    ends with the last channel, as in the kernels. An odd last weight is paired with 0.
+
+def in_steps_of(
+    steps: tuple[int, int],
+    conv: Convolution,
+    weights: Callable[[], NDArray[Any]],
+    block: int,
+    dtype: str,
+) -> Constant:
+    """Weights in steps along the input channel, those of a block of channels side by side.
+
+    `steps`: how many, and the weights of one, 0 behind the last; the last block: `in_blocks_of`.
 
     Shapes:
-        (out_c, taps, in_c) -> (blocks, taps, pairs, block, 2)
+        (out_c, taps, in_c) -> (blocks, taps, *steps), with (block,) between the two steps
     """
     out_c, taps, in_c = conv.weights.shape
-    blocks, pairs = ceil_div(out_c, block), ceil_div(in_c, 2)
+    shape = (ceil_div(out_c, block), block, taps, *steps)
 
-    def pack() -> NDArray[np.int16]:
-        padded = np.zeros((blocks * block, taps, 2 * pairs), np.int16)
-        padded[:, :, :in_c] = centred()[in_blocks_of(block, out_c).ravel()]
-        return np.ascontiguousarray(
-            padded.reshape(blocks, block, taps, pairs, 2).transpose(0, 2, 3, 1, 4)
-        )
+    def pack() -> NDArray[Any]:
+        padded = np.zeros((shape[0] * block, taps, math.prod(steps)), dtype)
+        padded[:, :, :in_c] = weights()[in_blocks_of(block, out_c).ravel()]
+        return np.ascontiguousarray(padded.reshape(shape).transpose(0, 2, 3, 1, 4))
 
-    return Constant(4 * blocks * block * taps * pairs, pack)
+    return Constant(math.prod(shape) * np.dtype(dtype).itemsize, pack)
 
 
 def zeros(count: int) -> Constant:
@@ -110,8 +118,8 @@ def plain(
     """Return the launch of one work-item an output element; `own`: its op's fields."""
     fields: Params = {"weights": as_stored(weights)}
     if isinstance(conv, Quant8Convolution):
-        layer = conv.layer
-        fields["channels"] = fixed_rows(lambda: layer.bias, layer.scaling)
+        bias = conv.bias
+        fields["channels"] = fixed_rows(lambda: bias, conv.scaling)
         fields |= {"input_zero": conv.input_zero, "weight_zero": conv.weight_zero}
     fields |= {**(own or {}), "elements": conv.elements}
     tiling = one_each(conv.elements)
