@@ -29,27 +29,54 @@ def write_model(graph: Graph) -> bytes:
         ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
             graph's own; a sparse one has no values; the graph has several subgraphs.
     """
-    graphs = _with_bodies(graph)
+    graphs = _with_bodies([graph])
     if graph.subgraphs not in (1, len(graphs)):
         raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
     return packed(model_tree(*graphs))
 
 
-def _with_bodies(graph: Graph, first: int = 0) -> list[Graph]:
-    """Return the graph and its nodes' bodies, by whose numbers their nodes name them.
+def write_signatures(graphs: Mapping[str, Graph]) -> bytes:
+    """Return a .tflite file of these graphs, each of which the signature of its name runs.
 
-    `first`: the graph's own number.
+    A signature calls inputs and outputs as `input_names` and `output_names` of its graph do, or
+    else by their tensors' names. A body of several nodes, such as what CALL_ONCE runs, is one.
+
+    Raises:
+        ValueError: as `write_model`.
     """
-    found, nodes = [graph], []
-    for node in graph.nodes:
-        if node.body is not None:
-            number = first + len(found)
-            found += _with_bodies(node.body, number)
-            options = {**node.options, BODY_OPTIONS[node.op]: number}
-            node = replace(node, options=options)
-        nodes.append(node)
-    if len(found) > 1:
-        found[0] = replace(graph, nodes=tuple(nodes))
+    tree = model_tree(*_with_bodies([*graphs.values()]))
+    tree["signature_defs"] = [
+        {
+            "inputs": _names(graph.input_names, graph.inputs),
+            "outputs": _names(graph.output_names, graph.outputs),
+            "signature_key": name,
+            "subgraph_index": number,
+        }
+        for number, (name, graph) in enumerate(graphs.items())
+    ]
+    return packed(tree)
+
+
+def _names(given: Mapping[str, int], tensors: Sequence[Tensor]) -> list[Tree]:
+    names = given or {tensor.name: tensor.index for tensor in tensors}
+    return [{"name": name, "tensor_index": index} for name, index in names.items()]
+
+
+def _with_bodies(graphs: Sequence[Graph]) -> list[Graph]:
+    """Return the graphs and their nodes' bodies, by whose numbers their nodes name them."""
+    found = [*graphs]
+    numbers: dict[int, int] = {}  # by id(body)
+    for place, graph in enumerate(found):  # which grows meanwhile
+        nodes = []
+        for node in graph.nodes:
+            if node.body is not None:
+                if id(node.body) not in numbers:
+                    numbers[id(node.body)] = len(found)
+                    found.append(node.body)
+                option = {BODY_OPTIONS[node.op]: numbers[id(node.body)]}
+                node = replace(node, options={**node.options, **option})
+            nodes.append(node)
+        found[place] = replace(graph, nodes=tuple(nodes))
     return found
 
 
@@ -61,15 +88,18 @@ def model_tree(*graphs: Graph) -> Tree:
     """
     nodes = [node for graph in graphs for node in graph.nodes]
     codes = list(dict.fromkeys((node.op, node.is_custom, node.version) for node in nodes))
-    # Buffer 0 is empty: the buffer of all computed tensors.
     constants = [t for graph in graphs for t in graph.tensors if t.data is not None]
-    buffers = {id(tensor): number for number, tensor in enumerate(constants, start=1)}
+    # An array that several tensors have, such as weights in several graphs, is written once.
+    contents = {_content_of(tensor): tensor for tensor in constants}
+    # Buffer 0 is empty: the buffer of all computed tensors.
+    numbers = {content: number for number, content in enumerate(contents, start=1)}
+    buffers = {id(tensor): numbers[_content_of(tensor)] for tensor in constants}
     return {
         "version": schema.VERSION,
         "operator_codes": [_code(*code) for code in codes],
         "subgraphs": [_subgraph(graph, codes, buffers) for graph in graphs],
         "description": graphs[0].description,
-        "buffers": [{}, *({"data": _content(tensor)} for tensor in constants)],
+        "buffers": [{}, *({"data": _content(tensor)} for tensor in contents.values())],
     }
 
 
@@ -144,6 +174,11 @@ def _sparsity(tensor: Tensor, where: str) -> Tree:
     }
     levels = [_table("DimensionMetadata", dense_size=size) for size in tensor.shape[:-1]]
     return {"traversal_order": range(len(tensor.shape)), "dim_metadata": [*levels, last]}
+
+
+def _content_of(tensor: Tensor) -> tuple[int, str, bool]:
+    """Return what is equal for tensors whose buffers hold the same."""
+    return id(tensor.data), tensor.dtype, tensor.is_sparse
 
 
 def _content(tensor: Tensor) -> bytes:
