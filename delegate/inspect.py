@@ -64,3 +64,4 @@ from delegate.tflite.metadata import read_metadata as read_metadata
 from delegate.tflite.reader import read_model as read_model
 from delegate.tflite.schema import builtin_op_numbers as builtin_op_numbers
 from delegate.tflite.writer import write_model as write_model
+from delegate.tflite.writer import write_signatures as write_signatures

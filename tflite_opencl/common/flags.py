@@ -53,7 +53,7 @@ SHARED = {
                     "NAME=FILE"),
     "image": Shared("a picture: BMP, or whatever Pillow reads", short="i"),
     "labels": Shared("one label a line", short="l"),
-    "count": Shared("timed runs", positive, "N", "c"),
+    "count": Shared("how many", positive, "N", "c"),
     "warmup_runs": Shared("runs before the timed ones", not_negative, "N", "w"),
     "threads": Shared("CPU threads", threads, "N", "t"),
     "num_threads": Shared("CPU threads", threads, "N"),
