@@ -22,8 +22,8 @@ def write_model(graph: Graph) -> bytes:
     """Return the graph as a .tflite file; equal graphs give equal bytes.
 
     Options left out of a node get the schema's defaults. Of a sparse constant the last dimension is
-    stored sparse, however it was. What a Graph does not hold is not written: intermediate tensors
-    of LSTMs, metadata, signatures, other subgraphs.
+    stored sparse, however it was. Scales of blocks that no tensor has become the last tensor. What
+    a Graph does not hold is not written: metadata, signatures, other subgraphs.
 
     Raises:
         ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
@@ -86,6 +86,7 @@ def model_tree(*graphs: Graph) -> Tree:
     Raises:
         ValueError: as `write_model`.
     """
+    graphs = tuple(map(_with_scales, graphs))
     nodes = [node for graph in graphs for node in graph.nodes]
     codes = list(dict.fromkeys((node.op, node.is_custom, node.version) for node in nodes))
     constants = [t for graph in graphs for t in graph.tensors if t.data is not None]
@@ -118,8 +119,11 @@ def _subgraph(
     graph: Graph, codes: Sequence[tuple[str, bool, int]], buffers: Mapping[int, int]
 ) -> Tree:
     """`codes`: ops in the order of their codes; `buffers`: id(tensor) -> number."""
+    places = {id(tensor.data): tensor.index for tensor in graph.tensors}
     return {
-        "tensors": [_tensor(tensor, buffers.get(id(tensor), 0)) for tensor in graph.tensors],
+        "tensors": [
+            _tensor(tensor, buffers.get(id(tensor), 0), places) for tensor in graph.tensors
+        ],
         "inputs": [_index(graph, tensor, "the graph's inputs") for tensor in graph.inputs],
         "outputs": [_index(graph, tensor, "the graph's outputs") for tensor in graph.outputs],
         "operators": [
@@ -138,22 +142,46 @@ def _index(graph: Graph, tensor: Tensor | None, where: str) -> int:
     return tensor.index
 
 
-def _tensor(tensor: Tensor, buffer: int) -> Tree:
-    where = f"tensor {tensor.index} {tensor.name!r}"
+def _with_scales(graph: Graph) -> Graph:
+    """Return the graph with a tensor for the scales of blocks, where none of its own has them."""
+    own = {id(tensor.data) for tensor in graph.tensors}
+    tensors = [*graph.tensors]
+    for tensor in graph.tensors:
+        if tensor.blocks is not None and id(scales := tensor.blocks.scales) not in own:
+            own.add(id(scales))
+            name, dtype = f"{tensor.name}/scales", scales.dtype.name
+            tensors.append(Tensor(len(tensors), name, scales.shape, dtype, data=scales))
+    return replace(graph, tensors=tuple(tensors))
+
+
+def _quantization(tensor: Tensor, places: Mapping[int, int]) -> Tree | None:
+    """Return the table; `places`: id(values) -> the index of the tensor that has them."""
+    if tensor.blocks is not None:
+        scales = places[id(tensor.blocks.scales)]
+        kind = "BlockwiseQuantization"
+        number = schema.enum_values("QuantizationDetails")[kind]
+        details = _table(kind, scales=scales, zero_points=-1, block_size=tensor.blocks.size)
+        return _table("QuantizationParameters", details_type=number, details=details)
     quantization = tensor.quantization
+    if quantization is None:
+        return None
+    return _table(
+        "QuantizationParameters",
+        scale=quantization.scale,
+        zero_point=quantization.zero_point,
+        quantized_dimension=quantization.axis,
+    )
+
+
+def _tensor(tensor: Tensor, buffer: int, places: Mapping[int, int]) -> Tree:
+    where = f"tensor {tensor.index} {tensor.name!r}"
     return _table(
         "Tensor",
         shape=tensor.shape,
         type=_number(schema.enum_values("TensorType"), tensor.dtype, "type_", where),
         buffer=buffer,
         name=tensor.name,
-        quantization=quantization
-        and _table(
-            "QuantizationParameters",
-            scale=quantization.scale,
-            zero_point=quantization.zero_point,
-            quantized_dimension=quantization.axis,
-        ),
+        quantization=_quantization(tensor, places),
         is_variable=tensor.is_variable,
         shape_signature=tensor.shape_signature or None,
         sparsity=_sparsity(tensor, where) if tensor.is_sparse else None,
