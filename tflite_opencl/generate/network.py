@@ -94,6 +94,7 @@ class _Network:
         self._nodes: list[Node] = [caches.begun()]
         self._start = tensor((1,), "int32", name="start")
         self._tokens = tensor((count,), "int32", name="tokens")
+        self._sums: dict[Tensor, Tensor] = {}  # of the blocks of what several matrices multiply
 
     def graph(self) -> Graph:
         """Return the whole graph; its inputs and outputs have the signature's names."""
@@ -172,11 +173,26 @@ class _Network:
 
     def _dense(self, x: Tensor, name: str) -> Tensor:
         """Multiply rows by a matrix, whose own rows are given."""
-        matrix = self._weights.matrix(name)
-        return self._add(
-            (x.shape[0], matrix.shape[0]), "FULLY_CONNECTED", [x, matrix, None], version=9,
+        matrix, shifts = self._weights.matrix(name), self._weights.shifts(name)
+        shape = x.shape[0], matrix.shape[0]
+        made = self._add(
+            shape, "FULLY_CONNECTED", [x, matrix, None], version=9 if shifts is None else 12,
             keep_num_dims=True, asymmetric_quantize_inputs=True,
         )  # fmt: skip
+        if shifts is None:
+            return made
+        given = [self._block_sums(x, shifts.shape[1]), shifts, None]
+        more = self._add(shape, "FULLY_CONNECTED", given, keep_num_dims=True)
+        return self._add(shape, "ADD", [made, more])
+
+    def _block_sums(self, x: Tensor, blocks: int) -> Tensor:
+        """Return the sum of each block of rows. Shapes: (rows, columns) -> (rows, blocks)"""
+        if x not in self._sums:
+            rows, columns = x.shape
+            apart = self._reshape(x, rows * blocks, columns // blocks)
+            sums = self._add((rows * blocks,), "SUM", [apart, self._ints(1)])
+            self._sums[x] = self._reshape(sums, rows, blocks)
+        return self._sums[x]
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Shapes: (tokens, heads * head) -> (heads, tokens, head)"""

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from delegate.inspect import Tensor
-from tflite_opencl.common.build import constant
+from tflite_opencl.common.build import as_int4, constant, in_blocks
 from tflite_opencl.generate.llama import EMBEDDING, HEAD, Floats, Llama
 
-KINDS = ("int8",)
+# q4_1: the blocks of 32 of the file, without loss, and as int8 what it has in another form. int8: a
+# scale for each row.
+KINDS = ("q4_1", "int8")
 _MOST = 127  # of int8: no -128, which a CPU kernel of TFLite multiplies wrongly
 
 
@@ -34,8 +36,13 @@ class Weights:
         return HEAD if self._llama.has_head else EMBEDDING
 
     def matrix(self, name: str) -> Tensor:
-        """Return a matrix."""
-        return self._once(name, lambda: self._int8(name))
+        """Return a matrix; to what one in blocks gives, what `shifts` gives is to be added."""
+        return self._once(name, lambda: self._made_as(name))
+
+    def shifts(self, name: str) -> Tensor | None:
+        """Return a shift for each block of a matrix, which counts for each of its values."""
+        self.matrix(name)
+        return self._made.get(_shifts_of(name))
 
     def row(self, name: str) -> Tensor:
         """Return a vector of floats as a row."""
@@ -52,9 +59,18 @@ class Weights:
                 self._told(min(1.0, len(self._made) / self._count))
         return self._made[name]
 
-    def _int8(self, name: str) -> Tensor:
+    def _made_as(self, name: str) -> Tensor:
+        if self.kind == "q4_1" and self._llama.is_q4_1(name):
+            blocks = self._llama.blocks(name)
+            shifts = _shifts_of(name)
+            self._made[shifts] = constant(blocks.shifts, name=shifts)
+            return in_blocks(as_int4(constant(blocks.values << 4, name=name)), blocks.scales)
         values, scales = by_rows(self._llama.floats(name))
         return constant(values, scales, name=name)
+
+
+def _shifts_of(name: str) -> str:
+    return f"{name} shifts"
 
 
 def by_rows(floats: Floats) -> tuple[NDArray[np.int8], Floats]:
