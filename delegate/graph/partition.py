@@ -48,16 +48,22 @@ class Partition:
         return replace(self, nodes=nodes) if new else self
 
 
-def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:
+def partitions(
+    graph: Graph, claimed: Collection[int], keeps_order: bool = True
+) -> tuple[Partition, ...]:
     """Group the claimed nodes as TFLite does.
 
     A group takes every node of one kind, claimed or not, whose inputs are there, then the kinds
-    change over.
+    change over. `keeps_order`: nodes that touch resources come in the order of the file, as in
+    ai-edge-litert, where it was seen.
     Source: tflite/graph_info.cc PartitionGraphIntoIndependentNodeSubsets
     """
     producer = {tensor: node for node in graph.nodes for tensor in node.outputs}
     ready = set(graph.tensors) - set(producer)
     waiting = list(graph.nodes)
+    in_order = [*filter(_touches_resources, graph.nodes)] if keeps_order else []
+    before = dict(zip(in_order[1:], in_order, strict=False))
+    taken: set[Node] = set()
     groups: list[list[int]] = []
     while waiting:
         kind: bool | None = None
@@ -65,20 +71,27 @@ def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:
         grew = True
         while grew:
             grew = False
-            for node in list(waiting):
-                # TFLite sees no order in what is kept: `Variables.require` looks at that.
+            for node in waiting:
+                if node in before and before[node] not in taken:
+                    continue
                 is_ready = all(t is None or t.kept or t in ready for t in node.inputs)
                 if is_ready and kind in (None, node.index in claimed):
                     kind = node.index in claimed
                     group.append(node)
-                    waiting.remove(node)
+                    taken.add(node)
                     ready.update(node.outputs)
                     grew = True
+            waiting = [node for node in waiting if node not in taken]
         if not group:
             break  # a cycle: TFLite refuses such a model itself
         if kind:
             groups.append([node.index for node in group])
     return tuple(partition_of(graph, group) for group in groups)
+
+
+def _touches_resources(node: Node) -> bool:
+    ends = (*node.inputs, *node.outputs)
+    return node.op == "CALL_ONCE" or any(t is not None and t.dtype == "resource" for t in ends)
 
 
 def partition_of(graph: Graph, members: Collection[int]) -> Partition:

@@ -269,11 +269,11 @@ def _of_doubles(conv: DoublesConvolution, target: Target) -> tuple[Alternative, 
     lanes = lanes_of(conv.out_c, target)
     if not lanes:
         return (plain,)
-    items = conv.batch * ceil_div(conv.out_c, lanes)
+    layer, items = conv.layer, conv.batch * ceil_div(conv.out_c, lanes)
     by_vector: Params = {
-        "weights": int16_pairs(conv, conv.centred, lanes),
+        "weights": int16_pairs(conv, layer.centred, lanes),
         "channels": Constant(
-            20 * conv.out_c, lambda: replace(conv.sums, bias=conv.folded_bias()).rows().pack()
+            20 * conv.out_c, lambda: replace(layer.sums, bias=layer.folded_bias()).rows().pack()
         ),
         "rows": conv.batch,
         "pairs": ceil_div(conv.in_c, 2),

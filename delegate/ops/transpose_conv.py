@@ -157,7 +157,7 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     blocks = ceil_div(conv.out_c, lanes * vectors)
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
-    size = blocks * vectors * lanes * conv.taps * conv.in_c
+    weights, size = conv.weights, blocks * vectors * lanes * conv.taps * conv.in_c
     # Weights of at least `lanes` channels, those that do not exist 0.
     missing = ((0, max(0, lanes - conv.out_c)), (0, 0), (0, 0))
     launch = launch_of(
@@ -167,9 +167,7 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
         target.group_items,
         conv.params()
         | {
-            "weights": Constant(
-                4 * size, lambda: packed(np.pad(conv.weights, missing), lanes, vectors)
-            ),
+            "weights": Constant(4 * size, lambda: packed(np.pad(weights, missing), lanes, vectors)),
             "zeros": zeros(conv.in_c),
             "batch": conv.batch,
             "phases_w": phases[1],
@@ -188,17 +186,18 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
 
 def _weights_of_vectors(conv: Quant8Convolution | FloatConvolution, lanes: int) -> Params:
     if isinstance(conv, FloatConvolution):
+        weights = conv.weights
         size = ceil_div(conv.out_c, lanes) * lanes * conv.taps * conv.in_c
         return {
-            "weights": Constant(4 * size, lambda: packed(conv.weights, lanes)),
+            "weights": Constant(4 * size, lambda: packed(weights, lanes)),
             "zeros": zeros(conv.in_c),
         }
     pairs = ceil_div(conv.in_c, 2)
-    zero, dtype = conv.input_zero, conv.source.dtype
+    layer, zero, dtype = conv.layer, conv.input_zero, conv.source.dtype
     return {
-        "channels": fixed_rows(lambda: conv.bias, conv.scaling),
+        "channels": fixed_rows(lambda: layer.bias, layer.scaling),
         "input_zero": conv.input_zero,
-        "weights": int16_pairs(conv, conv.centred, lanes),
+        "weights": int16_pairs(conv, layer.centred, lanes),
         "zeros": Constant(2 * pairs, lambda: np.full(2 * pairs, zero, dtype)),
         "pairs": pairs,
     }

@@ -19,7 +19,7 @@ from delegate.launch import Launch
 from delegate.runtime import forbidden
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
-from delegate.runtime.sources import chosen_of, defines_of, may_be_argument, source_of
+from delegate.runtime.sources import chosen_of, defines_of, may_be_argument, source_for
 from delegate.sandbox import process
 from delegate.sandbox.trials import (
     BINARY,
@@ -72,19 +72,16 @@ class Kernels:
             KernelBuildError: the driver refuses it, now or on an earlier call.
             KilledChild: children died of it. DeviceError: the device is lost.
         """
-        defines = self._defines_of(launch)
-        return self.source(launch.file, source_of(launch.file, defines), chosen_of(defines))
+        chosen = chosen_of(defines_of(launch, self.is_argument(launch)))
+        return self.source(launch.file, self.source_of(launch), chosen)
 
     def is_argument(self, launch: Launch) -> bool:
         """Whether the launch's block of params is an argument of its kernel."""
         return may_be_argument(launch, self._device.proven, self._device.max_argument_bytes)
 
-    def _defines_of(self, launch: Launch) -> dict[str, str]:
-        return defines_of(launch, self.is_argument(launch))
-
     def source_of(self, launch: Launch) -> str:
         """Return what the driver compiles for a launch, before what its profile forbids."""
-        return source_of(launch.file, self._defines_of(launch))
+        return source_for(launch, self.is_argument(launch))
 
     def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
         """Return a built program by its text; `chosen` tells people which; raises as `build`."""

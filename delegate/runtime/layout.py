@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -123,14 +124,18 @@ def plan_arena(program: Program) -> tuple[int, Mapping[Tensor, int]]:
         if tensor.data is not None:
             block.first, block.last = -1, end
 
-    placed: list[_Block] = []
+    placed: list[_Block] = []  # by their offsets
+    offsets_placed: list[int] = []
     for block in sorted(blocks.values(), key=lambda b: (-b.size, b.first, b.tensor.index)):
         block.offset = 0
-        for other in sorted(placed, key=lambda b: b.offset):
-            apart = other.last < block.first or block.last < other.first
-            if not apart and block.offset + block.size > other.offset:
+        for other in placed:
+            if other.offset >= block.offset + block.size:
+                break
+            if other.last >= block.first and block.last >= other.first:
                 block.offset = max(block.offset, other.offset + other.size)
-        placed.append(block)
+        at = bisect.bisect_right(offsets_placed, block.offset)
+        placed.insert(at, block)
+        offsets_placed.insert(at, block.offset)
     offsets = {tensor: block.offset for tensor, block in blocks.items()}
     offsets |= {tensor: offsets[source] for tensor, source in root.items()}
     size = max((block.offset + block.size for block in placed), default=0)

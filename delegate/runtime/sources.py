@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from delegate.isa import PARAMS_ARGUMENT
@@ -62,6 +62,26 @@ def chosen_of(defines: Mapping[str, str]) -> dict[str, str]:
     """Return the macros that a person chose; the params' places say nothing."""
     own = {name: value for name, value in defines.items() if not value.startswith("(params")}
     return {name: value for name, value in own.items() if name != _FIELDS}
+
+
+def source_for(launch: Launch, is_argument: bool) -> str:
+    """Return what the driver compiles for a launch, the same object for launches that share it."""
+    if launch.is_literal:
+        return source_of(launch.file, defines_of(launch, is_argument))
+    defines = tuple(launch.defines.items())
+    return _loaded(launch.file, launch.kernel, tuple(launch.params), defines, is_argument)
+
+
+@lru_cache(1 << 12)  # a model has far fewer kernels than nodes
+def _loaded(
+    file: str,
+    kernel: str,
+    fields: tuple[str, ...],
+    defines: tuple[tuple[str, int | str], ...],
+    is_argument: bool,
+) -> str:
+    launch = Launch(file, kernel, 1, 1, dict.fromkeys(fields, 0), (), (), dict(defines))
+    return source_of(file, defines_of(launch, is_argument))
 
 
 def source_of(file: str, defines: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ from delegate.errors import DeviceError
 from delegate.launch import Constant, Launch
 from delegate.runtime.device import Device
 from delegate.runtime.layout import LARGEST_BYTES, Bytes, as_bytes, constants_of, plan_constants
+from delegate.runtime.recipe import Recipe, recipe_of
 
 _PIECE_BYTES = 1 << 20  # of host memory through which constants go up
 Key = bytes  # a digest of a constant's bytes as they are packed
@@ -42,6 +43,7 @@ class _Shelf:
     size_bytes: int
     places: Mapping[Key, int]  # offsets in bytes
     sizes: Collection[int]  # of the constants in it
+    recipes: Mapping[Recipe, Key]  # of those that are known by how they are made
     users: int = 0
 
 
@@ -129,9 +131,15 @@ class Weights:
             if constant not in self._keys:
                 if all(constant.size_bytes not in shelf.sizes for shelf in shelves):
                     return None  # not even packed to be looked for
-                self._keys[constant] = _key(_packed(constant))
+                self._keys[constant] = self._made(constant) or _key(_packed(constant))
             shelves = [shelf for shelf in shelves if self._keys[constant] in shelf.places]
         return next(iter(shelves), None)
+
+    def _made(self, constant: Constant) -> Key | None:
+        """Return the key of a constant that was packed by the same recipe."""
+        recipe = recipe_of(constant.pack)
+        keys = (shelf.recipes.get(recipe) for shelf in [*self._shelves]) if recipe else ()
+        return next(filter(None, keys), None)
 
     def _filled(self, queue: cl.CommandQueue, constants: Sequence[Constant]) -> _Shelf:
         """Return a new shelf with these."""
@@ -148,7 +156,9 @@ class Weights:
             buffer.release()
             raise
         places = {self._keys[constant]: offset for constant, offset in offsets.items()}
-        return _Shelf(buffer, size, places, {constant.size_bytes for constant in offsets})
+        recipes = {recipe_of(constant.pack): self._keys[constant] for constant in offsets}
+        known = {recipe: key for recipe, key in recipes.items() if recipe}
+        return _Shelf(buffer, size, places, {constant.size_bytes for constant in offsets}, known)
 
 
 class _Upload:

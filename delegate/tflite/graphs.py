@@ -37,6 +37,7 @@ class Graphs:
         """
         self._content: memoryview | None = None
         self._given: dict[int, Graph | None] = {}  # of the given model, by subgraph
+        self._resources: Resources | None = None  # of the given model
         # What is asked of the model as a whole is asked of this graph of it.
         self.main = model.subgraph if isinstance(model, Graph) else 0
         if isinstance(model, Graph):
@@ -83,13 +84,14 @@ class Graphs:
         Raises:
             ModelError: the model is not found.
         """
-        content = self._content
-        if content is None:
-            located = locate(context)
-            if located is None:
-                raise ModelError(_NOT_FOUND)
-            content = located.content
-        return resources_in(content)
+        if self._content is not None:
+            if self._resources is None:
+                self._resources = resources_in(self._content)
+            return self._resources
+        located = locate(context)
+        if located is None:
+            raise ModelError(_NOT_FOUND)
+        return resources_in(located.content)
 
 
 _NOT_FOUND = (

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from delegate.errors import DeviceError, KernelBuildError, Unsupported
 from delegate.graph.ir import Node, Tensor
@@ -113,8 +114,13 @@ def signature(alternatives: Sequence[Alternative], source_of: Callable[[Launch],
             # Plain ints do not change the speed. Tensor and constant sizes do.
             sizes = [_size(v) for v in launch.params.values() if not isinstance(v, int)]
             digest.update(repr((launch.kernel, launch.tiles, sizes)).encode())
-            digest.update(source_of(launch).encode())
+            digest.update(_digest(source_of(launch)))
     return digest.hexdigest()[:24]
+
+
+@lru_cache(1 << 12)  # launches share sources
+def _digest(source: str) -> bytes:
+    return hashlib.sha256(source.encode()).digest()
 
 
 def _constants(node: Node) -> list[int]:

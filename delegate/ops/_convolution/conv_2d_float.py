@@ -57,10 +57,9 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     defines = {**conv.defines, "LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
     defines["IS_ALIGNED"] = int(_is_aligned(conv, target))
+    weights = conv.weights
     params = conv.params() | {
-        "weights": Constant(
-            4 * blocks * block * terms, lambda: packed(conv.weights, lanes, vectors)
-        ),
+        "weights": Constant(4 * blocks * block * terms, lambda: packed(weights, lanes, vectors)),
         **fields,
     }
     if conv.is_matrix:

@@ -27,6 +27,7 @@ from delegate.ops._numbers import ceil_div
 from delegate.target import Rules, Target
 
 TILE_W = 4  # rows a work-item, which share the weights they load
+_OUT = {"int8": "char", "uint8": "uchar", "int16": "short"}  # types of quantised values
 _LANE_BYTES = 64  # a row of values is filled up to whole vectors, which kernels may load
 # Rows of more floats are quantised in parts, by several work-groups; at most so many parts.
 _LONG_ROW, _PART, _MOST_PARTS = 16_384, 8_192, 1_024
@@ -84,15 +85,18 @@ class Product(Convolution):
     def channels(self) -> Constant:
         """Each channel's sum of weights, then its scale, then its bias: three rows of 32 bits."""
 
+        layer = self.layer
+
         def pack() -> NDArray[np.int32]:
-            sums = self.weights.sum((1, 2), dtype=np.int64).astype(np.int32)
-            return np.stack([sums, self.scales.view(np.int32), self.bias.view(np.int32)])
+            sums = layer.weights.sum((1, 2), dtype=np.int64).astype(np.int32)
+            return np.stack([sums, layer.scales.view(np.int32), layer.bias.view(np.int32)])
 
         return Constant(12 * self.out_c, pack)
 
     def params(self) -> Params:
         """The fields every kernel of a convolution reads, but for its pictures' scales."""
-        scales = Constant(8 * self.out_c, lambda: np.stack([self.scales, self.bias]))
+        layer = self.layer
+        scales = Constant(8 * self.out_c, lambda: np.stack([layer.scales, layer.bias]))
         return {**Convolution.params(self), **self.clamp, "channels": scales}
 
 
@@ -115,7 +119,7 @@ def quantised(
     dtype: str = "int8",
     is_centred: bool = False,
 ) -> Rows:
-    """Return rows of floats as int8, or as those numbers in `dtype`.
+    """Return rows of floats as int8, or as those numbers in `dtype`; in uint8 each is 128 more.
 
     `sizes`: rows, floats a row, and numbers that a row of them takes, zeros behind the last;
     `is_centred`: numbers are less their row's zero point, which int16 holds.
@@ -133,9 +137,9 @@ def quantised(
     if not is_alone:
         own["SCRATCH_INTS"] = 2 * target.group_items
     defines: Defines = own | {
-        "OUT": "char" if dtype == "int8" else "short",
+        "OUT": _OUT[dtype],
         "IS_ASYMMETRIC": int(is_asymmetric),
-        "IS_CENTRED": int(is_centred),
+        "SHIFT": "zero" if is_centred else -128 if dtype == "uint8" else 0,
         "ROUNDS_BY_ADDING": int(target.rules.rows_round_by_adding),
         "IN_DOUBLES": int(target.rules.rows_in_doubles),
     }
@@ -176,7 +180,6 @@ def blocks_of(product: Product, tile_w: int, block: int) -> dict[str, int]:
     return {
         "rows": product.batch,
         "row_blocks": row_blocks,
-        "pairs": ceil_div(product.in_c, 2),
         "items": row_blocks * ceil_div(product.out_c, block),
     }
 
@@ -194,15 +197,10 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
         return (plain,)
     tile_w = TILE_W if product.batch >= TILE_W else 1
     blocks = blocks_of(product, tile_w, lanes)
-    own = {"weights": int16_pairs(product, product.widened, lanes), **blocks}
-    tiling, defines = (
-        by_share(blocks["items"], target),
-        {
-            **product.defines,
-            "LANES": lanes,
-            "TILE_W": tile_w,
-        },
-    )
+    pairs = int16_pairs(product, product.layer.widened, lanes)
+    own = {"weights": pairs, "pairs": ceil_div(product.in_c, 2), **blocks}
+    tiling = by_share(blocks["items"], target)
+    defines = {**product.defines, "LANES": lanes, "TILE_W": tile_w}
     vector = launch_over(file, f"{file}_vector_hybrid", tiling, both | own, defines)
     return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
 
@@ -283,6 +281,8 @@ def require_right_sums(values: NDArray[np.int8], is_asymmetric: bool, rules: Rul
     if not is_asymmetric or not rules.rows_round_by_adding:
         return
     whole = values.shape[1] // 16 * 16
+    if whole <= 2**11:  # of an eighth of so many bytes no sum passes 16 bits
+        return
     lanes = values[:, :whole].reshape(len(values), -1, 8, 2).sum((1, 3), dtype=np.int64)
     if lanes.size and not -(2**15) <= int(lanes.min()) <= int(lanes.max()) < 2**15:
         raise Unsupported(

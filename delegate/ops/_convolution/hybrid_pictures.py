@@ -45,7 +45,7 @@ def conv_2d(product: Product, target: Target) -> tuple[Alternative, ...]:
     params: Params = {
         **product.params(),
         **scales,
-        "weights": int16_pairs(product, product.widened, lanes * vectors),
+        "weights": int16_pairs(product, product.layer.widened, lanes * vectors),
         "zeros": Constant(4 * pairs + 32, lambda: np.zeros(2 * pairs + 16, np.int16)),
         "pairs": pairs,
         "pixels": product.pixels,
@@ -71,10 +71,11 @@ def depthwise_conv_2d(product: Product, target: Target) -> tuple[Alternative, ..
     row_blocks = ceil_div(product.area.out_w, tile_w)
     items = product.batch * product.area.out_h * row_blocks * channel_blocks
     is_aligned = target.group_items > 1 and product.out_c % lanes == 0
+    layer = product.layer
     params: Params = {
         **product.params(),
         **scales,
-        "weights": Constant(2 * product.weights.size, lambda: product.by_tap().astype(np.int16)),
+        "weights": Constant(2 * product.weights.size, lambda: layer.by_tap().astype(np.int16)),
         "zeros": Constant(2 * lanes, lambda: np.zeros(lanes, np.int16)),
         "items": items,
         "channel_blocks": channel_blocks,

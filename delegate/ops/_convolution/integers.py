@@ -47,8 +47,8 @@ def conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[Alternative
         target.group_items,
         conv.params()
         | {
-            "weights": int16_pairs(conv, conv.centred, lanes * vectors),
-            "channels": fixed_rows(conv.folded_bias, conv.scaling),
+            "weights": int16_pairs(conv, conv.layer.centred, lanes * vectors),
+            "channels": fixed_rows(conv.layer.folded_bias, conv.scaling),
             "zeros": zeros_row(conv.in_c, conv.input_zero, conv.source.dtype),
             "pairs": ceil_div(conv.in_c, 2),
             "pixels": conv.pixels,
@@ -86,8 +86,8 @@ def depthwise_conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[A
         by_share(items, target),
         conv.params()
         | {
-            "weights": Constant(2 * conv.weights.size, conv.centred_by_tap),
-            "channels": fixed_rows(conv.folded_bias, conv.scaling),
+            "weights": Constant(2 * conv.weights.size, conv.layer.centred_by_tap),
+            "channels": fixed_rows(conv.layer.folded_bias, conv.scaling),
             "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
             "items": items,
             "channel_blocks": channel_blocks,
@@ -100,6 +100,7 @@ def depthwise_conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[A
 
 def conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the same of int16: in blocks where one fits, then plain, for groups too."""
+    weights = conv.weights
     groups = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
     file = "conv_2d_quant16"
     last = plain(conv, file, file, conv.weights, groups, conv.sums.defines)
@@ -126,7 +127,7 @@ def conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternati
         target.group_items,
         conv.params()
         | {
-            "weights": int16_pairs(conv, lambda: conv.weights.astype(np.int16), lanes * vectors),
+            "weights": int16_pairs(conv, lambda: weights.astype(np.int16), lanes * vectors),
             "zeros": Constant(4 * pairs + 32, lambda: np.zeros(2 * pairs + 16, np.int16)),
             "pairs": pairs,
             "taps_a_part": max(1, TERMS_AN_INT // (2 * pairs)),
@@ -148,7 +149,7 @@ def _lanes_kept(conv: Quant16Convolution, target: Target) -> int:
 
 def depthwise_conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a depthwise one: over vectors where they fit, then plain."""
-    own = {"depth_multiplier": conv.group_out_c}
+    layer, own = conv.layer, {"depth_multiplier": conv.group_out_c}
     file = "depthwise_conv_2d_quant16"
     last = plain(conv, file, file, conv.by_tap(), own, conv.sums.defines)
     lanes = lanes_of(conv.out_c, target)
@@ -164,7 +165,7 @@ def depthwise_conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple
         by_share(items, target),
         conv.params()
         | {
-            "weights": Constant(2 * conv.weights.size, lambda: conv.by_tap().astype(np.int16)),
+            "weights": Constant(2 * conv.weights.size, lambda: layer.by_tap().astype(np.int16)),
             "zeros": Constant(2 * lanes, lambda: np.zeros(lanes, np.int16)),
             "items": items,
             "channel_blocks": channel_blocks,

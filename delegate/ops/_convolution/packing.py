@@ -4,13 +4,13 @@
 An output channel's constants are its bias, and the numbers that scale its sums. The scaling is a
 fixed-point multiplier and shift, or where the host has proven that one float multiply-add gives the
 same, that float's factor and offset. Kernels tell which by reading the shift as an int: a shift is
-at most 30, the bits of an offset above 0 are a larger number. The layouts differ in how many
-neighbouring channels a kernel treats alike.
+at most 30, the bits of an offset are more. Layouts differ in how many channels are treated alike.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,25 +49,33 @@ def as_stored(weights: NDArray[np.generic]) -> Constant:
 def int16_pairs(
     conv: Convolution, centred: Callable[[], NDArray[np.integer]], block: int
 ) -> Constant:
-    """Weights of 16 bits in pairs along the input channel, which two multiplications take.
+    """Weights less their zero point, as 16 bits, in pairs, which two multiplications take."""
+    return in_steps_of((ceil_div(conv.in_c, 2), 2), conv, centred, block, "int16")
 
-    `centred`: the weights less their zero point; `block`: channels a work-item. The last block
-    ends with the last channel, as in the kernels. An odd last weight is paired with 0.
+
+def in_steps_of(
+    steps: tuple[int, int],
+    conv: Convolution,
+    weights: Callable[[], NDArray[Any]],
+    block: int,
+    dtype: str,
+) -> Constant:
+    """Weights in steps along the input channel, those of a block of channels side by side.
+
+    `steps`: how many, and the weights of one, 0 behind the last; the last block: `in_blocks_of`.
 
     Shapes:
-        (out_c, taps, in_c) -> (blocks, taps, pairs, block, 2)
+        (out_c, taps, in_c) -> (blocks, taps, *steps), with (block,) between the two steps
     """
     out_c, taps, in_c = conv.weights.shape
-    blocks, pairs = ceil_div(out_c, block), ceil_div(in_c, 2)
+    shape = (ceil_div(out_c, block), block, taps, *steps)
 
-    def pack() -> NDArray[np.int16]:
-        padded = np.zeros((blocks * block, taps, 2 * pairs), np.int16)
-        padded[:, :, :in_c] = centred()[in_blocks_of(block, out_c).ravel()]
-        return np.ascontiguousarray(
-            padded.reshape(blocks, block, taps, pairs, 2).transpose(0, 2, 3, 1, 4)
-        )
+    def pack() -> NDArray[Any]:
+        padded = np.zeros((shape[0] * block, taps, math.prod(steps)), dtype)
+        padded[:, :, :in_c] = weights()[in_blocks_of(block, out_c).ravel()]
+        return np.ascontiguousarray(padded.reshape(shape).transpose(0, 2, 3, 1, 4))
 
-    return Constant(4 * blocks * block * taps * pairs, pack)
+    return Constant(math.prod(shape) * np.dtype(dtype).itemsize, pack)
 
 
 def zeros(count: int) -> Constant:
@@ -110,7 +118,8 @@ def plain(
     """Return the launch of one work-item an output element; `own`: its op's fields."""
     fields: Params = {"weights": as_stored(weights)}
     if isinstance(conv, Quant8Convolution):
-        fields["channels"] = fixed_rows(lambda: conv.bias, conv.scaling)
+        bias = conv.bias
+        fields["channels"] = fixed_rows(lambda: bias, conv.scaling)
         fields |= {"input_zero": conv.input_zero, "weight_zero": conv.weight_zero}
     fields |= {**(own or {}), "elements": conv.elements}
     tiling = one_each(conv.elements)
@@ -145,14 +154,16 @@ def alike_rows(
         (blocks, 3 rows, block) of int32; the last block ends with the last channel
     """
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.int32]:
-        scaling = conv.scaling
+        scaling = layer.scaling
         if uses_floats:
-            rescale = _rescale(conv, fused=False)
+            rescale = _rescale(layer, fused=False)
             if (rescale.exact & (rescale.offset > 0)).all():
                 scaling = np.stack([rescale.factor, rescale.offset]).view(np.int32)
         rows = np.concatenate([fixed_point.wrap_int32(bias())[None], scaling])
-        by_block = rows[:, in_blocks_of(block, conv.out_c)]
+        by_block = rows[:, in_blocks_of(block, layer.out_c)]
         return np.ascontiguousarray(by_block.transpose(1, 0, 2))
 
     return Constant(12 * ceil_div(conv.out_c, block) * block, pack)
@@ -167,16 +178,19 @@ def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:
         three rows of padded_c int32
     """
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.int32]:
+        out_c = layer.out_c
         fixed = np.zeros((3, padded_c), np.int32)
-        fixed[0, : conv.out_c] = fixed_point.wrap_int32(conv.folded_bias())
-        fixed[1:, : conv.out_c] = conv.scaling
-        rescale = _rescale(conv)
+        fixed[0, :out_c] = fixed_point.wrap_int32(layer.folded_bias())
+        fixed[1:, :out_c] = layer.scaling
+        rescale = _rescale(layer)
         floats = fixed.copy()
-        floats[1, : conv.out_c] = rescale.factor.view(np.int32)
-        floats[2, : conv.out_c] = rescale.offset.view(np.int32)
+        floats[1, :out_c] = rescale.factor.view(np.int32)
+        floats[2, :out_c] = rescale.offset.view(np.int32)
         usable = np.ones(ceil_div(padded_c, 8) * 8, np.bool_)
-        usable[: conv.out_c] = rescale.exact & (rescale.offset > 0)
+        usable[:out_c] = rescale.exact & (rescale.offset > 0)
         is_float = usable.reshape(-1, 8).all(1).repeat(8)[:padded_c]
         return np.where(is_float, floats, fixed)
 
@@ -225,7 +239,7 @@ def exception_rows(
     """
     total = conv.weight_sums()
     positive = np.maximum(conv.centred(), 0).sum((1, 2), dtype=np.int64)
-    limits = np.iinfo(conv.source.dtype)
+    limits = np.iinfo(conv.weights.dtype.name)  # which the inputs have, too
     low, high = (int(limit) - conv.input_zero for limit in (limits.min, limits.max))
     sums = (
         conv.bias + positive * low + (total - positive) * high,

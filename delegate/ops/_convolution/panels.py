@@ -160,10 +160,10 @@ def windows_of(
     `tile_w`: pixels of a block.
     """
     groups = groups_of(conv, tile_w, layout.channels, target)
-    fill = conv.in_c + 64
+    fill, zero, dtype = conv.in_c + 64, conv.input_zero, conv.source.dtype
     return groups["pixel_groups"] * groups["channel_groups"], {
         **groups,
-        "zeros": Constant(fill, lambda: np.full(fill, conv.input_zero, conv.source.dtype)),
+        "zeros": Constant(fill, lambda: np.full(fill, zero, dtype)),
         "pixels": conv.pixels,
         "is_matrix": int(conv.is_matrix),
         "is_dense": int(conv.area.dilation_w == 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from delegate.ops._checks.activations import float_bounds, quantized_bounds
 from delegate.ops._checks.windows import Window
 from delegate.ops._launches.wide_sums import WideSums, require_16x8, wide_sums
 from delegate.target import Rules
+
+_Convolution = TypeVar("_Convolution", bound="Convolution")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +95,18 @@ class Convolution:
     def defines(self) -> dict[str, int | str]:
         """The macro of kernels that add a residual."""
         return {} if self.residual is None else {"HAS_RESIDUAL": 1}
+
+    @property
+    def layer(self: _Convolution) -> _Convolution:
+        """The same with no tensor and no size of a shape: what packed constants follow from.
+
+        All shapes of a layer have equal ones, so what is packed of it for one serves the others
+        (delegate/runtime/recipe.py). What reads a size of it fails.
+        """
+        sizes = ("in_h", "in_w", "out_h", "out_w", "pad_top", "pad_left")
+        area = dataclasses.replace(self.area, **dict.fromkeys(sizes))  # type: ignore[arg-type]
+        nothing = dict.fromkeys(("source", "result", "batch", "residual"))
+        return dataclasses.replace(self, area=area, **nothing)  # type: ignore[arg-type]
 
     def fields(self) -> dict[str, Any]:
         """The fields of this record by name, for a record that has more."""

@@ -86,8 +86,10 @@ def _weights(conv: Quant8Convolution, layout: Layout, values: int) -> Constant:
         (blocks, steps * 4 / values, channels of a block, values)
     """
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.uint8 | np.int8]:
-        filled = in_steps(conv.weights, layout)
+        filled = in_steps(layer.weights, layout)
         return by_steps(filled.reshape(len(filled), -1, values), layout)
 
     return Constant(packed_bytes(conv, layout), pack)
@@ -100,8 +102,10 @@ def _channels(conv: Quant8Convolution, layout: Layout) -> Constant:
         (blocks, 3, channels of a block)
     """
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.int32]:
-        rows = (fixed_point.wrap_int32(conv.folded_bias()), *conv.scaling)
+        rows = (fixed_point.wrap_int32(layer.folded_bias()), *layer.scaling)
         return np.stack([blocked(row, layout.lanes, layout.vectors) for row in rows], 1)
 
     blocks = ceil_div(conv.out_c, layout.channels)

@@ -227,12 +227,12 @@ def _packed_weights(conv: Quant8Convolution, c_blocks: int, padded_c: int, steps
     """The weights as stored, in the order in which warps load them, zeros where there are none."""
     out_c = conv.out_c
     rows, row_bytes = _rows(conv)
-    chunks = ceil_div(row_bytes, _CHUNK)
+    chunks, weights = ceil_div(row_bytes, _CHUNK), conv.weights
 
     def pack() -> NDArray[np.generic]:
-        padded = np.zeros((padded_c, steps * _LANES_A_PIXEL * _CHUNK), conv.weights.dtype)
-        spread = np.zeros((out_c, rows, chunks * _CHUNK), conv.weights.dtype)
-        spread[:, :, :row_bytes] = conv.weights.reshape(out_c, rows, row_bytes)
+        padded = np.zeros((padded_c, steps * _LANES_A_PIXEL * _CHUNK), weights.dtype)
+        spread = np.zeros((out_c, rows, chunks * _CHUNK), weights.dtype)
+        spread[:, :, :row_bytes] = weights.reshape(out_c, rows, row_bytes)
         padded[:out_c, : rows * chunks * _CHUNK] = spread.reshape(out_c, -1)
         # A warp's lanes are 8 rows of 4 columns. Channels: warp's block, row, 16 channels, half;
         # terms: step, column, pair, word of the pair, byte.

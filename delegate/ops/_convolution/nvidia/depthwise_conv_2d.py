@@ -106,12 +106,12 @@ def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -
 
 def _row_pairs(conv: Quant8Convolution) -> Constant:
     """A window's rows in pairs, side by side; an odd last one beside zeros."""
-    area, channels = conv.area, conv.out_c
+    layer, area, channels = conv.layer, conv.layer.area, conv.out_c
     slots = ceil_div(area.kernel_h, 2)
 
     def pack() -> NDArray[np.int16]:
         rows = np.zeros((2 * slots, area.kernel_w, channels), np.int16)
-        rows[: area.kernel_h] = conv.centred_by_tap().reshape(
+        rows[: area.kernel_h] = layer.centred_by_tap().reshape(
             area.kernel_h, area.kernel_w, channels
         )
         # slot, row of the pair, column, channel -> slot, column, channel, row of the pair

@@ -96,7 +96,7 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
         conv.params()
         | {
             "weights": _as_stored(conv, vectors, groups, tile_items),
-            "channels": fixed_rows(conv.folded_bias, conv.scaling),
+            "channels": fixed_rows(conv.layer.folded_bias, conv.scaling),
             "input_zero": conv.input_zero,
             "weight_zero": conv.weight_zero,
             "pixels": conv.pixels,
@@ -135,8 +135,10 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
     blocks = _blocks(conv, vectors)
     moved = 128 if has_floats and conv.source.dtype == "int8" else 0
 
+    layer = conv.layer
+
     def bias() -> NDArray[np.int64]:
-        made_up: NDArray[np.int64] = conv.folded_bias() - moved * conv.weight_sums()
+        made_up: NDArray[np.int64] = layer.folded_bias() - moved * layer.weight_sums()
         return made_up
 
     launch = _by_blocks(
@@ -174,14 +176,16 @@ def _dot(
     is_int8 = conv.source.dtype == "int8"
     moved = 0 if is_int8 == dot.takes_int8 else 128 if dot.takes_int8 else -128
 
+    layer = conv.layer
+
     def bias() -> NDArray[np.int64]:
         # The kernel's sums are of (input - moved) * (weight - taken). It makes up for `taken` by
         # the sum of each window's inputs. What `moved` makes is the same for every window.
-        zero_sums: NDArray[np.int64] = (moved - conv.input_zero) * conv.weight_sums()
-        return conv.bias + zero_sums
+        zero_sums: NDArray[np.int64] = (moved - layer.input_zero) * layer.weight_sums()
+        return layer.bias + zero_sums
 
     def signed() -> NDArray[np.generic]:
-        return (conv.weights.astype(np.int16) - taken).astype(np.int8)
+        return (layer.weights.astype(np.int16) - taken).astype(np.int8)
 
     return _by_blocks(
         conv,
@@ -237,12 +241,13 @@ def _blocks(conv: Quant8Convolution, vectors: int) -> int:
 
 
 def _as_stored(conv: Quant8Convolution, vectors: int, groups: int, items: int) -> Constant:
-    return _packed(conv, lambda: conv.weights, conv.weight_zero, vectors, groups, items, _BY_TERM)
+    layer = conv.layer
+    return _packed(conv, lambda: layer.weights, conv.weight_zero, vectors, groups, items, _BY_TERM)
 
 
 def _as_floats(conv: Quant8Convolution, vectors: int, groups: int) -> Constant:
     """As `_as_stored`, a float32 each, less the zero point, over 256 to the power of the term."""
-    values = _packed(conv, conv.centred, 0, vectors, groups, 1, _BY_TERM)
+    values = _packed(conv, conv.layer.centred, 0, vectors, groups, 1, _BY_TERM)
     scale = np.float32(256) ** -np.arange(4, dtype=np.float32)
     return Constant(
         4 * values.size_bytes, lambda: values.pack().astype(np.float32) * scale[:, None]

@@ -84,8 +84,10 @@ def _launched(
     def alternative(has_places: bool) -> Alternative:
         moved = 128 if has_places and conv.source.dtype == "int8" else 0
 
+        layer = conv.layer
+
         def bias() -> NDArray[np.int64]:
-            made_up: NDArray[np.int64] = conv.folded_bias() - moved * conv.weight_sums()
+            made_up: NDArray[np.int64] = layer.folded_bias() - moved * layer.weight_sums()
             return made_up
 
         own: Params = {
@@ -117,8 +119,10 @@ def _blocked_weights(conv: Quant8Convolution, has_places: bool) -> Constant:
     """
     scale = np.float32(256) ** -np.arange(4, dtype=np.float32) if has_places else np.float32(1)
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.generic]:
-        rows = conv.by_tap()[:, in_blocks_of(4, conv.out_c)].astype(np.float32)
-        return np.ascontiguousarray((rows - conv.weight_zero).transpose(1, 0, 2) * scale)
+        rows = layer.by_tap()[:, in_blocks_of(4, layer.out_c)].astype(np.float32)
+        return np.ascontiguousarray((rows - layer.weight_zero).transpose(1, 0, 2) * scale)
 
     return Constant(16 * ceil_div(conv.out_c, 4) * conv.taps, pack)

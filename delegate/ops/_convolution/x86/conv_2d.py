@@ -134,11 +134,11 @@ def _block_launch(
 
 
 def _channels(conv: Quant8Convolution, layout: Layout, least: int, centre: int | None) -> Constant:
-    blocks = ceil_div(conv.out_c, layout.channels)
+    layer, blocks = conv.layer, ceil_div(conv.out_c, layout.channels)
     return Constant(
         4 * blocks * exception_rows_a_block(layout.vectors) * layout.lanes,
         lambda: exception_rows(
-            conv, least, centre, lambda values: blocked(values, layout.lanes, layout.vectors)
+            layer, least, centre, lambda values: blocked(values, layout.lanes, layout.vectors)
         ),
     )
 

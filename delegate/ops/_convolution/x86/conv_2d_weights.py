@@ -39,15 +39,16 @@ def vnni_weights(
     taken = zero if fits else 128
     kind, moved = (np.uint8, 128) if takes_int8 else (np.int8, 0)
     correction = zero - taken + moved
+    layer = conv.layer
 
     def pack() -> NDArray[np.int32]:
-        values = (conv.weights.astype(np.int16) - (taken - moved)).astype(kind)
+        values = (layer.weights.astype(np.int16) - (taken - moved)).astype(kind)
         return by_steps(in_steps(values, layout).view(np.int32), layout)
 
     def ramp() -> NDArray[np.int8]:
         if not is_tiled:
             return np.repeat(np.array([correction, 0], np.int16).astype(np.int8), 64)
-        window = np.full((1, conv.taps, conv.in_c), correction, np.int8)
+        window = np.full((1, layer.taps, layer.in_c), correction, np.int8)
         return np.repeat(in_steps(window, layout)[0, :, None], layout.lanes, 1)
 
     return {
@@ -64,8 +65,10 @@ def avx2_weights(conv: Quant8Convolution, layout: Layout) -> Params:
         weights (blocks, steps, vectors, lanes, 2)
     """
 
+    layer = conv.layer
+
     def pack() -> NDArray[np.int32]:
-        return by_steps(in_steps(conv.centred(), layout).view(np.int32), layout)
+        return by_steps(in_steps(layer.centred(), layout).view(np.int32), layout)
 
     return {"weights": Constant(packed_bytes(conv, layout), pack)}
 
@@ -79,8 +82,10 @@ def avx2_pairs_weights(conv: Quant8Convolution, layout: Layout) -> Params | None
     row that it adds to.
     """
 
+    layer = conv.layer
+
     def weights() -> NDArray[np.int16]:
-        return by_steps(in_steps(conv.centred(), layout), layout)
+        return by_steps(in_steps(layer.centred(), layout), layout)
 
     values = weights()
     blocks, steps, lanes, _ = values.shape

@@ -7,7 +7,7 @@ depthwise_conv_2d_x86.clh.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -132,15 +132,16 @@ class Plan:
         )
         tile_items = max(by_share(items, target).tile_items, least)
         kind = np.uint8 if self.is_unsigned else np.int16
+        zero, layered = self._input_zero, self._layered
         own: Params = {
-            "weights": Constant(self._packed_bytes, self._weights),
+            "weights": Constant(self._packed_bytes, layered._weights),
             "channels": Constant(
                 4 * self.blocks * vector_rows_a_block(isa.vectors) * isa.lanes,
-                lambda: vector_rows(conv, self._input_zero, self._in_lanes),
+                lambda: vector_rows(layered.conv, zero, layered._in_lanes),
             ),
             "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
             # A lane of zero points, as an int32.
-            "zero_lane": int(np.full(isa.taps, self._input_zero, kind).view(np.int32)[0]),
+            "zero_lane": int(np.full(isa.taps, zero, kind).view(np.int32)[0]),
             "groups": self.groups,
             "rows": self.rows,
             "row_chunks": row_chunks,
@@ -199,6 +200,11 @@ class Plan:
         lane = np.arange(isa.lanes)
         of_block = lane // 4 * 4 * isa.vectors + lane % 4 + 4 * np.arange(isa.vectors)[:, None]
         return values[..., in_blocks_of(isa.block, self.conv.out_c)[:, of_block]]
+
+    @property
+    def _layered(self) -> Plan:
+        """What the packed weights of all shapes of the layer follow from."""
+        return replace(self, conv=self.conv.layer, tile_w=0, chunks=0, chunk_w=0)
 
     @property
     def _packed_bytes(self) -> int:

@@ -14,12 +14,12 @@ from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from delegate.target import Rules, Target
 from tests.support.cases import (
-    AVX2,
     FUSED,
     LANES_8,
     LANES_16,
     PLAIN,
     SIMT,
+    X86,
     Way,
     assert_exact_way,
     changed,
@@ -35,7 +35,7 @@ from tests.support.model import chain_model, const, op, t
 HAS_CHANNELS = RUNTIME.name != "tflite-runtime"
 pytestmark = where_hybrid_runs
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, AVX2)
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86)
 Floats = NDArray[np.float32]
 ODD = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 0.5], np.float32)
 
