@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from delegate import Options
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.generate.maker import PLACES, model_of_gguf
 from tflite_opencl.generate.runner import Runner
 from tflite_opencl.generate.sampling import Sampler
 from tflite_opencl.generate.tokens import Message, Tokens
+from tflite_opencl.generate.weights import KINDS
 
 Array = NDArray[Any]
 
@@ -51,22 +53,30 @@ class Generator:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         device: str | int | None = None,
         *,
+        weights: str = KINDS[0],
+        places: int = PLACES,
         cpu_kernels: str | None = None,
         threads: int | None = None,
         options: Options | None = None,
         **keywords: Any,
     ) -> None:
-        """Open a .tflite file, with tokenizer.json beside it.
+        """Open a .tflite file, with tokenizer.json beside it, or what is made of a .gguf file.
 
+        None: the default model, where its weights are installed or were downloaded. `weights`,
+        `places`: how matrices of what is made are stored, "q4_1" or "int8", and for how many tokens
+        it has room.
         `device`, `options`, `keywords`: as of OpenCLDelegate. `cpu_kernels`: run TFLite's own,
         "auto" (with XNNPACK), "builtin" or "reference", and no delegate. `threads`: of those.
         """
         told = None if cpu_kernels else options or Options(device, **keywords)
-        self.text = Tokens(Path(path).parent)
-        self._runner = Runner(os.fspath(path), told, cpu_kernels or "builtin", threads)
+        name = None if path is None else os.fspath(path)
+        if name is None or name.endswith(".gguf"):
+            name = str(model_of_gguf(name, weights, places))
+        self.text = Tokens(Path(name).parent)
+        self._runner = Runner(name, told, cpu_kernels or "builtin", threads)
         self.places = self._runner.places
         self.device, self.nodes = self._runner.device, self._runner.nodes
         self.load_s = self._runner.load_s

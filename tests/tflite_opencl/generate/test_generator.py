@@ -164,6 +164,13 @@ def test_an_answer_to_any_text(text: str, reference: Generator) -> None:
     assert reference.text.decode(list(reference.generate(tokens, 8))).startswith(answer)
 
 
+def test_a_gguf_file_is_made_into_a_model(gguf_file: Path, reference: Generator) -> None:
+    reference.reset()
+    with Generator(gguf_file, cpu_kernels="reference", weights="int8", places=PLACES) as made:
+        assert made.places == PLACES
+        assert list(made.generate(PROMPT[:5], 9)) == list(reference.generate(PROMPT[:5], 9))
+
+
 def test_after_the_end_a_run_is_refused(model: Path) -> None:
     made = Generator(model, cpu_kernels="builtin")
     made.close()
