@@ -21,6 +21,7 @@ from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.signature import OfSignature
 
 Array = NDArray[Any]
+_RUNTIME = "ai-edge-litert"
 
 
 class Runner:
@@ -46,6 +47,11 @@ class Runner:
         self._path = path
         self._closing = contextlib.ExitStack()
         runtime, begun = find_runtime(), time.perf_counter()
+        if runtime.name != _RUNTIME:  # its matrices with a scale a row give the bias alone
+            raise CommandError(
+                f"{runtime.name} multiplies a language model's matrices wrongly: "
+                f"pip install {_RUNTIME}"
+            )
         decode, prefill = (self._graph(name) for name in ("decode", "prefill"))
         self._delegate: OpenCLDelegate | None = None
         with self._closing, bars.start(os.path.basename(path)):

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.llama import FloatLlama, write_gguf
+from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.generate.maker import model_of_gguf
 
 PLACES = 160
+runs = pytest.mark.skipif(
+    runtime_if_any().name != "ai-edge-litert", reason="ai-edge-litert alone runs language models"
+)
 
 
 @pytest.fixture(scope="session")

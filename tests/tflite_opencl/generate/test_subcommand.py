@@ -7,7 +7,9 @@ import io
 import json
 import os
 import pty
+import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,12 +22,13 @@ import pytest
 from delegate import DeviceInfo
 from tests.support.deal import slow
 from tests.support.llama import write_gguf
-from tests.tflite_opencl.generate.conftest import PLACES
-from tflite_opencl.command import main
+from tests.tflite_opencl.generate.conftest import PLACES, runs
+from tflite_opencl.command import main, parser
 from tflite_opencl.common.exit_codes import ERROR, SUCCESS, USAGE
 from tflite_opencl.common.words import printable
 
 ROOT = Path(__file__).resolve().parents[3]
+pytestmark = runs
 SHORT = ("--prompt", "hello", "--count", "12")
 
 
@@ -143,6 +146,15 @@ def test_a_table_needs_a_prompt(
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     code, _, err = said(capsys, str(model), "--compare")
     assert (code, err) == (USAGE, "ERROR: --compare and --json need --prompt TEXT\n")
+
+
+def test_all_commands_of_its_page_are_understood() -> None:
+    """The page has some that need what tests do not fetch."""
+    page = (ROOT / "docs/generate.md").read_text()
+    lines = re.findall(r"^tflite-opencl (generate.*)$", page, re.MULTILINE)
+    assert len(lines) > 5
+    for line in lines:
+        parser().parse(shlex.split(line))
 
 
 class Terminal:
