@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rows", type=names, metavar="A,B", help="only these rows of the table")
     add_flag(made, "list", more=": rows of the table")
     add_flag(made, "device", more="; for all rows")
-    add_flag(made, "count", 200, f" a path, in blocks of {BLOCK_RUNS}")
+    add_flag(made, "count", 200, f" timed runs a path, in blocks of {BLOCK_RUNS}")
     add_flag(made, "threads", more=", for all (default: as many as cores)")
     add_flags(made, tune="full")
     add_flag(

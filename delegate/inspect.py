@@ -12,6 +12,7 @@ from delegate.external import accelerators as accelerators
 from delegate.graph.edit import with_tensors as with_tensors
 from delegate.graph.flexbuffer import flexbuffer_of as flexbuffer_of
 from delegate.graph.infer import infer as infer
+from delegate.graph.ir import Blocks as Blocks
 from delegate.graph.ir import Graph as Graph
 from delegate.graph.ir import Node as Node
 from delegate.graph.ir import Quantization as Quantization
@@ -62,5 +63,7 @@ from delegate.tflite.metadata import ModelMetadata as ModelMetadata
 from delegate.tflite.metadata import TensorMetadata as TensorMetadata
 from delegate.tflite.metadata import read_metadata as read_metadata
 from delegate.tflite.reader import read_model as read_model
+from delegate.tflite.reference import is_wrong_in_reference as is_wrong_in_reference
 from delegate.tflite.schema import builtin_op_numbers as builtin_op_numbers
 from delegate.tflite.writer import write_model as write_model
+from delegate.tflite.writer import write_signatures as write_signatures

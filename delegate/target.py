@@ -49,6 +49,8 @@ class Rules:
     hybrid_loses_channels: bool = False
     # CONV_2D of int4 weights; tflite-runtime reads two of them as one.
     int4_convolutions: bool = True
+    # FULLY_CONNECTED of int4 weights in blocks, which have a scale each.
+    knows_blocks: bool = True
     # EMBEDDING_LOOKUP of a table with a scale a row; tflite-runtime's results are zeros.
     embedding_scales_a_row: bool = True
     # The C library's float function of a name ("tanhf"), which TFLite fills its tables with; None

@@ -147,8 +147,8 @@ OWN: tuple[Flag, ...] = (
     Flag("list_devices", "show the OpenCL devices and exit"),
     Flag("batch", "several pictures, N at once where OpenCL runs the whole model",
          at_most(MOST_PICTURES, positive)),
-    Flag("compare", "with --use_gpu: run the CPU and the reference kernels too; of many "
-         "pictures a sample, or all (default: true)", compared, True, "BOOL|all"),
+    _shared("compare", " (with --use_gpu), and on the reference kernels; of many pictures a "
+            "sample, or all (default: true)", True, convert=compared, metavar="BOOL|all"),
     _shared("exclude_ops", "", ()),
     _shared("tune", " or auto (quick, and on a terminal full once the results are shown)",
             "auto", convert=one_of("auto", "off", "quick", "full"),

@@ -59,6 +59,7 @@ SHORTER = {
     "label_image --gpu_backend": ["--tune", "off"],
     "tflite-opencl benchmark": ["--tune", "off", "--warmup_min_secs", "0"],
     "tflite-opencl compare": ["--tune", "off", "--warmup_runs", "1"],
+    "tflite-opencl generate": ["--tune", "off"],
     "tflite-opencl run": ["--tune", "off"],
     "tflite-delegate-test --quick": ["--filter", "^add/int8/1x"],
     "tflite-delegate-test --device": ["--sample", "8"],
@@ -103,6 +104,15 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _write_llama(folder: Path) -> None:
+    """Write a small language model, where the extra [generate] is installed."""
+    for module in ("gguf", "tokenizers"):
+        pytest.importorskip(module, reason=f"{module}, of the extra [generate], is not installed")
+    from tests.support.llama import write_gguf
+
+    write_gguf(folder / "model.gguf")
+
+
 def test_two_commands_set_everything_up() -> None:
     assert len(SETTING_UP) == 2
     main_job, tests = SETTING_UP
@@ -130,6 +140,8 @@ def test_the_command_works(command: str, folder: Path) -> None:
         from tests.support.videos import frames, write_video
 
         write_video(folder / "holiday.mkv", frames(5))
+    if "model.gguf" in arguments:
+        _write_llama(folder)
     added = [word for start in SHORTER if command.startswith(start) for word in SHORTER[start]]
     assert not set(added) & set(arguments)  # the document's own word would give way
     done = run([sys.executable, *arguments, *added], folder)
@@ -188,6 +200,15 @@ def test_the_python_without_tflite_works(folder: Path) -> None:
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(32, 3) True\n"
+
+
+@pytest.mark.device
+def test_the_python_of_a_language_model_works(folder: Path) -> None:
+    _write_llama(folder)
+    _, _, _, _, code, *_ = blocks("python", *MANUALS)
+    done = run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" 8 True\n"), done.stdout
 
 
 @pytest.mark.device

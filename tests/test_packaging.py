@@ -20,7 +20,7 @@ from delegate.runtime.sources import folder
 NAME = "tflite-opencl"
 BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from
 # Each is named by whoever misses what it brings.
-EXTRAS = ("cluster", "demo", "serve", "shell", "suite", "trace", "video")
+EXTRAS = ("cluster", "demo", "generate", "serve", "shell", "suite", "trace", "video")
 PACKAGES = [
     Path(str(package.__file__)).parent for package in (delegate, label_image, tflite_opencl)
 ]

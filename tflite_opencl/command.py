@@ -25,6 +25,7 @@ from tflite_opencl.common.words import printable, version_lines
 from tflite_opencl.compare import benchmark
 from tflite_opencl.compare import subcommand as compare
 from tflite_opencl.compilers import subcommand as kernels
+from tflite_opencl.generate import subcommand as generate
 from tflite_opencl.graph import subcommand as graph
 from tflite_opencl.rewrites import subcommand as rewrite
 from tflite_opencl.run import subcommand as run
@@ -47,6 +48,7 @@ SUBCOMMANDS = {
     "compare": compare,
     "completion": completion,
     "cut": cut,
+    "generate": generate,
     "graph": graph,
     "info": info,
     "kernels": kernels,

@@ -23,6 +23,14 @@ class Quantization:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Scales of a matrix whose rows are cut into blocks of neighbours: real = scale * value."""
+
+    scales: NDArray[Any]  # (rows, blocks) of float16; in a file another constant has them
+    size: int  # values a block
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """A value of the graph; two tensors are the same one only if they are the same object."""
 
@@ -30,7 +38,7 @@ class Tensor:
     name: str  # "" where the file gives none
     shape: tuple[int, ...]  # sizes in elements; () is a scalar
     dtype: str  # numpy's name ("uint8", "float32", "bool"), or "string", "resource", ... for others
-    quantization: Quantization | None = None  # None: the values are plain numbers
+    quantization: Quantization | None = None  # None: the values are plain numbers, or have blocks
     # A constant's values in `shape`, or its raw bytes where numpy lacks the type; None: computed.
     data: NDArray[Any] | None = None
     is_variable: bool = False  # state that outlives a run
@@ -43,6 +51,7 @@ class Tensor:
     # Its position in the file's table before passes moved it; None: `index` is it; -1: a pass
     # made the tensor.
     origin: int | None = None
+    blocks: Blocks | None = None  # where a row has several scales
     # The name of a value that outlives runs, of which this is a version: the one that a run finds,
     # or one that a node makes, of which the last is what the run leaves. graph/kept.py; "": none.
     kept: str = ""

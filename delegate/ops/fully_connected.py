@@ -19,7 +19,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, applied, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
-from delegate.ops._convolution import hybrid, variants
+from delegate.ops._convolution import hybrid, hybrid_blocks, variants
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -61,6 +61,8 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     integer_ops/fully_connected.h; tflite-runtime rounds as convolutions do, ai-edge-litert a double
     product once
     """
+    if node.inputs[1:2] and node.inputs[1] is not None and node.inputs[1].blocks is not None:
+        return hybrid_blocks.alternatives(_in_blocks(node, target.rules), target)
     if hybrid.is_hybrid(node):
         return hybrid_products(_hybrid(node, target.rules), target)
     conv = _decoded(node, target.rules)
@@ -131,6 +133,27 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
         bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),
         clamp=clamp,
         clamp_defines=clamp_defines,
+    )
+
+
+def _in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
+    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
+    result = output_of(node.outputs)
+    _require_plain_format(node)
+    rows = _rows(node, source, weights, result)
+    if (source.dtype, result.dtype) != ("float32", "float32"):
+        raise Unsupported(f"weights in blocks with {source.dtype} activations: only float32")
+    hybrid.require_known(rules)
+    scales = hybrid_blocks.block_scales(weights, rules)
+    if activation_of(node) != "NONE":
+        raise Unsupported("an activation after weights in blocks: this TFLite leaves it out")
+    return hybrid_blocks.BlockProduct(
+        source=source,
+        result=result,
+        batch=rows,
+        weights=hybrid.weight_values(weights).reshape(*scales.shape, -1),
+        scales=scales,
+        bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),
     )
 
 

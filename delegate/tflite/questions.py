@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delegate.graph.edit import of_one_node
-from delegate.graph.ir import Node, Quantization, Tensor
+from delegate.graph.ir import Blocks, Node, Quantization, Tensor
 from delegate.tflite.writer import write_model
 
 # A tensor that a node reads, and the values that it is given; None: a constant, which has its own.
@@ -126,6 +126,11 @@ def _hybrid() -> list[Question]:
     pixel = [_input("float32", [[[[127, 0]]]]), halves, _constant("float32", [0])]
     window = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
     looked_up = [_input("int32", [1]), channels[1]]
+    # The first of 32 weights is 1, in each of 4 rows; the row has a scale of 1.
+    row = _input("float32", [[127, -128] + [0] * 30])
+    ones = np.tile(np.array([1] + [0] * 15, np.uint8), 4)
+    blocks = Blocks(np.full((4, 1), 2, np.float16), 32)
+    in_blocks = Tensor(0, "", (4, 32), "int4", data=ones, blocks=blocks), None
     return [
         _ask(
             "rows_round_by_adding", op, [*below, first], "float32", [[0]], [[1]],
@@ -142,6 +147,10 @@ def _hybrid() -> list[Question]:
         _ask(
             "int4_convolutions", "CONV_2D", pixel, "float32", [[[[misread]]]], [[[[127]]]],
             options=window, version=5, may_be_refused=True, also=[[[[0]]]],
+        ),
+        _ask(
+            "knows_blocks", op, [row, in_blocks], "float32", [[0] * 4], [[254] * 4],
+            options=asymmetric, kernel=BUILTIN, version=12, may_be_refused=True,
         ),
         _ask(
             "embedding_scales_a_row", "EMBEDDING_LOOKUP", looked_up, "float32", [[0]], [[2]],

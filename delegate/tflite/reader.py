@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import ModelError
-from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema
 from delegate.tflite.bodies import Bodies
+from delegate.tflite.quantization import BlockDetails, read_quantization, with_blocks
 from delegate.tflite.signatures import signature_of
 from delegate.tflite.sparsity import dense as sparsity_values
 from delegate.tflite.table import File, Source, Table, named, open_model, options_of
@@ -73,10 +74,7 @@ def read_subgraph(content: memoryview, number: int, bodies: Bodies | None = None
     subgraph = next(islice(model.tables("subgraphs", "subgraph"), number, None))
 
     buffers = tuple(buffer_span(file, buffer) for buffer in model.tables("buffers", "buffer"))
-    tensors = tuple(
-        _read_tensor(file, table, index, buffers)
-        for index, table in enumerate(subgraph.tables("tensors", "tensor"))
-    )
+    tensors = _read_tensors(file, subgraph, buffers)
     codes = tuple(read_code(code) for code in model.tables("operator_codes", "operator code"))
     nodes = tuple(
         _read_node(file, operator, index, codes, tensors)
@@ -123,9 +121,25 @@ def _external_span(file: File, table: Table, offset: str, size: str) -> tuple[in
     return start, size_bytes
 
 
+def _read_tensors(
+    file: File, subgraph: Table, buffers: tuple[tuple[int, int], ...]
+) -> tuple[Tensor, ...]:
+    in_blocks: dict[int, BlockDetails] = {}
+    tensors = tuple(
+        _read_tensor(file, table, index, buffers, in_blocks)
+        for index, table in enumerate(subgraph.tables("tensors", "tensor"))
+    )
+    return with_blocks(tensors, in_blocks, subgraph.numbers("inputs"))
+
+
 def _read_tensor(
-    file: File, table: Table, index: int, buffers: tuple[tuple[int, int], ...]
+    file: File,
+    table: Table,
+    index: int,
+    buffers: tuple[tuple[int, int], ...],
+    in_blocks: dict[int, BlockDetails],
 ) -> Tensor:
+    """Return a tensor; what is to be known of its blocks is put into `in_blocks`."""
     name = table.string("name")
     table.where = f"tensor {index} {_short(name)}"
     number = table.scalar("type")
@@ -147,12 +161,15 @@ def _read_tensor(
         data = _view(file, start, size_bytes, shape, dtype, table.where)
     elif size_bytes and sparsity is not None:
         data = _dense(file, start, size_bytes, shape, dtype, sparsity)
+    quantization = read_quantization(table)
+    if isinstance(quantization, BlockDetails):
+        in_blocks[index], quantization = quantization, None
     return Tensor(
         index=index,
         name=name,
         shape=shape,
         dtype=dtype,
-        quantization=_read_quantization(table),
+        quantization=quantization,
         data=data,
         is_variable=table.scalar("is_variable"),
         is_sparse=sparsity is not None,
@@ -189,20 +206,6 @@ def _dense(
         return sparsity_values(stored, shape, sparsity)
     except ValueError:
         return None  # malformed: TFLite reports it
-
-
-def _read_quantization(tensor: Table) -> Quantization | None:
-    table = tensor.table("quantization")
-    if table is None:
-        return None
-    scale = table.numbers("scale")
-    if not scale:
-        return None
-    return Quantization(
-        scale=scale,
-        zero_point=table.numbers("zero_point") or (0,) * len(scale),
-        axis=table.scalar("quantized_dimension"),
-    )
 
 
 def read_code(table: Table) -> tuple[str, int, bool]:

@@ -35,11 +35,21 @@ def reference_outputs(
         model = write_model(_graph_of(node))
     except ValueError:
         return None
-    found = package_outputs(package, model, [values.tobytes() for values in inputs])
+    given = [values.tobytes() for values in inputs]
+    found = package_outputs(package, model, given, is_built_in=is_wrong_in_reference(node))
     if found is None:
         return None
     outputs = zip(node.outputs, found, strict=True)
     return [np.frombuffer(content, element_type(tensor.dtype)) for tensor, content in outputs]
+
+
+def is_wrong_in_reference(node: Node) -> bool:
+    """Whether TFLite's reference kernel computes a node wrongly, and the built-in one rightly."""
+    # NOTE: its signed sums are wrong: [-76, -1] for [180, -108].
+    if node.op == "SUM" and node.outputs[0].dtype in ("int8", "int16"):
+        return True
+    # NOTE: that of FULLY_CONNECTED passes over the scales of blocks.
+    return any(tensor is not None and tensor.blocks is not None for tensor in node.inputs)
 
 
 def _graph_of(node: Node) -> Graph:

@@ -22,34 +22,61 @@ def write_model(graph: Graph) -> bytes:
     """Return the graph as a .tflite file; equal graphs give equal bytes.
 
     Options left out of a node get the schema's defaults. Of a sparse constant the last dimension is
-    stored sparse, however it was. What a Graph does not hold is not written: intermediate tensors
-    of LSTMs, metadata, signatures, other subgraphs.
+    stored sparse, however it was. Scales of blocks that no tensor has become the last tensor. What
+    a Graph does not hold is not written: metadata, signatures, other subgraphs.
 
     Raises:
         ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
             graph's own; a sparse one has no values; the graph has several subgraphs.
     """
-    graphs = _with_bodies(graph)
+    graphs = _with_bodies([graph])
     if graph.subgraphs not in (1, len(graphs)):
         raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
     return packed(model_tree(*graphs))
 
 
-def _with_bodies(graph: Graph, first: int = 0) -> list[Graph]:
-    """Return the graph and its nodes' bodies, by whose numbers their nodes name them.
+def write_signatures(graphs: Mapping[str, Graph]) -> bytes:
+    """Return a .tflite file of these graphs, each of which the signature of its name runs.
 
-    `first`: the graph's own number.
+    A signature calls inputs and outputs as `input_names` and `output_names` of its graph do, or
+    else by their tensors' names. A body of several nodes, such as what CALL_ONCE runs, is one.
+
+    Raises:
+        ValueError: as `write_model`.
     """
-    found, nodes = [graph], []
-    for node in graph.nodes:
-        if node.body is not None:
-            number = first + len(found)
-            found += _with_bodies(node.body, number)
-            options = {**node.options, BODY_OPTIONS[node.op]: number}
-            node = replace(node, options=options)
-        nodes.append(node)
-    if len(found) > 1:
-        found[0] = replace(graph, nodes=tuple(nodes))
+    tree = model_tree(*_with_bodies([*graphs.values()]))
+    tree["signature_defs"] = [
+        {
+            "inputs": _names(graph.input_names, graph.inputs),
+            "outputs": _names(graph.output_names, graph.outputs),
+            "signature_key": name,
+            "subgraph_index": number,
+        }
+        for number, (name, graph) in enumerate(graphs.items())
+    ]
+    return packed(tree)
+
+
+def _names(given: Mapping[str, int], tensors: Sequence[Tensor]) -> list[Tree]:
+    names = given or {tensor.name: tensor.index for tensor in tensors}
+    return [{"name": name, "tensor_index": index} for name, index in names.items()]
+
+
+def _with_bodies(graphs: Sequence[Graph]) -> list[Graph]:
+    """Return the graphs and their nodes' bodies, by whose numbers their nodes name them."""
+    found = [*graphs]
+    numbers: dict[int, int] = {}  # by id(body)
+    for place, graph in enumerate(found):  # which grows meanwhile
+        nodes = []
+        for node in graph.nodes:
+            if node.body is not None:
+                if id(node.body) not in numbers:
+                    numbers[id(node.body)] = len(found)
+                    found.append(node.body)
+                option = {BODY_OPTIONS[node.op]: numbers[id(node.body)]}
+                node = replace(node, options={**node.options, **option})
+            nodes.append(node)
+        found[place] = replace(graph, nodes=tuple(nodes))
     return found
 
 
@@ -59,17 +86,21 @@ def model_tree(*graphs: Graph) -> Tree:
     Raises:
         ValueError: as `write_model`.
     """
+    graphs = tuple(map(_with_scales, graphs))
     nodes = [node for graph in graphs for node in graph.nodes]
     codes = list(dict.fromkeys((node.op, node.is_custom, node.version) for node in nodes))
-    # Buffer 0 is empty: the buffer of all computed tensors.
     constants = [t for graph in graphs for t in graph.tensors if t.data is not None]
-    buffers = {id(tensor): number for number, tensor in enumerate(constants, start=1)}
+    # An array that several tensors have, such as weights in several graphs, is written once.
+    contents = {_content_of(tensor): tensor for tensor in constants}
+    # Buffer 0 is empty: the buffer of all computed tensors.
+    numbers = {content: number for number, content in enumerate(contents, start=1)}
+    buffers = {id(tensor): numbers[_content_of(tensor)] for tensor in constants}
     return {
         "version": schema.VERSION,
         "operator_codes": [_code(*code) for code in codes],
         "subgraphs": [_subgraph(graph, codes, buffers) for graph in graphs],
         "description": graphs[0].description,
-        "buffers": [{}, *({"data": _content(tensor)} for tensor in constants)],
+        "buffers": [{}, *({"data": _content(tensor)} for tensor in contents.values())],
     }
 
 
@@ -88,8 +119,11 @@ def _subgraph(
     graph: Graph, codes: Sequence[tuple[str, bool, int]], buffers: Mapping[int, int]
 ) -> Tree:
     """`codes`: ops in the order of their codes; `buffers`: id(tensor) -> number."""
+    places = {id(tensor.data): tensor.index for tensor in graph.tensors}
     return {
-        "tensors": [_tensor(tensor, buffers.get(id(tensor), 0)) for tensor in graph.tensors],
+        "tensors": [
+            _tensor(tensor, buffers.get(id(tensor), 0), places) for tensor in graph.tensors
+        ],
         "inputs": [_index(graph, tensor, "the graph's inputs") for tensor in graph.inputs],
         "outputs": [_index(graph, tensor, "the graph's outputs") for tensor in graph.outputs],
         "operators": [
@@ -108,22 +142,46 @@ def _index(graph: Graph, tensor: Tensor | None, where: str) -> int:
     return tensor.index
 
 
-def _tensor(tensor: Tensor, buffer: int) -> Tree:
-    where = f"tensor {tensor.index} {tensor.name!r}"
+def _with_scales(graph: Graph) -> Graph:
+    """Return the graph with a tensor for the scales of blocks, where none of its own has them."""
+    own = {id(tensor.data) for tensor in graph.tensors}
+    tensors = [*graph.tensors]
+    for tensor in graph.tensors:
+        if tensor.blocks is not None and id(scales := tensor.blocks.scales) not in own:
+            own.add(id(scales))
+            name, dtype = f"{tensor.name}/scales", scales.dtype.name
+            tensors.append(Tensor(len(tensors), name, scales.shape, dtype, data=scales))
+    return replace(graph, tensors=tuple(tensors))
+
+
+def _quantization(tensor: Tensor, places: Mapping[int, int]) -> Tree | None:
+    """Return the table; `places`: id(values) -> the index of the tensor that has them."""
+    if tensor.blocks is not None:
+        scales = places[id(tensor.blocks.scales)]
+        kind = "BlockwiseQuantization"
+        number = schema.enum_values("QuantizationDetails")[kind]
+        details = _table(kind, scales=scales, zero_points=-1, block_size=tensor.blocks.size)
+        return _table("QuantizationParameters", details_type=number, details=details)
     quantization = tensor.quantization
+    if quantization is None:
+        return None
+    return _table(
+        "QuantizationParameters",
+        scale=quantization.scale,
+        zero_point=quantization.zero_point,
+        quantized_dimension=quantization.axis,
+    )
+
+
+def _tensor(tensor: Tensor, buffer: int, places: Mapping[int, int]) -> Tree:
+    where = f"tensor {tensor.index} {tensor.name!r}"
     return _table(
         "Tensor",
         shape=tensor.shape,
         type=_number(schema.enum_values("TensorType"), tensor.dtype, "type_", where),
         buffer=buffer,
         name=tensor.name,
-        quantization=quantization
-        and _table(
-            "QuantizationParameters",
-            scale=quantization.scale,
-            zero_point=quantization.zero_point,
-            quantized_dimension=quantization.axis,
-        ),
+        quantization=_quantization(tensor, places),
         is_variable=tensor.is_variable,
         shape_signature=tensor.shape_signature or None,
         sparsity=_sparsity(tensor, where) if tensor.is_sparse else None,
@@ -144,6 +202,11 @@ def _sparsity(tensor: Tensor, where: str) -> Tree:
     }
     levels = [_table("DimensionMetadata", dense_size=size) for size in tensor.shape[:-1]]
     return {"traversal_order": range(len(tensor.shape)), "dim_metadata": [*levels, last]}
+
+
+def _content_of(tensor: Tensor) -> tuple[int, str, bool]:
+    """Return what is equal for tensors whose buffers hold the same."""
+    return id(tensor.data), tensor.dtype, tensor.is_sparse
 
 
 def _content(tensor: Tensor) -> bytes:

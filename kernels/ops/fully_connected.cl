@@ -165,3 +165,100 @@ TILE(fully_connected_vector_hybrid) {
 
 KERNEL(fully_connected_vector_hybrid)
 #endif
+
+#if USES_FULLY_CONNECTED_BLOCKS_HYBRID
+// output[row,o] = (sum over blocks b, one after the other, of float(sum over i in b of
+// values[row,i] * weights[o,i]) * scales[o,b] - zeros[row] * offsets[o]) * row_scales[row] +
+// bias[o]: rows as quantize_row.cl leaves them, weights of 4 bits, the first of two low   OI
+// Source: fully_connected.cc of ai-edge-litert
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(rows*out_c / TILE_ITEMS)
+TILE(fully_connected_blocks_hybrid) {
+  int out_c = OUT_C;
+  int blocks = BLOCKS;
+  int block_pairs = BLOCK_PAIRS;
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
+    int row = element / out_c;
+    int o = element - row * out_c;
+    global const char* source = (global const char*)(arena + INPUT) + row * PITCH;
+    global const char* weight =
+        (global const char*)(constants + WEIGHTS) + o * (blocks * block_pairs);
+    global const float* scale = (global const float*)(constants + SCALES) + o * blocks;
+    float total = 0.0f;
+    for (int block = 0; block < blocks; block++) {
+      int sum = 0;
+      for (int k = 0; k < block_pairs; k++) {
+        int pair = weight[k];
+        sum += ((pair << 28) >> 28) * (int)source[2 * k] + (pair >> 4) * (int)source[2 * k + 1];
+      }
+      total = total + (float)sum * scale[block];
+      weight += block_pairs;
+      source += 2 * block_pairs;
+    }
+    global const float* channel = (global const float*)(constants + CHANNELS) + o;
+    float zero = (float)((global const int*)(arena + ROW_ZEROS))[row];
+    float row_scale = ((global const float*)(arena + ROW_SCALES))[row];
+    ((global float*)(arena + OUTPUT))[element] =
+        (total - zero * channel[0]) * row_scale + channel[out_c];
+  }
+}
+
+KERNEL(fully_connected_blocks_hybrid)
+#endif
+
+#if USES_FULLY_CONNECTED_VECTOR_BLOCKS_HYBRID
+#define INTS JOIN(int, LANES)
+#define FLOATS JOIN(float, LANES)
+#define TO_FLOATS JOIN(convert_float, LANES)
+#define TO_INTS JOIN(convert_int, LANES)
+
+// The same for LANES channels of TILE_W rows at a time: their pairs of weights, and their scales,
+// lie side by side. The last block of channels, or of rows, overlaps the one before it and writes
+// the same values again.
+// tile: TILE_ITEMS blocks, rows first; tiles: ceil(ITEMS / TILE_ITEMS)
+TILE(fully_connected_vector_blocks_hybrid) {
+  int out_c = OUT_C;
+  int pitch = PITCH;
+  int blocks = BLOCKS;
+  int block_pairs = BLOCK_PAIRS;
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    int channels = item / ROW_BLOCKS;
+    int row = min((item - channels * ROW_BLOCKS) * TILE_W, ROWS - TILE_W);
+    int first = min(channels * LANES, out_c - LANES);
+    global const char* source = (global const char*)(arena + INPUT) + row * pitch;
+    global const char* weight =
+        (global const char*)(constants + WEIGHTS) + channels * (blocks * block_pairs * LANES);
+    global const float* scales =
+        (global const float*)(constants + SCALES) + channels * (blocks * LANES);
+    FLOATS total[TILE_W];
+    UNROLLED (p, TILE_W) total[p] = 0.0f;
+    for (int block = 0; block < blocks; block++) {
+      INTS sum[TILE_W];
+      UNROLLED (p, TILE_W) sum[p] = 0;
+      for (int k = 0; k < block_pairs; k++) {
+        INTS pair = TO_INTS(JOIN(vload, LANES)(k, weight));
+        INTS even = (pair << 28) >> 28;
+        INTS odd = pair >> 4;
+        UNROLLED (p, TILE_W) {
+          global const char* both = source + p * pitch + 2 * k;
+          sum[p] += even * (int)both[0] + odd * (int)both[1];
+        }
+      }
+      FLOATS scale = LOAD_FLOATS(block, scales);
+      UNROLLED (p, TILE_W) total[p] = total[p] + TO_FLOATS(sum[p]) * scale;
+      weight += block_pairs * LANES;
+      source += 2 * block_pairs;
+    }
+    global const float* channel = (global const float*)(constants + CHANNELS) + first;
+    FLOATS offset = LOAD_FLOATS(0, channel);
+    FLOATS bias = LOAD_FLOATS(0, channel + out_c);
+    UNROLLED (p, TILE_W) {
+      float zero = (float)((global const int*)(arena + ROW_ZEROS))[row + p];
+      float row_scale = ((global const float*)(arena + ROW_SCALES))[row + p];
+      FLOATS result = (total[p] - zero * offset) * row_scale + bias;
+      STORE_FLOATS(result, 0, (global float*)(arena + OUTPUT) + (row + p) * out_c + first);
+    }
+  }
+}
+
+KERNEL(fully_connected_vector_blocks_hybrid)
+#endif

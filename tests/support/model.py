@@ -95,6 +95,8 @@ def graph_values(graph: Graph) -> dict[str, Any]:
         if tensor.data is not None:
             # Bytes, because a NaN differs from itself.
             fields["data"] = (tensor.data.dtype, tensor.data.shape, tensor.data.tobytes())
+        if tensor.blocks is not None:
+            fields["blocks"] = (tensor.blocks.size, tensor.blocks.scales.tobytes())
         return fields
 
     return {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from delegate.inspect import Graph, Node, Quantization, Tensor
+from delegate.inspect import Blocks, Graph, Node, Quantization, Tensor
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]
@@ -136,6 +136,13 @@ def as_int4(weights: Tensor) -> Tensor:
     halves = weights.data.reshape(-1).view(np.uint8) >> 4
     pairs = np.append(halves, np.zeros(halves.size % 2, np.uint8)).reshape(-1, 2)
     return dataclasses.replace(weights, dtype="int4", data=pairs[:, 0] | (pairs[:, 1] << 4))
+
+
+def in_blocks(weights: Tensor, scales: ArrayLike) -> Tensor:
+    """Return int4 weights with these scales, of (rows, blocks), in the place of their own."""
+    halves = np.asarray(scales, np.float16)
+    size = weights.shape[-1] // halves.shape[-1]
+    return dataclasses.replace(weights, quantization=None, blocks=Blocks(halves, size))
 
 
 def numbers(values: ArrayLike, dtype: str = "int32") -> Tensor:

@@ -21,6 +21,7 @@ from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flag_values import (
     delegate_options,
     duration,
+    integer,
     named_file,
     names,
     not_negative,
@@ -28,6 +29,7 @@ from tflite_opencl.common.flag_values import (
     path,
     positive,
     threads,
+    truth,
 )
 from tflite_opencl.common.words import known_ops, stamped
 
@@ -53,7 +55,7 @@ SHARED = {
                     "NAME=FILE"),
     "image": Shared("a picture: BMP, or whatever Pillow reads", short="i"),
     "labels": Shared("one label a line", short="l"),
-    "count": Shared("timed runs", positive, "N", "c"),
+    "count": Shared("how many", positive, "N", "c"),
     "warmup_runs": Shared("runs before the timed ones", not_negative, "N", "w"),
     "threads": Shared("CPU threads", threads, "N", "t"),
     "num_threads": Shared("CPU threads", threads, "N"),
@@ -84,6 +86,8 @@ SHARED = {
     "expect": Shared("count what is right: top-1 and top-5 by a CSV file with the columns file "
                      "and index"),
     "resume": Shared("go on with a run that was ended", None),
+    "seed": Shared("what is drawn: the same one draws the same again", integer, "S"),
+    "compare": Shared("run on the CPU, too", truth, "BOOL"),
     "quiet": Shared("show no progress and no INFO lines; results, warnings and errors stay", None),
     "version": Shared("show the versions of this, of TFLite and of the OpenCL drivers and exit",
                       None),

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from delegate.inspect import TRANSPOSE_CONV_BIAS, Graph, Node, as_transpose_conv, write_model
+from delegate.inspect import (
+    TRANSPOSE_CONV_BIAS,
+    Graph,
+    Node,
+    as_transpose_conv,
+    is_wrong_in_reference,
+    write_model,
+)
 from tflite_opencl.common.bounds import Bounds, float_bounds, is_hybrid
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.errors import one_line
@@ -133,6 +140,9 @@ def _has_no_right_kernels(runtime: Runtime, graph: Graph) -> str:
     # NOTE: tflite-runtime reads two weights as one.
     if any(node.op == "CONV_2D" and _has_int4(node) for node in graph.nodes):
         return "CONV_2D of int4 weights: this TFLite is wrong"
+    # NOTE: tflite-runtime knows no blocks.
+    if any(tensor.blocks is not None for tensor in graph.tensors):
+        return "weights in blocks: this TFLite does not know them"
     # NOTE: tflite-runtime gives zeros.
     if any(node.op == "EMBEDDING_LOOKUP" and _scales(node) > 1 for node in graph.nodes):
         return "EMBEDDING_LOOKUP of a table with a scale a row: this TFLite is wrong"
@@ -161,6 +171,4 @@ def overwrites(graph: Graph) -> bool:
 
 def reference_is_wrong(graph: Graph) -> bool:
     """Whether TFLite's reference kernels compute an op of the graph wrongly."""
-    # NOTE: the reference kernels' signed sums are wrong: [-76, -1] for [180, -108].
-    signed = ("int8", "int16")
-    return any(node.op == "SUM" and node.outputs[0].dtype in signed for node in graph.nodes)
+    return any(map(is_wrong_in_reference, graph.nodes))

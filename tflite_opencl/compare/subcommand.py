@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;..., "
         "chain:PATH.so:KEY:VALUE;... (that library's delegate first, then opencl) "
         f"(default: {_PATHS}; without TFLite: {_WITHOUT_TFLITE})")  # fmt: skip
-    add_flags(parser, count=50, warmup_runs=5)
+    add_flag(parser, "count", 50, " timed runs")
+    add_flag(parser, "warmup_runs", 5)
     add_flag(parser, "threads", more=" (default: as many as cores)")
     add_flags(parser, tune="quick")
     add_flag(parser, "timeout", 600.0, ": a path to open, or its runs of a round")

@@ -83,7 +83,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("list", "", {"more": ": the cases' names"}),
     ("filter", "only cases whose name has a match", _REGEX),
     ("sample", "only N cases, a fair share of each op", {"type": positive, "metavar": "N"}),
-    ("seed", "which sample (default: %(default)s)", {"type": int, "default": 0, "metavar": "S"}),
+    ("seed", "", {"default": 0, "more": "; here: the sample"}),
     ("quick", "a small sample and the behaviour cases", _SWITCH),
     ("heavy", "also cases that take the reference kernels long", _SWITCH),
     # the run

@@ -194,13 +194,18 @@ def rebuilt(
 
 
 def without_unread(graph: Graph) -> Graph:
-    """Return the graph without constants that no node reads; the same one where all are read.
+    """Return the graph without constants that nobody reads; the same one where all are read.
 
     Computed tensors stay, because some are no node's input: an LSTM's intermediate tensors.
     """
     ends = [*graph.inputs, *graph.outputs]
     used = {*ends, *_tensors(graph.nodes)}
-    kept = [t for t in graph.tensors if t in used or t.data is None or t.is_variable]
+    scales = {id(tensor.blocks.scales) for tensor in used if tensor.blocks is not None}
+    kept = [
+        t
+        for t in graph.tensors
+        if t in used or t.data is None or t.is_variable or id(t.data) in scales
+    ]
     if len(kept) == len(graph.tensors):
         return graph
     return _numbered_graph(graph, kept, graph.nodes, ends)

@@ -16,6 +16,7 @@ import numpy as np
 from delegate.graph.edit import with_tensors
 from delegate.inspect import Graph, Node, Tensor
 from delegate.tflite.reader import read_subgraphs
+from delegate.tflite.schema import enum_values
 from delegate.tflite.table import Source, named, open_model
 from delegate.tflite.tree import Tree
 from delegate.tflite.writer import model_tree
@@ -30,6 +31,7 @@ _TOGETHER = (
         *("custom_options", "large_custom_options_offset", "large_custom_options_size", OUTSIDE),
     ),
 )
+_IN_BLOCKS = enum_values("QuantizationDetails")["BlockwiseQuantization"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,8 +139,24 @@ def _same_values(one: Tensor, other: Tensor) -> bool:
 
 def _without_values(graph: Graph, tensors: Iterable[Tensor]) -> Tree:
     """Return the tables of a graph as if these tensors were computed."""
-    bare = {tensor: replace(tensor, data=None, is_sparse=False) for tensor in tensors}
+    bare = {tensor: replace(tensor, data=None, is_sparse=False, blocks=None) for tensor in tensors}
     return model_tree(with_tensors(graph, bare))
+
+
+def _with_scales(table: Tree, places: Mapping[int, int]) -> Tree:
+    """Return a tensor's table with the scales of its blocks where they are now.
+
+    `places`: an index of the old file -> that of the new one.
+    """
+    quantization = table.get("quantization", {})
+    if quantization.get("details_type") != _IN_BLOCKS:
+        return table
+    details = quantization["details"]
+    scales = details.get("scales", 0)
+    if scales not in places:
+        raise ValueError(f"a graph without tensor {scales}, which has the scales of blocks")
+    moved = {**details, "scales": places[scales]}
+    return {**table, "quantization": {**quantization, "details": moved}}
 
 
 def _place(node: Node) -> tuple[Any, ...]:
@@ -175,8 +193,9 @@ class _Subgraph:
         """Put the new graph into the file's tables."""
         made = self._after["subgraphs"][0]
         places = {_origin(t): t.index for t in reversed(self._new.tensors) if _origin(t) >= 0}
+        tables = [*map(self._tensor, self._new.tensors, made["tensors"])]
         self._tables.update(
-            tensors=[*map(self._tensor, self._new.tensors, made["tensors"])],
+            tensors=[_with_scales(table, places) for table in tables],
             operators=[
                 self._operator(node, table)
                 for node, table in zip(self._new.nodes, made["operators"], strict=True)

@@ -102,11 +102,13 @@ class Product(Convolution):
 
 def quantised_rows(product: Product, target: Target, dtype: str = "int8") -> Rows:
     """Return the rows of a product's input as int8, or as those numbers in `dtype`."""
-    depth = product.in_c
-    pitch = ceil_div(depth, _LANE_BYTES) * _LANE_BYTES
-    return quantised(
-        product.source, (product.batch, depth, pitch), product.is_asymmetric, target, dtype
-    )
+    sizes = (product.batch, product.in_c, pitch_of(product.in_c))
+    return quantised(product.source, sizes, product.is_asymmetric, target, dtype)
+
+
+def pitch_of(depth: int) -> int:
+    """Return how many numbers a row takes that has so many: whole vectors, which kernels load."""
+    return ceil_div(depth, _LANE_BYTES) * _LANE_BYTES
 
 
 def quantised(
@@ -245,8 +247,8 @@ def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
     Raises:
         Unsupported: scales that do not fit, a zero point other than 0.
     """
-    if weights.dtype == "int4" and weights.quantization is None:  # blocks have theirs elsewhere
-        raise Unsupported("int4 weights without scales of channels: blocks are not implemented")
+    if weights.blocks is not None:
+        raise Unsupported("weights in blocks: only of FULLY_CONNECTED")
     # int4 has a scale a channel as int8 has
     scales, zero_point = quantized.weight_scales(replace(weights, dtype="int8"), channel_axis)
     if zero_point:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from delegate.inspect import Node, Tensor
+from delegate.inspect import Blocks, Node, Tensor
 from delegate.target import Rules, Target
 from tests.support.cases import GROUPS, Way, assert_exact_way, changed, quantization, refusal
 from tests.support.compare import RUNTIME
@@ -108,8 +108,17 @@ test_refusal = refused(
             "a table of uint8, float32 out: no such kernel is there",
         ),
         "int4_in_blocks": (
+            changed(
+                floats(table((9, 4), is_int4=True), numbers([1])),
+                1,
+                quantization=None,
+                blocks=Blocks(np.ones((9, 2), np.float16), 2),
+            ),
+            "weights in blocks: only of FULLY_CONNECTED",
+        ),
+        "int4_without_scales": (
             changed(floats(table((9, 4), is_int4=True), numbers([1])), 1, quantization=None),
-            "int4 weights without scales of channels: blocks are not implemented",
+            "weights without quantisation: scale and zero point are missing",
         ),
         "odd_int4": (
             floats(table((9, 5), is_int4=True), numbers([1])),

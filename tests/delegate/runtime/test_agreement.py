@@ -26,7 +26,8 @@ from delegate.tflite.reference import reference_outputs
 from tests.attacks.planted import plant
 from tests.support.deal import any_driver
 from tests.support.delay import delays, variable
-from tests.support.model import graph_of, op, t
+from tests.support.model import const, graph_of, op, t
+from tflite_opencl.common.build import as_int4, in_blocks
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases._convolution import Convolution
 
@@ -175,6 +176,15 @@ def test_the_reference_kernels_know_a_node_of_tflite() -> None:
     assert [values.size for values in found] == [np.prod(node.outputs[0].shape)]
     assert reference_outputs(replace(installed_rules(), version="0"), node, [zeros]) is None
     assert reference_outputs(installed_rules(), replace(node, op="of_a_pass"), [zeros]) is None
+
+
+def test_the_built_in_kernel_tells_where_the_reference_is_wrong() -> None:
+    x = np.zeros((1, 32), np.float32)
+    x[0, :2] = 127, -128
+    weights = in_blocks(as_int4(const(np.full((4, 32), 16, np.int8))), np.full((4, 1), 2))
+    node = op("FULLY_CONNECTED", [t((1, 32)), weights, None], [t((1, 4))], {}, 12)
+    found = reference_outputs(installed_rules(), node, [x])
+    assert found is None or found[0].tolist() == [-2] * 4
 
 
 def test_the_reference_kernels_tell_what_a_variable_is_then() -> None:

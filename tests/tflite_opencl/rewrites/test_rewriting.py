@@ -22,7 +22,8 @@ from delegate.tflite.writer import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.subgraphs import write_subgraphs
-from tflite_opencl.rewrites.changes import new_tensor, rebuilt
+from tflite_opencl.common.build import as_int4, in_blocks
+from tflite_opencl.rewrites.changes import new_tensor, rebuilt, without_unread
 from tflite_opencl.rewrites.rewriting import rewritten
 from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree
 
@@ -242,6 +243,26 @@ def test_a_new_op_and_its_options_are_written() -> None:
     assert [node.op for node in found.nodes] == ["ADD", "RELU6", "MUL"]
     assert found.nodes[0].options["fused_activation_function"] == "RELU6"
     assert read_subgraph(memoryview(written), 1).nodes[1].op == "RELU"
+
+
+def test_scales_of_blocks_are_named_where_they_are_now() -> None:
+    x, y, z = t((1, 64), name="x"), t((1, 64), name="y"), t((1, 4), name="z")
+    scales = np.arange(8, dtype=np.float16).reshape(4, 2)
+    weights = in_blocks(as_int4(const(np.ones((4, 64), np.int8), name="w")), scales)
+    nodes = [op("RELU", [x], [y]), op("FULLY_CONNECTED", [y, weights, None], [z])]
+    model = write_model(graph_of(nodes))
+    graph = read_model(model)
+    assert without_unread(graph) is graph
+    product = graph.nodes[1]
+    step = replace(product, inputs=(graph.inputs[0], *product.inputs[1:]))
+    new = rebuilt(graph, [step])
+    found = read_model(rewritten(model, {0: new}))
+    assert [tensor.name for tensor in found.tensors] == ["x", "w", "z", "w/scales"]
+    blocks = found.tensors[1].blocks
+    assert blocks is not None
+    assert (blocks.size, blocks.scales.tolist()) == (32, scales.tolist())
+    with pytest.raises(ValueError, match="a graph without tensor 4, which has the scales"):
+        rewritten(model, {0: replace(new, tensors=new.tensors[:3])})
 
 
 def test_bytes_outside_the_flatbuffer_stay_outside() -> None:

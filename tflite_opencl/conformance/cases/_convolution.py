@@ -16,6 +16,7 @@ from tflite_opencl.common.build import (
     constant,
     dtype_of,
     graph,
+    in_blocks,
     integers,
     numbers,
     seeded,
@@ -166,8 +167,9 @@ def fully_connected(
     multiplier: float | None = None,
     asymmetric: bool = False,
     is_int4: bool = False,
+    block: int = 0,
 ) -> Graph:
-    """Return the graph of one FULLY_CONNECTED."""
+    """Return the graph of one FULLY_CONNECTED; `block`: int4 weights that have one scale."""
     source = weighted_input((*batch, in_c), kind, zeros)
     weights, bias, out_scale = _weights_and_bias(
         seeded(kind, batch, in_c, out_c), (out_c, in_c), kind, source, zeros, multiplier
@@ -176,8 +178,11 @@ def fully_connected(
     options = {"fused_activation_function": fused, "keep_num_dims": keep_num_dims}
     version = _VERSIONS["FULLY_CONNECTED"][kind == "16x8"]
     if kind in HYBRID:
-        options["asymmetric_quantize_inputs"], version = asymmetric, 9
-    stored = as_int4(weights) if is_int4 else weights
+        options["asymmetric_quantize_inputs"], version = asymmetric, 12 if block else 9
+    stored = as_int4(weights) if is_int4 or block else weights
+    if block:
+        rng = seeded(batch, in_c, out_c, block)
+        stored = in_blocks(stored, rng.uniform(1e-3, 0.1, (out_c, in_c // block)))
     inputs = [source, stored, bias if has_bias else None]
     return one("FULLY_CONNECTED", inputs, out, options, version)
 

@@ -39,6 +39,23 @@ def layers() -> Iterator[Case]:
             yield fully_connected_case(kind, (3,), in_c, out_c, detail, is_int4=True, **own)
         detail = "-".join(filter(None, [words, "no_bias"]))
         yield fully_connected_case(kind, (2,), 21, 9, detail, has_bias=False, **own)
+    yield from _in_blocks()
+
+
+def _in_blocks() -> Iterator[Case]:
+    """Yield products with int4 weights, of which each so many neighbours have one scale."""
+    kind = "hybrid-per-channel"
+    for (blocks, block), out_c, batch in itertools.product(
+        ((1, 32), (3, 32), (9, 64), (2, 256), (5, 20)), (4, 17, 64), ((1,), (3,), (2, 4))
+    ):
+        words, in_c = f"blocks_of_{block}", blocks * block
+        yield fully_connected_case(kind, batch, in_c, out_c, words, block=block)
+    for asymmetric in (False, True):
+        own = {"block": 32, "asymmetric": asymmetric}
+        words = "-".join(("asymmetric", "blocks_of_32")[not asymmetric :])
+        yield fully_connected_case(kind, (5,), 96, 9, f"{words}-no_bias", has_bias=False, **own)
+        detail = f"{words}-keep_dims"
+        yield fully_connected_case(kind, (2, 3), 64, 33, detail, keep_num_dims=True, **own)
 
 
 def embeddings() -> Iterator[Case]:

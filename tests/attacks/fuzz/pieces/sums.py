@@ -11,7 +11,7 @@ import numpy as np
 
 from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, as_int4, numbers
+from tflite_opencl.common.build import FUSED, as_int4, in_blocks, numbers
 
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
 
@@ -56,6 +56,10 @@ def _hybrid_weights(pen: Pen, shape: tuple[int, ...], axis: int) -> list[Any]:
         quantization=_numbers_of_channels(scales, axis),
     )
     stored = as_int4(weights) if pen.may(0.25) else weights
+    if len(shape) == 2 and shape[0] > 3 and shape[1] > 31 and pen.may(0.3):
+        size = pen.one_of([each for each in (2, 8, 20, 32, 64) if shape[1] % each == 0] or [1])
+        blocks = pen.arrays.uniform(1e-3, 0.1, (shape[0], shape[1] // size))
+        stored = in_blocks(as_int4(weights), blocks)
     return [stored, pen.constant((shape[axis],), "float32") if pen.may(0.8) else None]
 
 
@@ -138,6 +142,8 @@ def fully_connected(pen: Pen) -> None:
         options["asymmetric_quantize_inputs"] = pen.may(0.6)
     else:
         weights, about = _weights(pen, x, (count, width), 0)
+    if weights[0].blocks is not None:  # TFLite passes over an activation
+        options["fused_activation_function"] = "NONE"
     options["keep_num_dims"] = not is_flat and pen.may(0.4)
     pen.add("FULLY_CONNECTED", [x, *weights], options, about=about)
 

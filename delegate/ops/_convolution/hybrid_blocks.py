@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of float rows, which are quantised at each run, with int4 weights in blocks.
+
+Each block of a row of weights has a scale, so each block's sum becomes a float of its own. They are
+added in TFLite's order, block after block, and results equal its own to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.launch import Alternative, Constant, Params
+from delegate.ops._checks.node import shape_text
+from delegate.ops._convolution import hybrid
+from delegate.ops._convolution.packing import as_stored, in_blocks_of
+from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
+from delegate.ops._numbers import ceil_div
+from delegate.target import Rules, Target
+
+# With fewer TFLite's kernels take other ways, which know no blocks.
+_LEAST_DEPTH, _LEAST_ROWS = 32, 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockProduct:
+    """A product of `batch` float rows with int4 weights in blocks, each an even number of them."""
+
+    source: Tensor
+    result: Tensor
+    batch: int
+    weights: NDArray[np.int8]  # (out_c, blocks, values of a block)
+    scales: NDArray[np.float32]  # (out_c, blocks)
+    bias: NDArray[np.float32]  # (out_c,)
+
+    @property
+    def in_c(self) -> int:
+        """Values of a row."""
+        return int(self.weights.shape[1] * self.weights.shape[2])
+
+    def offsets(self) -> NDArray[np.float32]:
+        """What a row's zero point is multiplied by: its weights' sum, added as results are."""
+        found = np.zeros(len(self.weights), np.float32)
+        sums = self.weights.sum(2, dtype=np.int64).astype(np.float32)
+        for block in range(sums.shape[1]):
+            found = found + self.scales[:, block] * sums[:, block]
+        return found
+
+    def channels(self) -> Constant:
+        """Each channel's offset, then its bias: two rows of floats."""
+        return Constant(8 * len(self.weights), lambda: np.stack([self.offsets(), self.bias]))
+
+
+def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float32]:
+    """Return the scales of int4 weights in blocks, which this TFLite multiplies rightly.
+
+    Shapes:
+        -> (rows, blocks)
+    Raises:
+        Unsupported: weights, blocks or scales that TFLite's kernels do not know.
+    Source: tflite/kernels/fully_connected.cc of ai-edge-litert, whose outputs were compared
+    """
+    assert weights.blocks is not None
+    scales, size = weights.blocks.scales, weights.blocks.size
+    if weights.dtype != "int4":
+        raise Unsupported(f"{weights.dtype} weights in blocks: only int4")
+    if not rules.knows_blocks:
+        raise Unsupported("int4 weights in blocks: this TFLite does not know them")
+    rows, depth = weights.shape
+    if rows < _LEAST_ROWS or depth < _LEAST_DEPTH:
+        raise Unsupported(
+            f"weights {shape_text(weights)} in blocks: TFLite takes no scales of fewer than "
+            f"{_LEAST_ROWS} rows of {_LEAST_DEPTH}"
+        )
+    if depth % size or size % 2:
+        raise Unsupported(f"rows of {depth} in blocks of {size}: whole blocks of pairs are needed")
+    if scales.dtype != np.float16 or scales.shape != (rows, depth // size):
+        raise Unsupported(
+            f"scales of blocks {scales.dtype.name} of {scales.shape}: float16 of "
+            f"{(rows, depth // size)} is needed"
+        )
+    if not np.isfinite(scales).all():
+        raise Unsupported("a scale of a block is not finite")
+    return scales.astype(np.float32)
+
+
+def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ...]:
+    """Return the portable ways to multiply, the plain one last."""
+    depth = product.in_c
+    sizes = (product.batch, depth, hybrid.pitch_of(depth))
+    rows = hybrid.quantised(product.source, sizes, True, target)
+    out_c, blocks, size = product.weights.shape
+    both: Params = {
+        **rows.fields,
+        "output": product.result,
+        "out_c": out_c,
+        "blocks": blocks,
+        "block_pairs": size // 2,
+        "channels": product.channels(),
+    }
+    file, elements = "fully_connected", product.batch * out_c
+    own: Params = {
+        "weights": Constant(out_c * depth // 2, lambda: _pairs(product.weights)),
+        "scales": as_stored(product.scales),
+        "elements": elements,
+    }
+    launch = launch_over(file, f"{file}_blocks_hybrid", one_each(elements), both | own)
+    plain = Alternative("plain", (*rows.launches, launch))
+    lanes = lanes_of(out_c, target)
+    if not lanes:
+        return (plain,)
+    tile_w = hybrid.TILE_W if product.batch >= hybrid.TILE_W else 1
+    row_blocks = ceil_div(product.batch, tile_w)
+    items = row_blocks * ceil_div(out_c, lanes)
+    own = {**_side_by_side(product, lanes), "rows": product.batch, "row_blocks": row_blocks}
+    vector = launch_over(
+        file,
+        f"{file}_vector_blocks_hybrid",
+        by_share(items, target),
+        both | own | {"items": items},
+        {"LANES": lanes, "TILE_W": tile_w},
+    )
+    return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
+
+
+def _pairs(weights: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Return two weights in a byte, the first one low, along the last axis."""
+    halves = weights.view(np.uint8)
+    return np.ascontiguousarray((halves[..., 0::2] & 15) | (halves[..., 1::2] << 4))
+
+
+def _side_by_side(product: BlockProduct, lanes: int) -> Params:
+    """Return weights and scales as `lanes` neighbouring channels are read at once.
+
+    Shapes:
+        weights (channel blocks, blocks, pairs, lanes), scales (channel blocks, blocks, lanes); the
+        last channel block ends with the last channel
+    """
+    channels = in_blocks_of(lanes, len(product.weights))
+    count = math.prod(product.weights.shape[1:])
+
+    def weights() -> NDArray[np.uint8]:
+        return np.ascontiguousarray(_pairs(product.weights)[channels].transpose(0, 2, 3, 1))
+
+    def scales() -> NDArray[np.float32]:
+        return np.ascontiguousarray(product.scales[channels].transpose(0, 2, 1))
+
+    return {
+        "weights": Constant(channels.size * count // 2, weights),
+        "scales": Constant(4 * channels.size * product.scales.shape[1], scales),
+    }

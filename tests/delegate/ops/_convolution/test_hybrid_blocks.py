@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Float rows and int4 weights in blocks, against TFLite's built-in kernels, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, ops
+from delegate.inspect import Blocks, Node
+from delegate.target import Rules, Target
+from tests.support.cases import LANES_8, LANES_16, PLAIN, SIMT, Way, assert_exact_way, changed
+from tests.support.cases import refusal as refusal_of
+from tests.support.compare import RUNTIME
+from tests.support.deal import where_hybrid_runs
+from tests.support.factories import assert_seeded_or_refused, drawn, exact, refused
+from tests.support.model import chain_model, const, op, t
+from tflite_opencl.common.build import as_int4, in_blocks
+
+pytestmark = [
+    where_hybrid_runs,
+    pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
+]
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One FULLY_CONNECTED with weights in blocks."""
+
+    shape: tuple[int, ...] = (5, 64)
+    out_c: int = 19
+    size: int = 32  # of a block
+    has_bias: bool = True
+    asymmetric: bool = True
+    keeps_dims: bool = False
+
+    def __str__(self) -> str:
+        parts = {
+            "in" + "x".join(map(str, self.shape)): True,
+            f"out{self.out_c}-of{self.size}": True,
+            "no_bias": not self.has_bias,
+            "symmetric": not self.asymmetric,
+            "keep_num_dims": self.keeps_dims,
+        }
+        return "-".join(part for part, is_said in parts.items() if is_said)
+
+    def node(self, seed: int = 0) -> Node:
+        rng = np.random.default_rng(seed)
+        in_c = self.shape[-1]
+        rows = int(np.prod(self.shape)) // in_c
+        values = as_int4(const(rng.integers(-128, 128, (self.out_c, in_c)).astype(np.int8)))
+        weights = in_blocks(values, rng.normal(0, 0.1, (self.out_c, in_c // self.size)))
+        bias = const(rng.standard_normal(self.out_c).astype(np.float32))
+        options = {
+            "fused_activation_function": "NONE",
+            "keep_num_dims": self.keeps_dims,
+            "asymmetric_quantize_inputs": self.asymmetric,
+        }
+        out = (*self.shape[:-1], self.out_c) if self.keeps_dims else (rows, self.out_c)
+        inputs = [t(self.shape), weights, bias if self.has_bias else None]
+        return op("FULLY_CONNECTED", inputs, [t(out)], options, version=12)
+
+
+CASES = [
+    Product(),
+    Product(shape=(1, 96), out_c=33, asymmetric=False),
+    Product(shape=(9, 32), out_c=4, has_bias=False),
+    Product(shape=(3, 320), out_c=8, size=64),
+    Product(shape=(4, 48), out_c=17, size=2),
+    Product(shape=(2, 3, 128), out_c=18, size=128, keeps_dims=True),
+    Product(shape=(2, 2, 160), out_c=16, size=10),
+]
+test_exact = exact(CASES, WAYS)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_rows_of_zeros_and_scales_of_zero(device: DeviceInfo, way: Way) -> None:
+    """What is 0 keeps TFLite's sign: (0 - zero * offset) * scale + bias."""
+    node = Product(shape=(3, 64), out_c=16, has_bias=False).node()
+    scales = np.zeros((16, 2), np.float16)
+    scales[8:] = -0.25
+    node = changed(node, 1, blocks=Blocks(scales, 32))
+    rows = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+    rows[1] = 0
+    sets = [[rows], [-np.abs(rows)], [0 * rows]]
+    assert_exact_way(chain_model([node]), device, way, inputs=sets)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Product:
+    rows = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    size = 2 * draw(st.integers(1, 40))
+    least = -(-32 // size)
+    return Product(
+        shape=(*rows, size * draw(st.integers(least, least + 6))),
+        out_c=draw(st.integers(4, 70)),
+        size=size,
+        has_bias=draw(st.booleans()),
+        asymmetric=draw(st.booleans()),
+        keeps_dims=draw(st.booleans()),
+    )
+
+
+test_drawn = drawn(products(), WAYS, assert_seeded_or_refused)
+
+NODE = Product().node()
+
+
+def with_blocks(size: int, *shape: int, dtype: str = "float16") -> Node:
+    return changed(NODE, 1, blocks=Blocks(np.ones(shape, dtype), size))
+
+
+def with_weights(rows: int, depth: int) -> Node:
+    return Product(shape=(2, depth), out_c=rows, size=2).node()
+
+
+test_refusal = refused(
+    {
+        "activation": (
+            changed(NODE, options={"fused_activation_function": "RELU"}),
+            "an activation after weights in blocks: this TFLite leaves it out",
+        ),
+        "few_rows": (
+            with_weights(3, 64),
+            "weights 3x64 in blocks: TFLite takes no scales of fewer than 4 rows of 32",
+        ),
+        "short_rows": (
+            with_weights(4, 30),
+            "weights 4x30 in blocks: TFLite takes no scales of fewer than 4 rows of 32",
+        ),
+        "a_rest": (
+            with_blocks(24, 19, 3),
+            "rows of 64 in blocks of 24: whole blocks of pairs are needed",
+        ),
+        "odd": (
+            changed(
+                Product(shape=(2, 66)).node(), 1, blocks=Blocks(np.ones((19, 2), np.float16), 33)
+            ),
+            "rows of 66 in blocks of 33: whole blocks of pairs are needed",
+        ),
+        "float32_scales": (
+            with_blocks(32, 19, 2, dtype="float32"),
+            "scales of blocks float32 of (19, 2): float16 of (19, 2) is needed",
+        ),
+        "other_scales": (
+            with_blocks(32, 38),
+            "scales of blocks float16 of (38,): float16 of (19, 2) is needed",
+        ),
+        "infinite": (
+            changed(NODE, 1, blocks=Blocks(np.full((19, 2), np.inf, np.float16), 32)),
+            "a scale of a block is not finite",
+        ),
+        "int8": (
+            changed(NODE, 1, dtype="int8", data=np.ones((19, 64), np.int8)),
+            "int8 weights in blocks: only int4",
+        ),
+        "int8_activations": (
+            replace(
+                changed(NODE, 0, dtype="int8"), outputs=(replace(NODE.outputs[0], dtype="int8"),)
+            ),
+            "weights in blocks with int8 activations: only float32",
+        ),
+        "shuffled": (
+            changed(NODE, options={"weights_format": "SHUFFLED4x16INT8"}),
+            "weights format SHUFFLED4x16INT8: only DEFAULT",
+        ),
+    }
+)
+
+
+def test_a_runtime_without_blocks() -> None:
+    reason = "int4 weights in blocks: this TFLite does not know them"
+    assert refusal_of(NODE, Target(rules=Rules(knows_blocks=False))) == reason
+    assert ops.lower(NODE, Target())
+
+
+NODES = {"fully_connected_blocks_hybrid": NODE}
+BUILT = [case.node() for case in CASES]

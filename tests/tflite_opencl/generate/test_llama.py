@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GGUF files of Llamas: sizes and weights, and one line of each that cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.llama import BLOCKS, HEAD, SPECIAL, WIDTH, drawn, gguf, write_gguf
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.generate.llama import EMBEDDING, Llama
+
+Q = "blk.1.attn_q.weight"
+
+
+def test_sizes_are_the_file_s(gguf_file: Path) -> None:
+    sizes = Llama(str(gguf_file)).sizes
+    assert (sizes.blocks, sizes.width, sizes.head) == (BLOCKS, WIDTH, HEAD)
+    assert sizes.vocabulary == 256 + len(SPECIAL) + 6
+    assert len(sizes.shapes()) == 2 + 9 * BLOCKS
+
+
+def test_blocks_are_the_floats_without_loss(gguf_file: Path) -> None:
+    llama = Llama(str(gguf_file))
+    for name in (Q, "blk.0.ffn_down.weight"):
+        assert llama.is_q4_1(name)
+        found = llama.blocks(name)
+        scales, shifts = (np.repeat(each, 32, 1) for each in (found.scales, found.shifts))
+        made = found.values * scales.astype(np.float32) + shifts
+        np.testing.assert_allclose(made, llama.floats(name), atol=1e-6)
+        assert found.values.min() >= -8
+        assert found.values.max() <= 7
+        assert found.scales.min() > 0
+    assert not llama.is_q4_1(EMBEDDING)
+
+
+def test_a_block_of_one_value_has_a_scale_above_0(tmp_path: Path) -> None:
+    weights = drawn()
+    weights[Q][:, :32] = 0.25
+    found = Llama(str(write_gguf(tmp_path / "a.gguf", weights))).blocks(Q)
+    assert found.values[:, :32].any() == np.False_
+    np.testing.assert_array_equal(found.scales[:, 0], 1)
+    np.testing.assert_array_equal(found.shifts[:, 0], 0.25)
+
+
+def test_rows_of_heads_are_in_the_order_of_halves(gguf_file: Path) -> None:
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(gguf_file).tensors}
+    stored = gguf.dequantize(tensors[Q].data, tensors[Q].tensor_type)
+    found = Llama(str(gguf_file)).floats(Q)
+    np.testing.assert_array_equal(found[HEAD], stored[HEAD])  # the first row of the second head
+    np.testing.assert_array_equal(found[HEAD + 1], stored[HEAD + 2])
+    np.testing.assert_array_equal(found[HEAD + HEAD // 2], stored[HEAD + 1])
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"architecture": "gpt2"}, "its architecture is 'gpt2', and only 'llama' is known"),
+    ({"llama__block_count": None}, "it lacks llama.block_count"),
+    ({"llama__block_count": 3}, "it lacks the tensor blk.2.attn_norm.weight"),
+    ({"llama__block_count": 1}, "it has a tensor blk.1.attn_norm.weight, which is not known"),
+    ({"llama__feed_forward_length": 32}, "is (96, 64), where its sizes say (32, 64)"),
+    ({"llama__attention__head_count": 0}, "its sizes are no Llama's"),
+    ({"llama__attention__head_count_kv": 3}, "its sizes are no Llama's"),
+    ({"llama__rope__dimension_count": 8}, "8 of 16 values of a head are turned"),
+    ({"llama__rope__scaling__type": "yarn"}, "llama.rope.scaling.type is 'yarn'"),
+    ({"llama__expert_count": 8}, "llama.expert_count is 8, which is not known"),
+    ({"llama__block_count": "two"}, "invalid literal"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), WRONG, ids=[reason for _, reason in WRONG])
+def test_what_is_no_llama_is_one_line(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "a.gguf", **changes)
+    with pytest.raises(CommandError) as caught:
+        Llama(str(path))
+    assert reason in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_are_finite(tmp_path: Path) -> None:
+    weights = drawn()
+    weights["output_norm.weight"][3] = np.nan
+    llama = Llama(str(write_gguf(tmp_path / "a.gguf", weights)))
+    with pytest.raises(CommandError, match=r"output_norm\.weight has a value that is not finite"):
+        llama.floats("output_norm.weight")
+
+
+@pytest.mark.parametrize("kept", [0, 3, 4, 20, 300, 4000, 20_000])
+def test_a_file_that_ends_early_is_one_line(kept: int, gguf_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(gguf_file.read_bytes()[:kept])
+    with pytest.raises(CommandError, match=r"a\.gguf cannot be used: "):
+        Llama(str(tmp_path / "a.gguf"))
+
+
+def test_bytes_that_are_damaged_are_one_line_or_weights(gguf_file: Path, tmp_path: Path) -> None:
+    """Of a hundred files with a damaged byte in the first part each is read, or refused."""
+    content = gguf_file.read_bytes()
+    rng, told = np.random.default_rng(5), list[str]()
+    for at in rng.integers(4, 4000, 100):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "a.gguf").write_bytes(damaged)
+        try:
+            llama = Llama(str(tmp_path / "a.gguf"))
+            for name in llama.sizes.shapes():
+                llama.floats(name)
+        except CommandError as error:
+            told.append(str(error))
+    assert told
+    assert not any("\n" in line for line in told)
+
+
+def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"cannot read .*: No such file"):
+        Llama(str(tmp_path / "none.gguf"))

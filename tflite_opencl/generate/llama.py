@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GGUF file of a Llama: its sizes, its weights, and what it says of its tokenizer.
+
+Everything is checked before it is used: a damaged file, and one of another network, is one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tflite_opencl.common.errors import CommandError, one_line
+
+Floats = NDArray[np.float32]
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+_BLOCK = 32  # values of a block of Q4_1
+_Q4_1_BYTES = 20  # two float16, and 32 values of 4 bits
+_TURNED = ("attn_q.weight", "attn_k.weight")
+# What would change the network, and what it must be.
+_KEYS = {"rope.scaling.type": "none", "expert_count": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the network is like."""
+
+    blocks: int
+    width: int  # of a token's vector
+    feed: int  # of the vector between the two matrices of a block's second half
+    heads: int
+    groups: int  # key heads; each serves heads // groups query heads
+    head: int  # of a head's vector
+    vocabulary: int
+    base: float  # of the angles by which heads are turned
+    epsilon: float
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each tensor, by its name in GGUF."""
+        width, keys = self.width, self.groups * self.head
+        found: dict[str, tuple[int, ...]] = {
+            EMBEDDING: (self.vocabulary, width),
+            "output_norm.weight": (width,),
+        }
+        for number in range(self.blocks):
+            own = {
+                "attn_norm": (width,), "ffn_norm": (width,),
+                "attn_q": (self.heads * self.head, width), "attn_k": (keys, width),
+                "attn_v": (keys, width), "attn_output": (width, self.heads * self.head),
+                "ffn_gate": (self.feed, width), "ffn_up": (self.feed, width),
+                "ffn_down": (width, self.feed),
+            }  # fmt: skip
+            found |= {f"blk.{number}.{name}.weight": shape for name, shape in own.items()}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Q4Blocks:
+    """A matrix in blocks of 32 values, w = scale * value + shift, as Q4_1 has it but for an 8."""
+
+    values: NDArray[np.int8]  # (rows, columns), -8 to 7
+    scales: NDArray[np.float16]  # (rows, blocks)
+    shifts: Floats  # (rows, blocks)
+
+
+class Llama:
+    """The file: `sizes`, weights one by one, and `field` for the rest."""
+
+    def __init__(self, path: str) -> None:
+        """Read all but the weights. Raises: CommandError: it is damaged, or of another network."""
+        self.path = path
+        with self._checked():
+            # They take a third of a second, and a made model does without them.
+            import gguf
+
+            self._gguf = gguf
+            self._reader = gguf.GGUFReader(path)
+            self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+            self.sizes = self._sizes()
+            self._require_tensors()
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the last matrix is one of its own, and not the embedding."""
+        return HEAD in self._tensors
+
+    def field(self, name: str, default: Any = None) -> Any:
+        """Return what the file says; without a default it has to."""
+        found = self._reader.fields.get(name)
+        if found is None:
+            if default is None:
+                raise ValueError(f"it lacks {name}")
+            return default
+        return found.contents()
+
+    def is_q4_1(self, name: str) -> bool:
+        """Whether a tensor is stored in blocks of 32 values of 4 bits with a scale and a least."""
+        return bool(self._tensors[name].tensor_type == self._gguf.GGMLQuantizationType.Q4_1)
+
+    def floats(self, name: str) -> Floats:
+        """Return a tensor as floats, rows of heads in the order of halves.
+
+        Raises: CommandError: its type is not known, or a value is not finite.
+        """
+        tensor = self._tensors[name]
+        with self._checked():
+            found = np.asarray(self._gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
+            found = self._turned(name, found)
+            if not np.isfinite(found).all():
+                raise ValueError(f"{name} has a value that is not finite")
+            return np.ascontiguousarray(found)
+
+    def blocks(self, name: str) -> Q4Blocks:
+        """Return a tensor of Q4_1 without any loss.
+
+        Raises: CommandError: a scale is not finite.
+        """
+        columns, rows = map(int, self._tensors[name].shape)  # GGUF has the last one first
+        raw = np.asarray(self._tensors[name].data).reshape(rows, columns // _BLOCK, _Q4_1_BYTES)
+        scales, least = (
+            np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0] for at in (0, 2)
+        )
+        values = np.concatenate([raw[..., 4:] & 15, raw[..., 4:] >> 4], -1).astype(np.int8) - 8
+        shifts = least.astype(np.float32) + np.float32(8) * scales.astype(np.float32)
+        # XNNPACK wants scales above 0. Where a block is one value, that one is in the shift.
+        is_flat = scales == 0
+        values = np.where(is_flat[..., None], np.int8(0), values).astype(np.int8)
+        scales = np.where(is_flat, np.float16(1), scales)
+        with self._checked():
+            if not (np.isfinite(scales).all() and np.isfinite(shifts).all()):
+                raise ValueError(f"{name} has a value that is not finite")
+            return Q4Blocks(
+                np.ascontiguousarray(self._turned(name, values).reshape(rows, columns)),
+                np.ascontiguousarray(self._turned(name, scales)),
+                np.ascontiguousarray(self._turned(name, shifts)),
+            )
+
+    def _turned(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return rows of Q and K as the network has them: value i turns with value i + half.
+
+        GGUF's order is that of neighbours: value 2 i turns with value 2 i + 1.
+        """
+        if not name.endswith(_TURNED):
+            return rows
+        pairs = rows.reshape(-1, self.sizes.head // 2, 2, *rows.shape[1:])
+        turned: NDArray[Any] = pairs.swapaxes(1, 2).reshape(rows.shape)
+        return turned
+
+    def _sizes(self) -> Sizes:
+        kind = self.field("general.architecture")
+        if kind != "llama":
+            raise ValueError(f"its architecture is {kind!r}, and only 'llama' is known")
+        own = {
+            name: int(self.field(f"llama.{key}"))
+            for name, key in (
+                ("blocks", "block_count"), ("width", "embedding_length"),
+                ("feed", "feed_forward_length"), ("heads", "attention.head_count"),
+            )
+        }  # fmt: skip
+        heads, width = own["heads"], own["width"]
+        head = int(self.field("llama.attention.key_length", width // max(1, heads)))
+        found = Sizes(
+            **own,
+            groups=int(self.field("llama.attention.head_count_kv", heads)),
+            head=head,
+            vocabulary=len(self.field("tokenizer.ggml.tokens")),
+            base=float(self.field("llama.rope.freq_base", 10000.0)),
+            epsilon=float(self.field("llama.attention.layer_norm_rms_epsilon")),
+        )
+        numbers = [found.blocks, width, found.feed, heads, found.groups, head]
+        if min(numbers) < 1 or heads % found.groups or head % 2 or found.base <= 0:
+            raise ValueError(f"its sizes are no Llama's: {found}")
+        if (turned := int(self.field("llama.rope.dimension_count", head))) != head:
+            raise ValueError(f"{turned} of {head} values of a head are turned; all are needed")
+        for key, usual in _KEYS.items():
+            if (given := self.field(f"llama.{key}", usual)) != usual:
+                raise ValueError(f"llama.{key} is {given!r}, which is not known")
+        return found
+
+    def _require_tensors(self) -> None:
+        wanted = self.sizes.shapes()
+        if self.has_head:
+            wanted[HEAD] = wanted[EMBEDDING]
+        for name, shape in wanted.items():
+            if name not in self._tensors:
+                raise ValueError(f"it lacks the tensor {name}")
+            found = tuple(int(size) for size in reversed(self._tensors[name].shape))
+            if found != shape:
+                raise ValueError(f"{name} is {found}, where its sizes say {shape}")
+        if more := [name for name in self._tensors if name not in wanted]:
+            raise ValueError(f"it has a tensor {more[0]}, which is not known")
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[None]:
+        try:
+            yield
+        except ImportError as error:
+            why = "gguf is not installed: pip install 'tflite-opencl[generate]'"
+            raise CommandError(why) from error
+        except OSError as error:
+            raise CommandError(f"cannot read {self.path}: {error.strerror or error}") from error
+        except Exception as error:  # gguf raises many kinds on damaged files
+            raise CommandError(f"{self.path} cannot be used: {one_line(error)}") from error

