@@ -248,9 +248,11 @@ class Pen:
             each
             for each in (*made.inputs, *made.outputs)
             if each is not None and each.data is None and each not in known
+            if each.dtype != "complex64"  # few ops read them
         ]
         if terms_of(made) or any(each in self._inexact for each in made.inputs if each is not None):
-            self._inexact |= {each for each in made.outputs if each.dtype == "float32"}
+            floats = ("float32", "complex64")
+            self._inexact |= {each for each in made.outputs if each.dtype in floats}
 
     def graph(self) -> Graph:
         """Return what was drawn; some tensors that nodes read are outputs, too."""

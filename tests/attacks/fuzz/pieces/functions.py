@@ -40,6 +40,16 @@ def same(pen: Pen) -> None:
     pen.add(op, [x], options)
 
 
+def frequencies(pen: Pen) -> None:
+    """RFFT2D, and what makes floats of its results."""
+    x = pen.source(pen.one_of((2, 3, 4)), "float32")
+    lengths = [1 << max(0, size.bit_length() - pen.one_of((0, 1))) for size in x.shape[-2:]]
+    lengths = [1 if pen.may(0.3) else lengths[0], max(2, lengths[1])]
+    (found,) = pen.add("RFFT2D", [x, numbers(lengths)], dtype="complex64")
+    for op in pen.random.sample(("COMPLEX_ABS", "REAL", "IMAG"), pen.one_of((1, 1, 2))):
+        pen.add(op, [found], dtype="float32")
+
+
 def prelu(pen: Pen) -> None:
     x = pen.source(4)
     alpha = pen.one_of((x.shape[1:], (1, 1, x.shape[3]), (1, 1, 1)))
@@ -201,5 +211,5 @@ def requantize(pen: Pen) -> None:
 OFTEN = (
     (6, pair), (8, same), (1, prelu), (3, reduce),
     (3, requantize), (1, select), (1, compare), (1, angle), (1, plain), (2, along_an_axis),
-    (1, top), (1, composite), (1, embedding), (1, boxes),
+    (1, top), (1, composite), (1, embedding), (1, boxes), (1, frequencies),
 )  # fmt: skip
