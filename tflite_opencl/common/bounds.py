@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import (
+    MAX_POOLING,
+    MAX_UNPOOLING,
     TRANSPOSE_CONV_BIAS,
     Graph,
     Node,
@@ -45,7 +47,7 @@ _MOVES = {
     "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK", "RELU", "RELU6",
     "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN", "SIGN", "STABLEHLO_MAXIMUM",
     "STABLEHLO_GATHER", "STABLEHLO_MINIMUM", "STABLEHLO_PAD", "TOPK_V2",
-    "IMAG", "REAL",
+    "IMAG", "REAL", MAX_POOLING, MAX_UNPOOLING,
 }  # fmt: skip
 # Ops whose terms are not larger than their result, and how many roundings they are made of.
 _FUNCTIONS = {

@@ -9,9 +9,16 @@ space_to_depth.cc, batch_to_space_nd.cc, space_to_batch_nd.cc
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from delegate.graph.ir import Node
-from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, transposed_shape
+from delegate.graph.mediapipe import (
+    MAX_POOLING,
+    MAX_UNPOOLING,
+    TRANSPOSE_CONV_BIAS,
+    pooling_of,
+    transposed_shape,
+)
 from delegate.graph.shapes.rule import Shape, broadcast, integers, output, outputs, pairs, shape
 
 
@@ -57,6 +64,19 @@ def _transpose_conv(node: Node) -> Shape:
 @outputs(TRANSPOSE_CONV_BIAS, is_custom=True)
 def _transpose_conv_bias(node: Node) -> list[Shape]:
     return [transposed_shape(node)]
+
+
+@outputs(MAX_POOLING, is_custom=True)
+def _max_pooling(node: Node) -> list[Shape]:
+    pooled = tuple(_pool_2d(replace(node, options=pooling_of(node))))
+    return [pooled, pooled]
+
+
+@outputs(MAX_UNPOOLING, is_custom=True)
+def _max_unpooling(node: Node) -> list[Shape]:
+    (batch, height, width, channels), options = shape(node), pooling_of(node)
+    sizes = height * options["filter_height"], width * options["filter_width"]
+    return [(batch, *sizes, channels)]
 
 
 @output("AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D")

@@ -109,6 +109,7 @@ _FAMILIES = (
     variables.cases,
     variables.behaviours,
     frequencies.cases,
+    mediapipe.pools,
 )
 
 
