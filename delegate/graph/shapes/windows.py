@@ -19,6 +19,7 @@ from delegate.graph.mediapipe import (
     pooling_of,
     transposed_shape,
 )
+from delegate.graph.reduced_windows import axes_of
 from delegate.graph.shapes.rule import Shape, broadcast, integers, output, outputs, pairs, shape
 
 
@@ -83,6 +84,11 @@ def _max_unpooling(node: Node) -> list[Shape]:
 def _pool_2d(node: Node) -> Shape:
     rows, columns = node.options["filter_height"], node.options["filter_width"]
     return _slid(node, rows, columns, shape(node)[3])
+
+
+@output("REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW")
+def _reduce_window(node: Node) -> list[int]:
+    return [axis.places for axis in axes_of(node)]
 
 
 @output("FULLY_CONNECTED")

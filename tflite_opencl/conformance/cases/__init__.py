@@ -110,6 +110,7 @@ _FAMILIES = (
     variables.behaviours,
     frequencies.cases,
     mediapipe.pools,
+    stablehlo.windows,
 )
 
 
