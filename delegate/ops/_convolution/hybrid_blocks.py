@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Params
-from delegate.ops._checks.node import shape_text
+from delegate.ops._checks.node import require_constant, shape_text
 from delegate.ops._convolution import hybrid
 from delegate.ops._convolution.packing import as_stored, in_blocks_of
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
@@ -34,29 +34,49 @@ class BlockProduct:
     source: Tensor
     result: Tensor
     batch: int
-    weights: NDArray[np.int8]  # (out_c, blocks, values of a block)
-    scales: NDArray[np.float32]  # (out_c, blocks)
+    pairs: NDArray[np.uint8]  # (out_c, blocks, pairs of weights) as stored, the first one low
+    scales: NDArray[np.float16]  # (out_c, blocks)
     bias: NDArray[np.float32]  # (out_c,)
+
+    @property
+    def out_c(self) -> int:
+        """Rows of weights."""
+        return len(self.pairs)
 
     @property
     def in_c(self) -> int:
         """Values of a row."""
-        return int(self.weights.shape[1] * self.weights.shape[2])
+        return int(2 * self.pairs[0].size)
 
     def offsets(self) -> NDArray[np.float32]:
         """What a row's zero point is multiplied by: its weights' sum, added as results are."""
-        found = np.zeros(len(self.weights), np.float32)
-        sums = self.weights.sum(2, dtype=np.int64).astype(np.float32)
+        found = np.zeros(self.out_c, np.float32)
+        low, high = (self.pairs << 4).view(np.int8) >> 4, self.pairs.view(np.int8) >> 4
+        sums = (low.sum(2, dtype=np.int64) + high.sum(2, dtype=np.int64)).astype(np.float32)
+        scales = self.scales.astype(np.float32)
         for block in range(sums.shape[1]):
-            found = found + self.scales[:, block] * sums[:, block]
+            found = found + scales[:, block] * sums[:, block]
         return found
 
     def channels(self) -> Constant:
         """Each channel's offset, then its bias: two rows of floats."""
-        return Constant(8 * len(self.weights), lambda: np.stack([self.offsets(), self.bias]))
+        return Constant(8 * self.out_c, lambda: np.stack([self.offsets(), self.bias]))
 
 
-def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float32]:
+def pairs_of(weights: Tensor, scales: NDArray[np.float16]) -> NDArray[np.uint8]:
+    """Return int4 weights by their blocks, two in a byte as the file has them.
+
+    Raises:
+        Unsupported: they are computed, or their bytes are not as many as their shape wants.
+    """
+    data = require_constant(weights, "weights")
+    if 2 * data.size != math.prod(weights.shape):
+        raise Unsupported(f"{data.size} bytes for int4 {shape_text(weights)}")
+    pairs: NDArray[np.uint8] = data.view(np.uint8).reshape(*scales.shape, -1)
+    return pairs
+
+
+def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float16]:
     """Return the scales of int4 weights in blocks, which this TFLite multiplies rightly.
 
     Shapes:
@@ -86,27 +106,26 @@ def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float32]:
         )
     if not np.isfinite(scales).all():
         raise Unsupported("a scale of a block is not finite")
-    return scales.astype(np.float32)
+    return scales
 
 
 def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ...]:
     """Return the portable ways to multiply, the plain one last."""
-    depth = product.in_c
+    depth, out_c, scales = product.in_c, product.out_c, product.scales
     sizes = (product.batch, depth, hybrid.pitch_of(depth))
     rows = hybrid.quantised(product.source, sizes, True, target)
-    out_c, blocks, size = product.weights.shape
     both: Params = {
         **rows.fields,
         "output": product.result,
         "out_c": out_c,
-        "blocks": blocks,
-        "block_pairs": size // 2,
+        "blocks": scales.shape[1],
+        "block_pairs": product.pairs.shape[2],
         "channels": product.channels(),
     }
     file, elements = "fully_connected", product.batch * out_c
     own: Params = {
-        "weights": Constant(out_c * depth // 2, lambda: _pairs(product.weights)),
-        "scales": as_stored(product.scales),
+        "weights": as_stored(product.pairs),
+        "scales": Constant(4 * scales.size, lambda: scales.astype(np.float32)),
         "elements": elements,
     }
     launch = launch_over(file, f"{file}_blocks_hybrid", one_each(elements), both | own)
@@ -128,12 +147,6 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
     return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
 
 
-def _pairs(weights: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Return two weights in a byte, the first one low, along the last axis."""
-    halves = weights.view(np.uint8)
-    return np.ascontiguousarray((halves[..., 0::2] & 15) | (halves[..., 1::2] << 4))
-
-
 def _side_by_side(product: BlockProduct, lanes: int) -> Params:
     """Return weights and scales as `lanes` neighbouring channels are read at once.
 
@@ -141,16 +154,16 @@ def _side_by_side(product: BlockProduct, lanes: int) -> Params:
         weights (channel blocks, blocks, pairs, lanes), scales (channel blocks, blocks, lanes); the
         last channel block ends with the last channel
     """
-    channels = in_blocks_of(lanes, len(product.weights))
-    count = math.prod(product.weights.shape[1:])
+    channels = in_blocks_of(lanes, product.out_c)
 
     def weights() -> NDArray[np.uint8]:
-        return np.ascontiguousarray(_pairs(product.weights)[channels].transpose(0, 2, 3, 1))
+        return np.ascontiguousarray(product.pairs[channels].transpose(0, 2, 3, 1))
 
     def scales() -> NDArray[np.float32]:
-        return np.ascontiguousarray(product.scales[channels].transpose(0, 2, 1))
+        found = product.scales[channels].transpose(0, 2, 1)
+        return np.ascontiguousarray(found, np.float32)
 
     return {
-        "weights": Constant(channels.size * count // 2, weights),
+        "weights": Constant(channels.size * product.pairs[0].size, weights),
         "scales": Constant(4 * channels.size * product.scales.shape[1], scales),
     }
