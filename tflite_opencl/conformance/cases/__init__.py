@@ -16,6 +16,7 @@ from tflite_opencl.conformance.cases import (
     convolutions,
     detections,
     elementwise,
+    frequencies,
     hybrid,
     mediapipe,
     movement,
@@ -107,6 +108,9 @@ _FAMILIES = (
     recurrent.rnns,
     variables.cases,
     variables.behaviours,
+    frequencies.cases,
+    mediapipe.pools,
+    stablehlo.windows,
 )
 
 
