@@ -27,8 +27,8 @@ def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
         merge_outputs.
     Raises:
         Unsupported: other types than int8 with int16 cells, float32, and float32 with int8
-            weights, layer normalisation of int8, both directions of int8, the basic kernel,
-            computed weights, shapes that do not fit, long sequences.
+            weights, both directions of int8, the basic kernel, computed weights, shapes that do
+            not fit, long sequences.
     Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc,
     bidirectional_sequence_lstm.cc, lstm_eval.cc
     """

@@ -33,6 +33,11 @@ class Arithmetic:
     is_asymmetric: bool = False  # whether a row that becomes int8 has a zero point
 
     @property
+    def dtype(self) -> str:
+        """The type of sums of gates."""
+        return "int16" if self.family == "quant8" else "float32"
+
+    @property
     def of_cells(self) -> str:
         """The family of what follows the sums."""
         return "float" if self.family == "hybrid" else self.family
@@ -88,7 +93,8 @@ def _launch(
     kernel: str, items: int, cost: int, params: Params, target: Target, defines: Defines
 ) -> Launch:
     tiling = by_work(items, cost, target, max(1, MOST_ROUNDS // (2 * cost)))
-    return launch_over("lstm", kernel, tiling, params | {"items": items}, defines)
+    file = "lstm_quant8" if kernel.endswith("quant8") else "lstm"
+    return launch_over(file, kernel, tiling, params | {"items": items}, defines)
 
 
 def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target) -> Launch:
@@ -110,7 +116,7 @@ def _in_parts(
 ) -> Iterator[Launch]:
     """Yield the launches of a step whose gates are summed first."""
     gates, cells = len(lstm.weights), lstm.rows * lstm.cells
-    sums = temporary("sums of gates", (lstm.rows, gates, lstm.cells), "float32")
+    sums = temporary("sums of gates", (lstm.rows, gates, lstm.cells), own.dtype)
     defines = _defines(lstm, own)
     if rows is None:
         fields = _input(lstm, at) | _hidden(hidden, lstm.width)
@@ -124,14 +130,14 @@ def _in_parts(
     yield _launch(kernel, gates * cells, cost, fields, target, {"GATES": gates})
     fields = {"sums": sums} | _sizes(lstm) | own.cells
     if not lstm.norms:
-        yield _launch("lstm_cells_float", cells, gates, fields | place, target, defines)
+        yield _launch(f"lstm_cells_{own.of_cells}", cells, gates, fields | place, target, defines)
         return
     state: Params = {"cell": place["cell"], "cell_output": lstm.next_cell, "sums_output": sums}
     cost = 2 * gates * lstm.cells
-    yield _launch("lstm_cells_float", cells, cost, fields | state, target, defines)
+    yield _launch(f"lstm_cells_{own.of_cells}", cells, cost, fields | state, target, defines)
     place = {name: each for name, each in place.items() if name != "cell_output"}
     fields |= place | {"cell": lstm.next_cell}
-    yield _launch("lstm_output_float", cells, 2 * lstm.cells, fields, target, defines)
+    yield _launch(f"lstm_output_{own.of_cells}", cells, 2 * lstm.cells, fields, target, defines)
 
 
 def _projected(

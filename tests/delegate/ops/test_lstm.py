@@ -16,6 +16,7 @@ from tests.support.deal import where_hybrid_runs
 from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
+from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm
 
 SHAPE = (2, 3, 11, 6)
@@ -35,6 +36,7 @@ PROJECTED = [
 ]  # fmt: skip
 
 
+NORMAL = node_of(lstm("int8", SHAPE, "norm"))
 NORMALISED = [
     node_of(lstm(kind, SHAPE, form)) for kind in ("float32", "hybrid")
     for form in ("norm", "cifg-norm-projection", "norm-asymmetric")
@@ -65,6 +67,7 @@ def test_a_step_is_several_launches() -> None:
     assert kernels_of(BOTH[1]) == ["quantize_row_float", *own * 6]
     normalised = ["lstm_sums_float", "lstm_cells_float", "lstm_output_float"]
     assert kernels_of(NORMALISED[0]) == normalised * 3
+    assert kernels_of(NORMAL) == [each.replace("float", "quant8") for each in normalised] * 3
 
 
 test_refusal = refused(
@@ -79,8 +82,16 @@ test_refusal = refused(
         ),
         "intermediates": (replace(INT8, intermediates=()), "0 intermediate tensors: 5 are needed"),
         "norm": (
+            replace(NORMAL, intermediates=(None, *NORMAL.intermediates[1:])),
+            "a gate without an intermediate tensor: its scale is needed",
+        ),
+        "norm_types": (
             replace(INT8, inputs=(*INT8.inputs[:20], *INT8.inputs[12:16])),
-            "layer normalisation of int8 is not implemented",
+            "int32: int16 is needed with int8",
+        ),
+        "norm_scale": (
+            changed(NORMAL, 20, quantization=quantization(2.0**17, 0)),
+            "a scale ratio of 2^18: more than 2^16",
         ),
         "some_norms": (
             replace(FLOAT, inputs=(*FLOAT.inputs[:20], FLOAT.inputs[12], *FLOAT.inputs[21:])),
@@ -123,7 +134,9 @@ test_refusal = refused(
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("form", ["plain", "cifg-peephole-projection"])
+@pytest.mark.parametrize(
+    "form", ["plain", "cifg-peephole-projection", "norm-peephole", "cifg-norm-projection"]
+)
 def test_50_runs_of_int8_are_exact(form: str, way: Way, device: DeviceInfo) -> None:
     graph = lstm("int8", SHAPE, form)
     rng = np.random.default_rng(0)
@@ -131,6 +144,21 @@ def test_50_runs_of_int8_are_exact(form: str, way: Way, device: DeviceInfo) -> N
     runs = [[rng.integers(-128, 128, source).astype(np.int8)] for _ in range(50)]
     with forced(way):
         assert_exact(write_model(graph), device, inputs=runs)
+
+
+def test_normalised_sums_far_from_0(device: DeviceInfo) -> None:
+    # 34 is no power of two: TFLite's variance comes out below 0, and products beyond 32 bits.
+    (node,) = lstm("int8", (1, 3, 7, 34), "norm").nodes
+    inputs = [*node.inputs]
+    for gate in range(4):
+        for place, least, scale in ((1, 100, 0.01), (20, 30_000, 3e-5)):
+            tensor = inputs[place + gate]
+            assert tensor is not None and tensor.data is not None
+            data = least + (tensor.data & 1)
+            inputs[place + gate] = replace(tensor, data=data, quantization=quantization(scale, 0))
+    graph = graph_of([replace(node, inputs=tuple(inputs))])
+    runs = [[np.full((1, 3, 7), value, np.int8)] for value in (127, 90, 60)]
+    assert_exact(write_model(graph), device, inputs=runs)
 
 
 @pytest.mark.parametrize("is_time_major", [False, True], ids=["batch_major", "time_major"])
@@ -190,11 +218,13 @@ NODES = {
     "float LSTM": FLOAT,
     "hybrid LSTM": HYBRID,
     "normalised LSTM": NORMALISED[0],
+    "normalised LSTM of int8": NORMAL,
 }
 BUILT = [
     FLOAT,
     HYBRID,
     *PROJECTED,
+    NORMAL,
     *NORMALISED,
     *(
         changed(node, options={"fused_activation_function": "RELU"})

@@ -91,8 +91,6 @@ def svdf(
 def lstms() -> Iterator[Case]:
     """Yield the cases of UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
     for kind, shape, form in itertools.product(_KINDS, _LSTMS, (*_FORMS, *_NORMALISED)):
-        if kind == "int8" and form in _NORMALISED:
-            continue
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
         whole = "unidirectional_sequence_lstm"
         yield case(whole, kind, detail, lstm, kind, shape, form)
@@ -151,7 +149,9 @@ def lstm(
     inputs += [None] * first + [vector(cells) for _ in range(first, 4)]
     projection = [_matrix(rng, kind, (width, cells)), vector(width)]
     inputs += [*(projection if is_projected else [None, None]), hidden, cell]
-    inputs += [vector(cells) if "norm" in form and each >= first else None for each in range(4)]
+    inputs += [
+        vector(cells, False) if "norm" in form and each >= first else None for each in range(4)
+    ]
     between = [tensor((0,), "int16", 0.001) for _ in range(4)] if is_whole else []
     between += [tensor((0,), "int8", 0.008, 11)] if is_whole else []
     options = {

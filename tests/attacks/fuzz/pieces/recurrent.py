@@ -36,7 +36,7 @@ def _form(pen: Pen, kind: str, forms: tuple[str, ...]) -> str:
 def cells(pen: Pen) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
     kind, shape = _kind(pen, ("hybrid", "float32")), _shape(pen)
-    forms = _FORMS if kind == "int8" else (*_FORMS, "norm", "cifg-norm-projection")
+    forms = (*_FORMS, "norm", "norm-peephole", "cifg-norm-projection")
     op = pen.one_of(("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
     pen.join(lstm(kind, shape, _form(pen, kind, forms), pen.may(0.5), op).nodes[0])
 
