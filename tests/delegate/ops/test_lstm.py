@@ -153,7 +153,8 @@ def test_normalised_sums_far_from_0(device: DeviceInfo) -> None:
     for gate in range(4):
         for place, least, scale in ((1, 100, 0.01), (20, 30_000, 3e-5)):
             tensor = inputs[place + gate]
-            assert tensor is not None and tensor.data is not None
+            assert tensor is not None
+            assert tensor.data is not None
             data = least + (tensor.data & 1)
             inputs[place + gate] = replace(tensor, data=data, quantization=quantization(scale, 0))
     graph = graph_of([replace(node, inputs=tuple(inputs))])

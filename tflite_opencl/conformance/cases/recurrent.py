@@ -149,9 +149,8 @@ def lstm(
     inputs += [None] * first + [vector(cells) for _ in range(first, 4)]
     projection = [_matrix(rng, kind, (width, cells)), vector(width)]
     inputs += [*(projection if is_projected else [None, None]), hidden, cell]
-    inputs += [
-        vector(cells, False) if "norm" in form and each >= first else None for each in range(4)
-    ]
+    norms = [each >= first if "norm" in form else False for each in range(4)]
+    inputs += [vector(cells, False) if each else None for each in norms]
     between = [tensor((0,), "int16", 0.001) for _ in range(4)] if is_whole else []
     between += [tensor((0,), "int8", 0.008, 11)] if is_whole else []
     options = {
