@@ -54,7 +54,7 @@ def _arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
         raise Unsupported(f"{most} products a cell: more than {MOST_ROUNDS}")
     kind = lstm.source.dtype, lstm.weights[0].dtype
     if kind == ("int8", "int8") and node.op != "BIDIRECTIONAL_SEQUENCE_LSTM":
-        return of_integers(node, lstm)
+        return of_integers(node, lstm, target)
     if kind in (("float32", "float32"), ("float32", "int8")):
         return of_floats(node, lstm, target)
     raise Unsupported(

@@ -2,7 +2,7 @@
 // A step of an LSTM of int8 whose cells are int16: a cell has the gates input, forget, cell and
 // output. Where GATES is 3 the input gate is what the forget gate leaves of one.
 // Macros: GATES; IS_PROJECTED, whether what cells give is multiplied once more, by a launch of its
-// own, before it is the output.
+// own, before it is the output; PRODUCTS_WRAP, whether products of normalised sums are of 32 bits.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -133,7 +133,7 @@ static int LOCAL(inverse_root)(int value, int* shift) {
 // A sum less the mean of a row's, over their deviation, in the gate's Q3.12. `norms` are a cell's
 // own: coefficient, bias, multiplier, shift, and the least variance. Where the cells are no power
 // of two, TFLite's variance is less than it should be; so is this one. Products may then be beyond
-// 32 bits, which is undefined in C: builds of TFLite have them whole.
+// 32 bits, which is undefined in C: some builds of TFLite have them whole, in others they wrap.
 // Source: portable_tensor_utils.cc PortableApplyLayerNorm
 static int LOCAL(normalized)(global const short* sums, int cells, int own,
                              global const int* norms) {
@@ -154,6 +154,9 @@ static int LOCAL(normalized)(global const short* sums, int cells, int own,
   const int apart = LOCAL(requantize)(1024 * sums[own] - mean, root, shift);
   uint2 value = (uint2)((uint)apart * (uint)norms[0], (uint)mul_hi(apart, norms[0]));
   value = LOCAL(add_int64)(value, (uint2)((uint)norms[1], (uint)(norms[1] >> 31)));
+#if PRODUCTS_WRAP
+  value.y = (uint)((int)value.x >> 31);
+#endif
   const int is_below = (int)value.y < 0;
   if (is_below) value = LOCAL(subtract_int64)((uint2)(0u, 0u), value);
   value = LOCAL(add_int64)(value, (uint2)(512u, 0u));

@@ -19,11 +19,12 @@ from delegate.ops._numbers.int16_functions import logistic_table, tanh_table
 from delegate.ops._recurrent.lstm_launches import Arithmetic
 from delegate.ops._recurrent.lstm_records import Lstm, clip_of, require_types, stacked
 from delegate.ops._recurrent.steps import constant, only_scale
+from delegate.target import Target
 
 _TABLE_BYTES = 2 << 16
 
 
-def of_integers(node: Node, lstm: Lstm) -> Arithmetic:
+def of_integers(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     """Return the fields of int8 with int16 cells.
 
     Raises:
@@ -67,7 +68,8 @@ def of_integers(node: Node, lstm: Lstm) -> Arithmetic:
     }
     if lstm.norms:
         cells |= {"numbers": sums["numbers"], "norms": constant(_norms(lstm))}
-    return Arithmetic("quant8", sums, cells, _projection(node, lstm, scale, zero))
+    projection = _projection(node, lstm, scale, zero)
+    return Arithmetic("quant8", sums, cells, projection, wraps=target.rules.norm_products_wrap)
 
 
 def _gate_scales(node: Node, lstm: Lstm) -> list[float]:

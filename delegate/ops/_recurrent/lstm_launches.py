@@ -31,6 +31,7 @@ class Arithmetic:
     projection: Params  # fields of the kernel that projects
     is_tanh: bool = True
     is_asymmetric: bool = False  # whether a row that becomes int8 has a zero point
+    wraps: bool = False  # products of normalised integers, which may be beyond 32 bits
 
     @property
     def dtype(self) -> str:
@@ -86,7 +87,11 @@ def _defines(lstm: Lstm, own: Arithmetic) -> Defines:
         "IS_PROJECTED": int(lstm.projection is not None),
         "IS_TANH": int(own.is_tanh),
     }
-    return defines | ({"IS_NORMALIZED": 1} if lstm.norms else {})
+    if lstm.norms:
+        defines |= (
+            {"PRODUCTS_WRAP": int(own.wraps)} if own.dtype == "int16" else {"IS_NORMALIZED": 1}
+        )
+    return defines
 
 
 def _launch(
