@@ -7,6 +7,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
 from delegate.ops._launches.tiles import MOST_ROUNDS
+from delegate.ops._recurrent.lstm_basic import basic
 from delegate.ops._recurrent.lstm_floats import of_floats
 from delegate.ops._recurrent.lstm_integers import of_integers
 from delegate.ops._recurrent.lstm_launches import Arithmetic, launches
@@ -27,13 +28,13 @@ def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
         merge_outputs.
     Raises:
         Unsupported: other types than int8 with int16 cells, float32, and float32 with int8
-            weights, both directions of int8, the basic kernel, computed weights, shapes that do
-            not fit, long sequences.
+            weights, both directions of int8, the basic kernel of uint8, computed weights, shapes
+            that do not fit, long sequences.
     Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc,
     bidirectional_sequence_lstm.cc, lstm_eval.cc
     """
     if node.options.get("kernel_type", "FULL") != "FULL":
-        raise Unsupported("the basic kernel is not implemented")
+        return (Alternative("plain", basic(node, target)),)
     lstms = decoded(node)
     every = [_arithmetic(node, lstm, target) for lstm in lstms]
     made: list[Launch] = []

@@ -3,7 +3,8 @@
 // 3 the input gate is what the forget gate leaves of one.
 // Macros: GATES; IS_PROJECTED, whether what cells give is multiplied once more, by a launch of its
 // own, before it is the output; IS_TANH, the function of cells, else they are clamped;
-// IS_NORMALIZED, whether a gate's sums are normalised over the cells of a row.
+// IS_BASIC, whether the cell's gate comes before the forget gate; IS_NORMALIZED, whether a gate's
+// sums are normalised over the cells of a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #define MATH_TANH IS_TANH
@@ -20,8 +21,13 @@
 #define SUMS_HYBRID (USES_LSTM_SUMS_HYBRID || USES_LSTM_PROJECTION_HYBRID)
 #include "recurrent.clh"
 
+#if IS_BASIC
+#define FORGET_GATE 2
+#define CELL_GATE 1
+#else
 #define FORGET_GATE (GATES - 3)
 #define CELL_GATE (GATES - 2)
+#endif
 #define OUTPUT_GATE (GATES - 1)
 
 #if HAS_FUNCTIONS

@@ -94,9 +94,10 @@ def _defines(lstm: Lstm, own: Arithmetic) -> Defines:
     return defines
 
 
-def _launch(
+def launch_of_step(
     kernel: str, items: int, cost: int, params: Params, target: Target, defines: Defines
 ) -> Launch:
+    """Return a launch over the items of a step, each of so many multiplications."""
     tiling = by_work(items, cost, target, max(1, MOST_ROUNDS // (2 * cost)))
     file = "lstm_quant8" if kernel.endswith("quant8") else "lstm"
     return launch_over(file, kernel, tiling, params | {"items": items}, defines)
@@ -107,7 +108,7 @@ def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target)
     fields = _input(lstm, at) | fields | _sizes(lstm) | own.sums | own.cells
     cost = len(lstm.weights) * (lstm.depth + lstm.width)
     items = lstm.rows * lstm.cells
-    return _launch(f"lstm_{own.family}", items, cost, fields, target, _defines(lstm, own))
+    return launch_of_step(f"lstm_{own.family}", items, cost, fields, target, _defines(lstm, own))
 
 
 def _in_parts(
@@ -132,17 +133,21 @@ def _in_parts(
     fields |= {"cell": place["cell"], "output": sums} | _sizes(lstm) | own.sums
     cost = lstm.depth + lstm.width
     kernel = f"lstm_sums_{own.family}"
-    yield _launch(kernel, gates * cells, cost, fields, target, {"GATES": gates})
+    yield launch_of_step(kernel, gates * cells, cost, fields, target, {"GATES": gates})
     fields = {"sums": sums} | _sizes(lstm) | own.cells
     if not lstm.norms:
-        yield _launch(f"lstm_cells_{own.of_cells}", cells, gates, fields | place, target, defines)
+        yield launch_of_step(
+            f"lstm_cells_{own.of_cells}", cells, gates, fields | place, target, defines
+        )
         return
     state: Params = {"cell": place["cell"], "cell_output": lstm.next_cell, "sums_output": sums}
     cost = 2 * gates * lstm.cells
-    yield _launch(f"lstm_cells_{own.of_cells}", cells, cost, fields | state, target, defines)
+    yield launch_of_step(f"lstm_cells_{own.of_cells}", cells, cost, fields | state, target, defines)
     place = {name: each for name, each in place.items() if name != "cell_output"}
     fields |= place | {"cell": lstm.next_cell}
-    yield _launch(f"lstm_output_{own.of_cells}", cells, 2 * lstm.cells, fields, target, defines)
+    yield launch_of_step(
+        f"lstm_output_{own.of_cells}", cells, 2 * lstm.cells, fields, target, defines
+    )
 
 
 def _projected(
@@ -155,4 +160,4 @@ def _projected(
         fields = rows.fields
     fields = fields | place | _sizes(lstm) | own.projection
     kernel = f"lstm_projection_{own.family}"
-    yield _launch(kernel, lstm.rows * lstm.width, lstm.cells, fields, target, {})
+    yield launch_of_step(kernel, lstm.rows * lstm.width, lstm.cells, fields, target, {})

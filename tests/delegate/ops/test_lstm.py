@@ -17,7 +17,7 @@ from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
 from tflite_opencl.common.build import graph as graph_of
-from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm
+from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm
 
 SHAPE = (2, 3, 11, 6)
 KINDS = ["float32", pytest.param("hybrid", marks=where_hybrid_runs)]
@@ -30,6 +30,7 @@ def node_of(graph: Graph) -> Node:
 
 INT8, FLOAT, HYBRID = (node_of(lstm(k, SHAPE, "plain")) for k in ("int8", "float32", "hybrid"))
 SINGLE = node_of(lstm("int8", SHAPE, "plain", op="LSTM"))
+BASIC = node_of(basic_lstm((2, 11, 6)))
 PROJECTED = [
     node_of(lstm(kind, SHAPE, form)) for kind in ("int8", "float32", "hybrid")
     for form in ("cifg", "projection", "cifg-peephole-projection")
@@ -72,10 +73,16 @@ def test_a_step_is_several_launches() -> None:
 
 test_refusal = refused(
     {
-        "basic": (
-            changed(SINGLE, options={"kernel_type": "BASIC"}),
-            "the basic kernel is not implemented",
+        "basic_uint8": (
+            changed(BASIC, 0, dtype="uint8"),
+            "the basic kernel of uint8: TFLite rounds its sums as the CPU's code does",
         ),
+        "basic_types": (changed(BASIC, 4, dtype="int16"), "int16: only float32 is implemented"),
+        "basic_state": (
+            replace(BASIC, outputs=BASIC.outputs[:4]),
+            "variable tensors and what they become are needed",
+        ),
+        "basic_shape": (changed(BASIC, 3, shape=(23,)), "a tensor 23: the others give (24,)"),
         "no_state": (
             replace(INT8, outputs=INT8.outputs[:1]),
             "variable tensors and what they become are needed",
@@ -179,6 +186,11 @@ def test_runs_of_floats_are_in_bound(
     assert_runs(replace(graph, nodes=(own,)), device, (4, 4))
 
 
+@pytest.mark.parametrize("shape", [(2, 11, 6), (1, 1, 1), (3, 40, 33)])
+def test_runs_of_the_basic_kernel(shape: tuple[int, int, int], device: DeviceInfo) -> None:
+    assert_runs(basic_lstm(shape), device, (6, 4))
+
+
 @where_hybrid_runs
 @pytest.mark.parametrize("form", ["plain", "cifg-norm-projection", "peephole-asymmetric"])
 def test_50_hybrid_runs_with_resets(form: str, device: DeviceInfo) -> None:
@@ -217,6 +229,7 @@ NODES = {
     "LSTM": SINGLE,
     "BIDIRECTIONAL_SEQUENCE_LSTM": BOTH[0],
     "float LSTM": FLOAT,
+    "basic LSTM": BASIC,
     "hybrid LSTM": HYBRID,
     "normalised LSTM": NORMALISED[0],
     "normalised LSTM of int8": NORMAL,

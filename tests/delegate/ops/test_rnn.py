@@ -16,7 +16,7 @@ from tests.support.deal import where_hybrid_runs
 from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
-from tflite_opencl.conformance.cases.recurrent import rnn
+from tflite_opencl.conformance.cases.rnns import rnn
 
 SHAPE = (2, 3, 11, 6)
 SINGLE, SEQUENCE, BOTH = OPS = (

@@ -12,7 +12,8 @@ from delegate.inspect import Graph, Tensor, read_model, with_tensors, write_mode
 from tests.support.compare import Arrays, interpreter, invoke
 from tflite_opencl.common import flips
 from tflite_opencl.common.flips import off_by_flips
-from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm, rnn
+from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm
+from tflite_opencl.conformance.cases.rnns import rnn
 
 SHAPE = (2, 4, 13, 9)
 GRAPHS = {

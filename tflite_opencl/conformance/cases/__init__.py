@@ -21,6 +21,7 @@ from tflite_opencl.conformance.cases import (
     movement,
     recurrent,
     reductions,
+    rnns,
     stablehlo,
     variables,
 )
@@ -104,7 +105,8 @@ _FAMILIES = (
     stablehlo.cases,
     mediapipe.cases,
     recurrent.both_lstms,
-    recurrent.rnns,
+    recurrent.basic_lstms,
+    rnns.rnns,
     variables.cases,
     variables.behaviours,
 )

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from tests.attacks.fuzz.drawing import Pen, Skip
-from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm, rnn, svdf
+from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm, svdf
+from tflite_opencl.conformance.cases.rnns import rnn
 
 
 def _kind(pen: Pen, kinds: tuple[str, ...]) -> str:
@@ -37,6 +38,9 @@ def cells(pen: Pen) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
     kind, shape = _kind(pen, ("hybrid", "float32")), _shape(pen)
     forms = (*_FORMS, "norm", "norm-peephole", "cifg-norm-projection")
+    if kind == "float32" and pen.may(0.2):
+        pen.join(basic_lstm((shape[0], *shape[2:])).nodes[0])
+        return
     op = pen.one_of(("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
     pen.join(lstm(kind, shape, _form(pen, kind, forms), pen.may(0.5), op).nodes[0])
 
