@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch
 from delegate.ops._launches.tiles import MOST_ROUNDS
 from delegate.ops._recurrent.lstm_basic import basic
@@ -12,7 +14,7 @@ from delegate.ops._recurrent.lstm_floats import of_floats
 from delegate.ops._recurrent.lstm_integers import of_integers
 from delegate.ops._recurrent.lstm_launches import Arithmetic, launches
 from delegate.ops._recurrent.lstm_records import Lstm, decoded
-from delegate.ops._recurrent.steps import input_of
+from delegate.ops._recurrent.steps import HybridInput, beside, input_of
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -38,19 +40,29 @@ def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
     lstms = decoded(node)
     every = [_arithmetic(node, lstm, target) for lstm in lstms]
     made: list[Launch] = []
-    rows = None
-    if every[0].family == "hybrid":
-        rows = input_of(lstms[0].source, lstms[0].steps, every[0].is_asymmetric, target)
-        made += rows.rows.launches
+    inputs: dict[Tensor, HybridInput] = {}
+    joined = None
     for lstm, own in zip(lstms, every, strict=True):
         if own.family != every[0].family:
             raise Unsupported("weights of two types")
-        made += launches(lstm, own, rows, target)
+        of_gates = lstm
+        if own.family == "hybrid":
+            for source in (lstm.source, lstm.auxiliary):
+                if source is not None and source not in inputs:
+                    inputs[source] = input_of(source, lstm.steps, own.is_asymmetric, target)
+                    made += inputs[source].rows.launches
+        elif lstm.auxiliary is not None:
+            if joined is None:
+                joined = beside(lstm.source, lstm.auxiliary, target)
+                made += joined[1]
+            of_gates = replace(lstm, source=joined[0], depth=joined[0].shape[-1])
+        made += launches(of_gates, own, inputs, target)
     return (Alternative("plain", tuple(made)),)
 
 
 def _arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
-    most = max(4 * (lstm.depth + lstm.width), lstm.cells * (8 if lstm.norms else 1))
+    more = lstm.auxiliary.shape[-1] if lstm.auxiliary else 0
+    most = max(4 * (lstm.depth + more + lstm.width), lstm.cells * (8 if lstm.norms else 1))
     if most > MOST_ROUNDS:
         raise Unsupported(f"{most} products a cell: more than {MOST_ROUNDS}")
     kind = lstm.source.dtype, lstm.weights[0].dtype

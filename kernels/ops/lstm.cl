@@ -111,7 +111,7 @@ TILE(lstm_sums_hybrid) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE(item, GATES * CELLS, char);
     const float bias = ((global const float*)(constants + BIASES))[own];
-    global const int* numbers = (global const int*)(constants + NUMBERS) + own * 4;
+    global const int* numbers = (global const int*)(constants + NUMBERS) + own * HYBRID_NUMBERS;
     const float sum = HYBRID_SUM_OF(row, bias, numbers);
     ((global float*)(arena + OUTPUT))[item] = WITH_CELL(sum);
   }

@@ -9,7 +9,7 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Launch, Params
+from delegate.launch import Defines, Launch, Params
 from delegate.ops._checks.node import inputs_of, require_constant, shape_text
 from delegate.ops._launches.copy import Move, copied, layers
 from delegate.ops._launches.tiles import MOST_ROUNDS
@@ -62,8 +62,8 @@ def basic(node: Node, target: Target) -> tuple[Launch, ...]:
         **{"output_min": 0, "output_max": 0},
     }
     items = source.shape[0] * cells
-    defines = {"GATES": _GATES, "IS_BASIC": 1}
-    whole = {**defines, "IS_PROJECTED": 0, "IS_TANH": 1}
+    defines: Defines = {"GATES": _GATES, "IS_BASIC": 1}
+    whole: Defines = {**defines, "IS_PROJECTED": 0, "IS_TANH": 1}
     beside = [layers(source, joined, 1, 0, depth), layers(hidden, joined, 1, depth, cells)]
     return (
         *_copies(beside, target),

@@ -10,7 +10,7 @@ that is a launch more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
@@ -45,9 +45,9 @@ class Arithmetic:
 
 
 def launches(
-    lstm: Lstm, own: Arithmetic, rows: HybridInput | None, target: Target
+    lstm: Lstm, own: Arithmetic, rows: Mapping[Tensor, HybridInput], target: Target
 ) -> Iterator[Launch]:
-    """Yield the launches of all steps; `rows`: those of the input, where they become int8."""
+    """Yield the launches of all steps; `rows`: those of inputs that become int8."""
     dtype = "int8" if own.family == "quant8" else "float32"
     between = temporary("before the projection", (lstm.rows, lstm.cells), dtype)
     is_split = own.family == "hybrid" or bool(lstm.norms)
@@ -114,7 +114,7 @@ def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target)
 def _in_parts(
     lstm: Lstm,
     own: Arithmetic,
-    rows: HybridInput | None,
+    rows: Mapping[Tensor, HybridInput],
     at: int,
     hidden: Tensor,
     place: Params,
@@ -124,16 +124,21 @@ def _in_parts(
     gates, cells = len(lstm.weights), lstm.rows * lstm.cells
     sums = temporary("sums of gates", (lstm.rows, gates, lstm.cells), own.dtype)
     defines = _defines(lstm, own)
-    if rows is None:
+    if not rows:
         fields = _input(lstm, at) | _hidden(hidden, lstm.width)
     else:
         before = int8_rows(hidden, lstm.rows, lstm.width, own.is_asymmetric, target)
         yield from before.launches
-        fields = rows.at(at, before)
+        fields = rows[lstm.source].at(at, before)
+        if lstm.auxiliary is not None:
+            fields |= rows[lstm.auxiliary].fields("auxiliary", at)
     fields |= {"cell": place["cell"], "output": sums} | _sizes(lstm) | own.sums
     cost = lstm.depth + lstm.width
     kernel = f"lstm_sums_{own.family}"
-    yield launch_of_step(kernel, gates * cells, cost, fields, target, {"GATES": gates})
+    of_sums: Defines = {"GATES": gates}
+    if rows and lstm.auxiliary is not None:
+        of_sums = {**of_sums, "HAS_AUXILIARY": 1}
+    yield launch_of_step(kernel, gates * cells, cost, fields, target, of_sums)
     fields = {"sums": sums} | _sizes(lstm) | own.cells
     if not lstm.norms:
         yield launch_of_step(

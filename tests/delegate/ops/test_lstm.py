@@ -42,6 +42,7 @@ NORMALISED = [
     node_of(lstm(kind, SHAPE, form)) for kind in ("float32", "hybrid")
     for form in ("norm", "cifg-norm-projection", "norm-asymmetric")
 ]  # fmt: skip
+LINKED = [node_of(both_lstm(kind, SHAPE, "plain-linked")) for kind in ("float32", "hybrid")]
 BOTH = [node_of(both_lstm(kind, SHAPE, "plain")) for kind in ("float32", "hybrid")]
 
 
@@ -66,6 +67,7 @@ def test_a_step_is_several_launches() -> None:
     # The rows of all inputs become int8 at once.
     assert kernels_of(HYBRID) == ["quantize_row_float", *own * 3]
     assert kernels_of(BOTH[1]) == ["quantize_row_float", *own * 6]
+    assert kernels_of(LINKED[1]) == [*["quantize_row_float"] * 2, *own * 6]
     normalised = ["lstm_sums_float", "lstm_cells_float", "lstm_output_float"]
     assert kernels_of(NORMALISED[0]) == normalised * 3
     assert kernels_of(NORMAL) == [each.replace("float", "quant8") for each in normalised] * 3
@@ -121,9 +123,17 @@ test_refusal = refused(
             node_of(both_lstm("float32", SHAPE, "plain", True)),
             "merged outputs of several rows: TFLite takes other rows' states",
         ),
-        "auxiliary": (
-            replace(BOTH[0], inputs=(*BOTH[0].inputs[:39], BOTH[0].inputs[0], *[None] * 8)),
-            "an auxiliary input is not implemented",
+        "auxiliary_left_out": (
+            replace(LINKED[0], inputs=(*LINKED[0].inputs[:39], None, *LINKED[0].inputs[40:])),
+            "weights of an auxiliary input that is left out",
+        ),
+        "auxiliary_weights": (
+            replace(LINKED[0], inputs=(*LINKED[0].inputs[:47], None)),
+            "3 auxiliary weights: 4 are needed",
+        ),
+        "auxiliary_shape": (
+            changed(LINKED[0], 39, shape=(2, 4, 12)),
+            "a tensor 2x4x12: the others give (2, 3, 12)",
         ),
         "scale": (
             changed(INT8, 19, quantization=quantization(0.001)),
@@ -215,6 +225,13 @@ def test_both_directions(kind: str, form: str, is_merged: bool, device: DeviceIn
     assert_runs(both_lstm(kind, SHAPE, form, is_merged, is_merged), device, (4, 3))
 
 
+@pytest.mark.parametrize("is_time_major", [False, True], ids=["batch_major", "time_major"])
+@pytest.mark.parametrize("form", ["auxiliary", "linked", "cifg-linked", "asymmetric-linked"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_auxiliary_input(kind: str, form: str, is_time_major: bool, device: DeviceInfo) -> None:
+    assert_runs(both_lstm(kind, SHAPE, form, False, is_time_major), device, (4, 3))
+
+
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     """Return these ops' nodes of a size and an 8-bit type, for the tests of all ops."""
     if dtype != "int8":
@@ -240,6 +257,7 @@ BUILT = [
     *PROJECTED,
     NORMAL,
     *NORMALISED,
+    *LINKED,
     *(
         changed(node, options={"fused_activation_function": "RELU"})
         for node in (FLOAT, HYBRID, *NORMALISED)

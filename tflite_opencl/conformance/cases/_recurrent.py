@@ -12,6 +12,14 @@ from tflite_opencl.common.build import Shape, constant, integers, tensor
 SIZES = ((1, 1, 7, 5), (1, 9, 12, 16), (3, 4, 33, 17), (2, 3, 1, 1))
 
 
+def another(source: Tensor, form: str) -> Tensor | None:
+    """Return an auxiliary input, of the input's depth where it stands for the input."""
+    if "auxiliary" not in form and "linked" not in form:
+        return None
+    depth = source.shape[-1] + (1 if "linked" in form else 0)
+    return tensor((*source.shape[:-1], depth), limits=(-2.0, 2.0))
+
+
 def outputs_of(outputs: list[Tensor], is_merged: bool) -> list[Tensor]:
     """Return the outputs of both directions, side by side if merged."""
     if not is_merged:

@@ -24,6 +24,7 @@ from tflite_opencl.common.build import (
 from tflite_opencl.common.build import node as step
 from tflite_opencl.conformance.cases._recurrent import (
     SIZES,
+    another,
     matrix,
     narrow,
     normal,
@@ -180,6 +181,8 @@ def both_lstms() -> Iterator[Case]:
             yield case(op, kind, f"{detail}-merged", both_lstm, kind, shape, form, True)
         else:
             yield case(op, kind, f"{detail}-time_major", both_lstm, kind, shape, form, True, True)
+        for own in (f"{form}-auxiliary", f"{form}-linked"):
+            yield case(op, kind, f"{detail}{own[len(form) :]}", both_lstm, kind, shape, own)
         if kind == "hybrid" and form in ("plain", "projection"):
             own = f"{form}-asymmetric"
             yield case(op, kind, f"{detail}-asymmetric", both_lstm, kind, shape, own)
@@ -197,7 +200,14 @@ def both_lstm(
         lstm(kind, shape, f"{form}{name}", is_time_major).nodes[0] for name in ("", "-backward")
     )
     states = [*one.inputs[18:20], *other.inputs[18:20]]
-    inputs = [*one.inputs[:18], *other.inputs[1:18], *_named(states), *[None] * 9]
+    rng, (source, *_) = seeded("auxiliary", kind, shape, form), one.inputs
+    assert source is not None
+    beside = another(source, form)
+    links: list[Tensor | None] = [None] * 8
+    if beside is not None and "linked" in form:
+        size = shape[3], beside.shape[-1]
+        links = [matrix(rng, kind, size) if one.inputs[1 + at % 4] else None for at in range(8)]
+    inputs = [*one.inputs[:18], *other.inputs[1:18], *_named(states), beside, *links]
     options = {**one.options, "merge_outputs": is_merged}
     outputs = outputs_of([*one.outputs, *other.outputs], is_merged)
     version = 3 if "asymmetric" in form else 1

@@ -12,7 +12,7 @@ import numpy as np
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import Case, Shape, case, graph, seeded, tensor
 from tflite_opencl.common.build import node as step
-from tflite_opencl.conformance.cases._recurrent import SIZES, matrix, normal, outputs_of
+from tflite_opencl.conformance.cases._recurrent import SIZES, another, matrix, normal, outputs_of
 
 _RNNS = ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
 _FUNCTIONS = ("NONE", "RELU6", "TANH")
@@ -28,6 +28,12 @@ def rnns() -> Iterator[Case]:
                 yield case(op.lower(), kind, f"{detail}{form}", rnn, *own)
             own = (kind, shape, function, _RNNS[-1], f"{form}-merged")
             yield case(_RNNS[-1].lower(), kind, f"{detail}{form}-merged", rnn, *own)
+            own = (kind, shape, function, _RNNS[-1], f"{form}-auxiliary")
+            yield case(_RNNS[-1].lower(), kind, f"{detail}{form}-auxiliary", rnn, *own)
+        if kind == "float32":
+            # With int8 weights TFLite takes other scales of the auxiliary input.
+            own = (kind, shape, function, _RNNS[-1], "-linked")
+            yield case(_RNNS[-1].lower(), kind, f"{detail}-linked", rnn, *own)
         if shape[0] > 1:
             # TFLite's kernel of both directions is wrong where steps come first.
             for op in _RNNS[1 : 2 if kind == "hybrid" else 3]:
@@ -65,7 +71,13 @@ def rnn(
     if op != "RNN":
         options["time_major"] = is_time_major
     if is_both:
-        inputs += [None] * 3
+        source, *_ = inputs
+        assert source is not None
+        beside = another(source, form)
+        links: list[Tensor | None] = [None, None]
+        if beside is not None and "linked" in form:
+            links = [matrix(rng, kind, (each, beside.shape[-1])) for each in (units, units + 1)]
+        inputs += [beside, *links]
         options["merge_outputs"] = "merged" in form
     version = 3 if "asymmetric" in form else 2 if kind == "hybrid" else 1
     made = outputs_of(outputs, "merged" in form)

@@ -53,7 +53,7 @@ def cells_in_both_directions(pen: Pen) -> None:
     is_time_major = pen.may(0.5)
     # TFLite merges outputs of several rows wrongly unless steps come first.
     is_merged = pen.may(0.5) and (is_time_major or shape[0] == 1)
-    form = _form(pen, kind, _FORMS)
+    form = _form(pen, kind, _FORMS) + pen.one_of(("", "", "-auxiliary", "-linked"))
     pen.join(both_lstm(kind, shape, form, is_merged, is_time_major).nodes[0])
 
 
@@ -64,7 +64,8 @@ def units(pen: Pen) -> None:
     kind = pen.one_of(("hybrid", "float32"))
     op = pen.one_of(("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"))
     is_both = op.startswith("BI")
-    form = _form(pen, kind, ("", "-merged") if is_both else ("",))
+    forms = ("", "-merged", "-auxiliary") if is_both else ("",)
+    form = _form(pen, kind, forms)
     # TFLite is wrong in both directions of hybrid ones whose steps come first.
     if op != "RNN" and not (is_both and kind == "hybrid") and pen.may(0.5):
         form += "-time_major"
