@@ -30,14 +30,17 @@ def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
         merge_outputs.
     Raises:
         Unsupported: other types than int8 with int16 cells, float32, and float32 with int8
-            weights, both directions of int8, the basic kernel of uint8, computed weights, shapes
-            that do not fit, long sequences.
+            weights, both directions of int8, the basic kernel of uint8, computed weights, an
+            auxiliary input that the calling TFLite reads wrongly, shapes that do not fit, long
+            sequences.
     Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc,
     bidirectional_sequence_lstm.cc, lstm_eval.cc
     """
     if node.options.get("kernel_type", "FULL") != "FULL":
         return (Alternative("plain", basic(node, target)),)
     lstms = decoded(node)
+    if lstms[0].auxiliary is not None and not target.rules.linked_lstms:
+        raise Unsupported("weights of an auxiliary input: this TFLite reads past it")
     every = [_arithmetic(node, lstm, target) for lstm in lstms]
     made: list[Launch] = []
     inputs: dict[Tensor, HybridInput] = {}
