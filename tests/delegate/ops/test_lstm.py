@@ -171,6 +171,11 @@ def test_50_runs_of_int8_are_exact(form: str, way: Way, device: DeviceInfo) -> N
         assert_exact(write_model(graph), device, inputs=runs)
 
 
+@pytest.mark.parametrize("form", ["plain", "norm", "cifg-norm-projection", "norm-peephole"])
+def test_50_runs_of_int8_with_resets(form: str, device: DeviceInfo) -> None:
+    assert_runs(lstm("int8", SHAPE, form), device, (20, 10, 5, 15))
+
+
 def test_normalised_sums_far_from_0(device: DeviceInfo) -> None:
     # 34 is no power of two: TFLite's variance comes out below 0, and products beyond 32 bits.
     (node,) = lstm("int8", (1, 3, 7, 34), "norm").nodes
