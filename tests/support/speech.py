@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from tests.support.model import const, graph_of, op, t
 from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle
 from tflite_opencl.conformance.cases.frequencies import log_mel_nodes
+from tflite_opencl.conformance.cases.recurrent import lstm
 
 
 def keywords() -> Graph:
@@ -37,6 +38,23 @@ def keywords() -> Graph:
         x = layers.dense(x, width)
     x = layers.add("SOFTMAX", [x], x.shape, beta=1.0)
     return graph_of(layers.nodes, [step], [x])
+
+
+def keyword_lstm(cells: int = 118) -> Graph:
+    """Return the keyword spotter of an LSTM, int8: 49 steps of 10 features -> shares of 12 words.
+
+    Source: arXiv 1711.07128, "Basic LSTM" of the smallest size (ARM's ML-KWS-for-MCU)
+    """
+    network = Network("int8")
+    (node,) = lstm("int8", (1, 49, 10, cells), "plain").nodes
+    (steps,) = node.outputs
+    network.nodes.append(node)
+    ends = [const(np.array(each, np.int32)) for each in ((0, -1, 0), (0,) * 3, (1,) * 3)]
+    masks = {"begin_mask": 5, "end_mask": 5, "shrink_axis_mask": 2}
+    last = replace(steps, shape=(1, cells))
+    last = network.add("STRIDED_SLICE", [steps, *ends], last, **masks)
+    network.softmax(network.fully_connected(last, 12))
+    return network.graph("keyword lstm")
 
 
 def dtln(bins: int = 257) -> Graph:

@@ -22,6 +22,7 @@ from tflite_opencl.conformance.cases import (
     movement,
     recurrent,
     reductions,
+    rnns,
     stablehlo,
     variables,
 )
@@ -105,7 +106,8 @@ _FAMILIES = (
     stablehlo.cases,
     mediapipe.cases,
     recurrent.both_lstms,
-    recurrent.rnns,
+    recurrent.basic_lstms,
+    rnns.rnns,
     variables.cases,
     variables.behaviours,
     frequencies.cases,
