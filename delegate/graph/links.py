@@ -27,6 +27,14 @@ class Links:
         """Return who reads a tensor; a node that reads it twice stands there twice."""
         return tuple(self._readers.get(tensor, ()))
 
+    def is_seen(self, tensor: Tensor) -> bool:
+        """Whether a caller sees a tensor."""
+        return tensor in self._outputs
+
+    def made_for_one(self, tensor: Tensor | None, op: str) -> Node | None:
+        """Return the node of an op that makes what one node alone reads, and nobody else sees."""
+        return self.maker(tensor, op) if self.only_reader(tensor) is not None else None
+
     def only_reader(self, tensor: Tensor | None, op: str = "") -> Node | None:
         """Return the node that alone reads a tensor, and once.
 

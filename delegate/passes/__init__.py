@@ -7,7 +7,15 @@ from collections.abc import Callable, Collection, Mapping
 
 from delegate.graph.ir import Node
 from delegate.graph.partition import Partition
-from delegate.passes import fuse_add, fuse_pad, fuse_shuffle
+from delegate.passes import (
+    fuse_add,
+    fuse_attention,
+    fuse_pad,
+    fuse_rms_norm,
+    fuse_rope,
+    fuse_shuffle,
+    fuse_silu,
+)
 
 # Whether a node that a pass would make lowers and builds; else it leaves things as they are.
 Accepts = Callable[[Node], bool]
@@ -17,6 +25,10 @@ PASSES: Mapping[str, Pass] = {
     "fuse_pad": fuse_pad.rewrite,
     "fuse_add": fuse_add.rewrite,
     "fuse_shuffle": fuse_shuffle.rewrite,
+    "fuse_attention": fuse_attention.rewrite,
+    "fuse_rms_norm": fuse_rms_norm.rewrite,
+    "fuse_rope": fuse_rope.rewrite,
+    "fuse_silu": fuse_silu.rewrite,
 }
 
 

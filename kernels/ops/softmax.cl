@@ -5,6 +5,8 @@
 #include "kernel.clh"
 #include "quantize.clh"
 #include "float.clh"
+#include "exp_below_0.clh"
+#include "group_row.clh"
 
 #if USES_SOFTMAX_QUANT8 || USES_SOFTMAX_ROW_QUANT8
 DEFINE_ROUNDING()
@@ -73,33 +75,6 @@ TILE(softmax_quant16) {
 
 KERNEL(softmax_quant16)
 #endif
-
-// Kernels whose work-group shares a row. A lone work-item needs neither local memory nor barriers.
-#if ALONE
-#define FIRST 0
-#define STRIDE 1
-#define MEET()
-// Of table look-ups, which LLVM would make vectors of: these are no faster, and they take half a
-// second of the first start.
-#define SCALAR_LOOP _Pragma("clang loop vectorize(disable)")
-#else
-#define FIRST ((int)get_local_id(0))
-#define STRIDE ((int)get_local_size(0))
-#define SCALAR_LOOP
-#define MEET() barrier(CLK_LOCAL_MEM_FENCE)
-#endif
-// What each work-item found, combined into the first SHARERS, so that nobody has to read them all.
-#define SHARERS 16
-#define PLUS(a, b) ((a) + (b))
-#define SHARE(found, combine)                                 \
-  do {                                                        \
-    MEET();                                                   \
-    if (FIRST < SHARERS) {                                    \
-      for (int i = FIRST + SHARERS; i < STRIDE; i += SHARERS) \
-        found[FIRST] = combine(found[FIRST], found[i]);       \
-    }                                                         \
-    MEET();                                                   \
-  } while (0)
 
 #if USES_SOFTMAX_ROW_QUANT8
 DEFINE_ROUNDING(LANES)
@@ -181,24 +156,6 @@ TILE(softmax_row_quant8) {
 
 KERNEL(softmax_row_quant8)
 #endif
-
-// exp(x), x <= 0, to 2^-22 of its value: 2^n * exp(r), |r| <= ln(2) / 2; 0 below the least normal
-// float. n times the first part of ln(2), of 9 bits, is exact. Source of the constants: Cephes expf
-#define DEFINE_EXP(SUFFIX)                                                                \
-  static JOIN(float, SUFFIX) LOCAL(JOIN(exp_below_0, SUFFIX))(JOIN(float, SUFFIX) x) {    \
-    JOIN(float, SUFFIX) nothing = 0.0f;                                                   \
-    JOIN(float, SUFFIX) rounded = x * 1.44269504f + ROUNDER; /* n in the low bits */      \
-    JOIN(float, SUFFIX) n = rounded - ROUNDER;                                            \
-    JOIN(float, SUFFIX) r = (x - n * 0.693359375f) + n * 2.12194440e-4f;                  \
-    JOIN(float, SUFFIX) p = r * 1.9875691500e-4f + 1.3981999507e-3f;                      \
-    p = p * r + 8.3334519073e-3f;                                                         \
-    p = p * r + 4.1665795894e-2f;                                                         \
-    p = p * r + 1.6666665459e-1f;                                                         \
-    p = p * r + 5.0000001201e-1f;                                                         \
-    p = p * (r * r) + r + 1.0f;                                                           \
-    JOIN(int, SUFFIX) power = (JOIN(as_int, SUFFIX)(rounded) - ROUNDER_BITS + 127) << 23; \
-    return x < -87.0f ? nothing : p * JOIN(as_float, SUFFIX)(power);                      \
-  }
 
 #if USES_SOFTMAX_FLOAT
 DEFINE_EXP()

@@ -32,7 +32,7 @@ from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
 from tests.attacks.fuzz.drawing import Pen, Skip, drawn
 from tests.attacks.fuzz.graphs import OfGraphs
-from tests.attacks.fuzz.pieces import PIECES, functions, moves, of_the_suite, sums
+from tests.attacks.fuzz.pieces import PIECES, functions, moves, of_the_suite, sums, transformers
 from tests.attacks.fuzz.targets import KINDS, Kind
 from tests.attacks.fuzz.ways import (
     START,
@@ -161,8 +161,10 @@ def test_every_pass_has_something_to_do(name: str) -> None:
         except Unsupported:
             return False
 
-    for number in range(100):
-        graph = drawn(number, (sums.padded, sums.residual, moves.shuffle))
+    chains = (function for _, function in transformers.OFTEN)
+    pieces = (sums.padded, sums.residual, moves.shuffle, *chains)
+    for number in range(200):
+        graph = drawn(number, pieces)
         whole = partition_of(graph, range(len(graph.nodes)))
         if run_passes(whole, accepts, [name]) is not whole:
             return

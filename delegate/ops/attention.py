@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention, by passes/fuse_attention.py: what of the values each query takes, by one kernel."""
+
+from __future__ import annotations
+
+import math
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Defines, Params, temporary
+from delegate.ops._checks.node import inputs_of, output_of, require_shape, shape_text
+from delegate.ops._launches.tiles import (
+    GROUP_ITEMS,
+    HALF_ROUNDS,
+    lanes_of,
+    launch_of,
+    launch_over,
+    one_each,
+)
+from delegate.ops._numbers import bits
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+_TILE_N = 4  # places that a CPU's work-item takes at a time
+_VECTORS = 4  # of the result that it sums up at a time
+
+
+@lowers("attention")
+def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Return the softmax of the scaled products of queries and keys, times the values.
+
+    Where a mask hides the last places, they are not read: the kernel finds the last one that is
+    not hidden.
+
+    Shapes:
+        queries (..., r, h), keys and values (..., p, h), mask (..., r or 1, p), which is broadcast
+        -> output (..., r, h)
+    Raises:
+        Unsupported: other types, shapes that do not fit, too many places.
+    """
+    (queries, keys, values), (mask,) = inputs_of(node.inputs, 3, 1)
+    result = output_of(node.outputs)
+    for tensor in (queries, keys, values, result, *([] if mask is None else [mask])):
+        if tensor.dtype != "float32":
+            raise Unsupported(f"{tensor.dtype}: only float32 is implemented")
+    *outer, rows, head = queries.shape
+    places = keys.shape[-2]
+    require_shape(keys, (*outer, places, head))
+    require_shape(values, keys.shape)
+    require_shape(result, queries.shape)
+    if places * head > HALF_ROUNDS * GROUP_ITEMS or places > HALF_ROUNDS:
+        raise Unsupported(f"{places} places of {head}: too many for one kernel")
+    count = math.prod((*outer, rows))
+    params: Params = {
+        "queries": queries,
+        "keys": keys,
+        "values": values,
+        "output": result,
+        "shares_output": temporary("shares", (count, places), "float32"),
+        "scale": bits(float(node.options["scale"])),
+        "rows": rows,
+        "places": places,
+        "head": head,
+    }
+    if mask is not None:
+        params |= {"mask": mask, **_mask_steps(mask, (*outer, rows, places))}
+    has_mask: Defines = {"HAS_MASK": int(mask is not None)}
+    launch = launch_over(
+        "attention", "attention_float", one_each(count), params | {"elements": count}, has_mask
+    )
+    plain = Alternative("plain", (launch,))
+    lanes = lanes_of(head, target)
+    if not lanes or head % lanes or places < _TILE_N:
+        return (plain,)
+    is_alone = target.group_items == 1
+    defines = has_mask | {"LANES": lanes, "ALONE": int(is_alone)}
+    defines["TILE_N"] = next(n for n in (_TILE_N, 2, 1) if places % n == 0) if is_alone else 1
+    if is_alone:
+        vectors = head // lanes
+        defines["VECTORS"] = next(n for n in (_VECTORS, 2, 1) if vectors % n == 0)
+    else:
+        defines["SCRATCH_INTS"] = target.group_items
+    row = launch_of("attention", "attention_row_float", count, target.group_items, params, defines)
+    return Alternative(f"row {lanes}", (row,)), plain
+
+
+def _mask_steps(mask: Tensor, shape: tuple[int, ...]) -> Params:
+    """Return the steps of a mask from one matrix to the next, and from row to row.
+
+    Raises:
+        Unsupported: it is broadcast in another way.
+    """
+    *outer, rows, places = shape
+    own = (1,) * (len(shape) - len(mask.shape)) + mask.shape
+    is_one = all(size == 1 for size in own[:-2])
+    if own[-1] != places or own[-2] not in (1, rows) or not (is_one or [*own[:-2]] == outer):
+        raise Unsupported(f"a mask {shape_text(mask)} of scores {shape}")
+    return {
+        "mask_matrix_step": 0 if is_one else own[-2] * places,
+        "mask_row_step": 0 if own[-2] == 1 else places,
+    }

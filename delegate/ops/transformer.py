@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that passes make of a transformer's: rms_norm, rope and silu_mul, each by one kernel.
+
+passes/fuse_rms_norm.py, fuse_rope.py and fuse_silu.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Defines, Params
+from delegate.ops._checks.node import (
+    inputs_of,
+    output_of,
+    require_constant,
+    require_shape,
+    shape_text,
+)
+from delegate.ops._convolution.packing import as_stored
+from delegate.ops._launches.tiles import (
+    HALF_ROUNDS,
+    by_elements,
+    by_share,
+    lanes_of,
+    launch_of,
+    launch_over,
+    one_each,
+)
+from delegate.ops._numbers import bits
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+_LEAST_FUNCTIONS = 256  # elements a tile whose function costs as much as many elements
+
+
+@lowers("rms_norm")
+def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Divide rows by the root of the mean of their squares and epsilon, and scale the columns.
+
+    Shapes:
+        input (..., c), scale of c -> output (..., c)
+    Raises:
+        Unsupported: other types, shapes that do not fit, a computed scale.
+    """
+    (source, scale), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
+    _require_floats(source, scale, result)
+    require_shape(result, source.shape)
+    values, depth = require_constant(scale, "scales"), source.shape[-1]
+    if values.size != depth or depth > HALF_ROUNDS:
+        raise Unsupported(f"{values.size} scales of rows of {depth}")
+    count = math.prod(source.shape[:-1])
+    params: Params = {
+        "input": source,
+        "output": result,
+        "scale": as_stored(values),
+        "depth": depth,
+        "epsilon": bits(float(node.options["epsilon"])),
+    }
+    own = params | {"elements": count}
+    plain = Alternative("plain", (launch_over("rms_norm", "rms_norm_float", one_each(count), own),))
+    lanes = lanes_of(depth, target)
+    if not lanes:
+        return (plain,)
+    group = target.group_items
+    defines: Defines = {"LANES": lanes, "ALONE": int(group == 1)}
+    if group > 1:
+        defines["SCRATCH_INTS"] = group
+    launch = launch_of("rms_norm", "rms_norm_row_float", count, group, params, defines)
+    return Alternative(f"row {lanes}", (launch,)), plain
+
+
+@lowers("rope")
+def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Turn pairs of the two halves of rows by angles, which repeat over the first dimensions.
+
+    Shapes:
+        input (..., n, d), cosines and sines (n, d / 2), or with sizes of 1 before
+        -> output (..., n, d)
+    Raises:
+        Unsupported: other types, shapes that do not fit.
+    """
+    (source, cosines, sines), _ = inputs_of(node.inputs, 3)
+    result = output_of(node.outputs)
+    _require_floats(source, cosines, sines, result)
+    require_shape(result, source.shape)
+    require_shape(sines, cosines.shape)
+    *outer, size = source.shape
+    *rows, half = cosines.shape
+    while rows and rows[0] == 1:
+        del rows[0]
+    if 2 * half != size or rows != outer[len(outer) - len(rows) :]:
+        raise Unsupported(f"angles {shape_text(cosines)} of rows {shape_text(source)}")
+    params: Params = {
+        "input": source,
+        "cosines": cosines,
+        "sines": sines,
+        "output": result,
+        "half": half,
+        "angle_rows": math.prod(rows),
+    }
+    pairs = math.prod(outer) * half
+
+    def alternative(name: str, lanes: int) -> Alternative:
+        count = pairs // lanes
+        tiling = one_each(count) if lanes == 1 else by_share(count, target)
+        own = params | {"elements": count}
+        launch = launch_over("rope", "rope_float", tiling, own, {"LANES": lanes})
+        return Alternative(name, (launch,))
+
+    plain, lanes = alternative("plain", 1), lanes_of(half, target)
+    if lanes == 0 or half % lanes:
+        return (plain,)
+    return alternative(f"vector {lanes}", lanes), plain
+
+
+@lowers("silu_mul")
+def lower_silu_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply the input by the gate and by the gate's logistic function.
+
+    Shapes:
+        gate, input and output are equal
+    Raises:
+        Unsupported: other types, shapes that differ.
+    """
+    (gate, source), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
+    _require_floats(gate, source, result)
+    require_shape(source, gate.shape)
+    require_shape(result, gate.shape)
+    count = math.prod(gate.shape)
+    params: Params = {"gate": gate, "input": source, "output": result, "elements": count}
+    tiling = by_elements(count, target, least=_LEAST_FUNCTIONS)
+    return (Alternative("plain", (launch_over("silu_mul", "silu_mul_float", tiling, params),)),)
+
+
+def _require_floats(*tensors: Tensor) -> None:
+    for tensor in tensors:
+        if tensor.dtype != "float32":
+            raise Unsupported(f"{tensor.dtype}: only float32 is implemented")

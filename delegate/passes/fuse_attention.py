@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores, their softmax and what it takes of the values become one kernel.
+
+    (q, k) -BATCH_MATMUL-> -MUL by a number-> -ADD a mask-> -SOFTMAX-> s, (s, v) -BATCH_MATMUL-> y
+        becomes        (q, k, v, mask) -attention-> y
+
+The MUL and the ADD may be missing. Where a mask hides the last places, as of a cache that is not
+full, the one kernel does not read them, which the nodes apart cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from delegate.graph.ir import Node, Tensor
+from delegate.graph.links import Links
+from delegate.graph.partition import Partition
+from delegate.passes.matching import is_plain, number_of
+
+
+def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
+    """Return the partition with each such chain as one node."""
+    links = Links(partition)
+    new: dict[Node, Node | None] = {}
+    for node in partition.nodes:
+        found = _chain_to(links, node)
+        if found is None:
+            continue
+        chain, fused = found
+        if accepts(fused):
+            new |= {**dict.fromkeys(chain), node: fused}
+    return partition.with_nodes(new)
+
+
+def _chain_to(links: Links, node: Node) -> tuple[list[Node], Node] | None:
+    """Return the chain that a BATCH_MATMUL ends, and the node in its place."""
+    if node.op != "BATCH_MATMUL" or _is_adjoint(node) != (False, False):
+        return None
+    shares, values = node.inputs
+    softmax = links.made_for_one(shares, "SOFTMAX")
+    if softmax is None or softmax.options.get("beta") != 1:
+        return None
+    chain, mask, scale = [softmax, node], None, 1.0
+    source = softmax.inputs[0]
+    add = links.made_for_one(source, "ADD")
+    if add is not None and is_plain(add):
+        parted = _parted(links, add, ("MUL", "BATCH_MATMUL"))
+        if parted is None:
+            return None
+        source, mask = parted
+        chain.insert(0, add)
+    mul = links.made_for_one(source, "MUL")
+    if mul is not None:
+        parted, number = _parted(links, mul, ("BATCH_MATMUL",)), number_of(mul)
+        if parted is None or number is None:
+            return None
+        source, scale = parted[0], number
+        chain.insert(0, mul)
+    product = links.made_for_one(source, "BATCH_MATMUL")
+    if product is None or _is_adjoint(product) != (False, True):
+        return None
+    inner = tuple(each.outputs[0] for each in [product, *chain[:-1]])
+    queries, keys = product.inputs
+    fused = replace(
+        node,
+        op="attention",
+        inputs=(queries, keys, values, *(() if mask is None else (mask,))),
+        options={"scale": scale},
+        inner=inner,
+    )
+    return [product, *chain], fused
+
+
+def _parted(links: Links, node: Node, ops: tuple[str, ...]) -> tuple[Tensor, Tensor] | None:
+    """Return of two inputs the one that a node of these ops makes for this node, and the other."""
+    one, other = node.inputs
+    assert one is not None
+    assert other is not None
+    for source, rest in ((one, other), (other, one)):
+        if any(links.made_for_one(source, op) is not None for op in ops):
+            return source, rest
+    return None
+
+
+def _is_adjoint(node: Node) -> tuple[bool, bool]:
+    return bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs of the halves of rows that turn by angles become one kernel.
+
+    x -SLICE-> a, x -SLICE-> b, (a cos - b sin, b cos + a sin) -CONCATENATION-> y
+        becomes        (x, cos, sin) -rope-> y
+
+That is the rotary embedding of positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from delegate.graph.ir import Node, Tensor
+from delegate.graph.links import Links
+from delegate.graph.partition import Partition
+from delegate.passes.matching import is_plain
+
+
+def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
+    """Return the partition with each such group of nine nodes as one."""
+    links = Links(partition)
+    new: dict[Node, Node | None] = {}
+    for node in partition.nodes:
+        found = _group_to(links, node)
+        if found is None:
+            continue
+        nodes, inputs = found
+        inner = tuple(each.outputs[0] for each in nodes)
+        fused = replace(node, op="rope", inputs=inputs, options={}, inner=inner)
+        if accepts(fused):
+            new |= {**dict.fromkeys(nodes), node: fused}
+    return partition.with_nodes(new)
+
+
+def _group_to(links: Links, join: Node) -> tuple[list[Node], tuple[Tensor | None, ...]] | None:
+    """Return the eight nodes before a CONCATENATION, and what they read."""
+    if join.op != "CONCATENATION" or len(join.inputs) != 2 or not is_plain(join):
+        return None
+    sub = links.made_for_one(join.inputs[0], "SUB")
+    add = links.made_for_one(join.inputs[1], "ADD")
+    rank = len(join.outputs[0].shape)
+    if sub is None or add is None or int(join.options.get("axis", 0)) % rank != rank - 1:
+        return None
+    if not (is_plain(sub) and is_plain(add)):
+        return None
+    products = [links.made_for_one(t, "MUL") for t in (*sub.inputs, *add.inputs)]
+    if any(each is None or not is_plain(each) for each in products):
+        return None
+    muls = [each for each in products if each is not None]
+    (one, cos), (two, sin) = (each.inputs for each in muls[:2])
+    halves = links.maker(one, "SLICE"), links.maker(two, "SLICE")
+    sums = {frozenset(each.inputs) for each in muls[2:]}
+    if sums != {frozenset((two, cos)), frozenset((one, sin))} or None in halves:
+        return None
+    slices = [each for each in halves if each is not None]
+    source = slices[0].inputs[0]
+    if source is None or slices[1].inputs[0] is not source or len(source.shape) != rank:
+        return None
+    half = source.shape[-1] // 2
+    if not all(_is_half(each, at, half) for each, at in zip(slices, (0, half), strict=True)):
+        return None
+    readers = [*links.readers(slices[0].outputs[0]), *links.readers(slices[1].outputs[0])]
+    if set(readers) != set(muls) or len(readers) != 4:
+        return None
+    if any(links.is_seen(each.outputs[0]) for each in slices):
+        return None
+    return [*slices, *muls, sub, add], (source, cos, sin)
+
+
+def _is_half(node: Node, at: int, half: int) -> bool:
+    """Whether a SLICE takes the columns from `at` on, half of them, of all rows."""
+    source, begin, size = node.inputs
+    if source is None or begin is None or begin.data is None or size is None:
+        return False
+    first = [0] * (len(source.shape) - 1) + [at]
+    shape = (*source.shape[:-1], half)
+    return begin.data.reshape(-1).tolist() == first and node.outputs[0].shape == shape

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several passes ask of nodes."""
+
+from __future__ import annotations
+
+from delegate.graph.ir import Node
+from delegate.graph.links import Links
+
+
+def is_plain(node: Node) -> bool:
+    """Whether a node has no activation fused into it."""
+    return str(node.options.get("fused_activation_function", "NONE")) == "NONE"
+
+
+def first_made(links: Links, node: Node, op: str) -> Node | None:
+    """Return the first node of an op that makes what this one alone reads, whichever input."""
+    found = (links.made_for_one(tensor, op) for tensor in node.inputs)
+    return next((each for each in found if each is not None), None)
+
+
+def number_of(node: Node) -> float | None:
+    """Return the number that a node without an activation adds or multiplies by, if it does."""
+    numbers = [t.data for t in node.inputs if t is not None and t.data is not None]
+    if len(node.inputs) != 2 or len(numbers) != 1 or numbers[0].size != 1 or not is_plain(node):
+        return None
+    return float(numbers[0].reshape(()))

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: HAS_MASK; for the row kernel LANES floats a load, ALONE, 1 where a work-group is one
+// work-item, TILE_N places of which a work-item finds the scores at a time, and VECTORS of the
+// result that a lone one sums up at a time.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "float.clh"
+#include "exp_below_0.clh"
+#include "group_row.clh"
+
+// A place whose mask is no more than this is hidden: its score would have to be as large to bring
+// its share above 0. Masks have -1e30 there, the least float, or infinity.
+#define HIDDEN -1e20f
+
+// A row's query, the keys and the values of its matrix, and its masks.
+#define OF_ROW(row)                                                                            \
+  int matrix = (row) / ROWS;                                                                   \
+  global const float* query = (global const float*)(arena + QUERIES) + (row) * HEAD;           \
+  global const float* keys = (global const float*)(arena + KEYS) + matrix * PLACES * HEAD;     \
+  global const float* values = (global const float*)(arena + VALUES) + matrix * PLACES * HEAD; \
+  global float* shares = (global float*)(arena + SHARES_OUTPUT) + (row) * PLACES;              \
+  global float* output = (global float*)(arena + OUTPUT) + (row) * HEAD
+
+#if HAS_MASK
+#define MASK_OF_ROW(row)                                                                       \
+  global const float* mask = (global const float*)(arena + MASK) + matrix * MASK_MATRIX_STEP + \
+                             ((row) - matrix * ROWS) * MASK_ROW_STEP
+#define MASKED(score, place) ((score) + mask[place])
+#else
+#define MASK_OF_ROW(row)
+#define MASKED(score, place) (score)
+#endif
+
+#if USES_ATTENTION_FLOAT
+DEFINE_EXP()
+
+// output[b,r,:] = sum over p of share[p] * values[b,p,:]; share is the softmax of SCALE *
+// queries[b,r,:] . keys[b,p,:] + mask[b,r,p]. What is hidden behind the last place that is not has
+// a share of 0, and is not read.   Source: reference/batch_matmul.h, reference/softmax.h
+// tile: TILE_ITEMS rows, one a work-item; tiles: ceil(b * r / TILE_ITEMS)
+TILE(attention_float) {
+  int places = PLACES;
+  int head = HEAD;
+  float scale = as_float(SCALE);
+  EACH_ITEM_OR_NONE (row, tile, ELEMENTS) {
+    OF_ROW(row);
+    MASK_OF_ROW(row);
+    int seen = places;
+#if HAS_MASK
+    while (seen > 0 && mask[seen - 1] <= HIDDEN) seen--;
+    if (seen == 0) seen = places;
+#endif
+    float highest = -INFINITY;
+    for (int place = 0; place < seen; place++) {
+      float sum = 0.0f;
+      for (int k = 0; k < head; k++) sum = MULTIPLY_ADD(query[k], keys[place * head + k], sum);
+      float score = MASKED(sum * scale, place);
+      shares[place] = score;
+      highest = AT_LEAST(highest, score);
+    }
+    float total = 0.0f;
+    for (int place = 0; place < seen; place++) {
+      float e = LOCAL(exp_below_0)(shares[place] - highest);
+      shares[place] = e;
+      total += e;
+    }
+    for (int k = 0; k < head; k++) {
+      float sum = 0.0f;
+      for (int place = 0; place < seen; place++)
+        sum = MULTIPLY_ADD(shares[place] / total, values[place * head + k], sum);
+      output[k] = sum;
+    }
+  }
+}
+
+KERNEL(attention_float)
+#endif
+
+#if USES_ATTENTION_ROW_FLOAT
+DEFINE_EXP()
+DEFINE_EXP(LANES)
+#define FLOATS JOIN(float, LANES)
+#if ALONE
+#define MEET_IN_MEMORY()
+#else
+#define MEET_IN_MEMORY() barrier(CLK_GLOBAL_MEM_FENCE)
+#endif
+
+// The sum of a vector's lanes.
+#if LANES == 16
+#define SUM_OF(v) SUM_8((v).lo + (v).hi)
+#elif LANES == 8
+#define SUM_OF(v) SUM_8(v)
+#else
+#define SUM_OF(v) SUM_4(v)
+#endif
+#define SUM_8(v) SUM_4((v).lo + (v).hi)
+#define SUM_4(v) (((v).s0 + (v).s1) + ((v).s2 + (v).s3))
+
+// The same for a row: its work-items share the places, then the columns. HEAD is a multiple of
+// LANES, PLACES of TILE_N. SCRATCH_INTS: one a work-item for what it found.
+// tile: one row; tiles: b * r
+TILE(attention_row_float) {
+#if ALONE
+  float found[1];
+#else
+  local float* found = (local float*)scratch;
+#endif
+  int items = STRIDE;
+  int head = HEAD;
+  int seen = PLACES;
+  OF_ROW(tile);
+  MASK_OF_ROW(tile);
+#if HAS_MASK
+  float last = 0.0f;
+  for (int place = FIRST; place < seen; place += items)
+    last = mask[place] <= HIDDEN ? last : (float)(place + 1);
+  found[FIRST] = last;
+  SHARE(found, AT_LEAST);
+  for (int i = 0; i < min(items, SHARERS); i++) last = AT_LEAST(last, found[i]);
+  MEET();
+  if (last > 0.0f) seen = min(((int)last + TILE_N - 1) / TILE_N * TILE_N, seen);
+#endif
+
+  float scale = as_float(SCALE);
+  float highest = -INFINITY;
+  for (int place = FIRST * TILE_N; place < seen; place += items * TILE_N) {
+    global const float* key = keys + place * head;
+    FLOATS sum[TILE_N];
+    UNROLLED (j, TILE_N) sum[j] = 0.0f;
+    for (int k = 0; k < head; k += LANES) {
+      FLOATS factor = LOAD_FLOATS(0, query + k);
+      UNROLLED (j, TILE_N)
+        sum[j] = MULTIPLY_ADD(LOAD_FLOATS(0, key + j * head + k), factor, sum[j]);
+    }
+    UNROLLED (j, TILE_N) {
+      float score = MASKED(SUM_OF(sum[j]) * scale, place + j);
+      shares[place + j] = score;
+      highest = AT_LEAST(highest, score);
+    }
+  }
+  found[FIRST] = highest;
+  SHARE(found, AT_LEAST);
+  for (int i = 0; i < min(items, SHARERS); i++) highest = AT_LEAST(highest, found[i]);
+  MEET_IN_MEMORY();
+  MEET();
+
+  float total = 0.0f;
+  int whole = seen / LANES;
+  FLOATS total_lanes = 0.0f;
+  for (int i = FIRST; i < whole; i += items) {
+    FLOATS e = LOCAL(JOIN(exp_below_0, LANES))(LOAD_FLOATS(i, shares) - highest);
+    STORE_FLOATS(e, i, shares);
+    total_lanes += e;
+  }
+  total = SUM_OF(total_lanes);
+  for (int place = whole * LANES + FIRST; place < seen; place += items) {
+    float e = LOCAL(exp_below_0)(shares[place] - highest);
+    shares[place] = e;
+    total += e;
+  }
+  found[FIRST] = total;
+  SHARE(found, PLUS);
+  total = 0.0f;
+  for (int i = 0; i < min(items, SHARERS); i++) total += found[i];
+  MEET_IN_MEMORY();
+
+#if ALONE
+  for (int k = 0; k < head; k += VECTORS * LANES) {
+    FLOATS sum[VECTORS];
+    UNROLLED (v, VECTORS) sum[v] = 0.0f;
+    for (int place = 0; place < seen; place++) {
+      global const float* value = values + place * head + k;
+      FLOATS share = shares[place];
+      UNROLLED (v, VECTORS) sum[v] = MULTIPLY_ADD(LOAD_FLOATS(v, value), share, sum[v]);
+    }
+    UNROLLED (v, VECTORS) STORE_FLOATS(sum[v] / total, v, output + k);
+  }
+#else
+  for (int k = FIRST; k < head; k += items) {
+    float sum = 0.0f;
+    for (int place = 0; place < seen; place++)
+      sum = MULTIPLY_ADD(shares[place], values[place * head + k], sum);
+    output[k] = sum / total;
+  }
+#endif
+}
+
+KERNEL(attention_row_float)
+#endif

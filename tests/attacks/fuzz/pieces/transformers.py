@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of floats as transformers have them, which passes make one kernel of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.inspect import Tensor
+from tests.attacks.fuzz.drawing import Pen
+from tflite_opencl.common.build import numbers
+
+_PLAIN = {"fused_activation_function": "NONE"}
+
+
+def _add(
+    pen: Pen, op: str, inputs: list[Tensor], options: dict[str, object] | None = None
+) -> Tensor:
+    if pen.may(0.3) and op in ("MUL", "ADD"):
+        inputs = inputs[::-1]
+    (result,) = pen.add(op, inputs, dict(_PLAIN) if options is None else options)
+    return result
+
+
+def norm(pen: Pen) -> None:
+    """The root mean square norm of rows."""
+    x = pen.source(dtype="float32")
+    square = _add(pen, "MUL", [x, x])
+    mean = _add(pen, "MEAN", [square, numbers([len(x.shape) - 1])], {"keep_dims": True})
+    epsilon = pen.constant((), "float32", data=np.float32(pen.one_of((1e-5, 1e-6, 0.1))))
+    total = _add(pen, "ADD", [mean, epsilon])
+    root = _add(pen, "RSQRT", [total], {})
+    by_root = _add(pen, "MUL", [x, root])
+    _add(pen, "MUL", [by_root, pen.constant(x.shape[-1:], "float32")])
+    for inner in (square, mean, total, root, by_root):
+        pen.hide(inner)
+
+
+def rope(pen: Pen) -> None:
+    """Pairs of the halves of rows that turn by angles."""
+    rank = pen.one_of((2, 3, 3, 4))
+    shape = (*pen.shape(rank)[:-1], 2 * pen.one_of((1, 2, 4, 7, 8, 16)))
+    x = pen.input(shape, "float32")
+    half = (*shape[:-1], shape[-1] // 2)
+    angles = half[pen.random.randint(0, rank - 1) :]
+    cos, sin = (pen.operand(angles, "float32") for _ in range(2))
+    one, two = (
+        _add(pen, "SLICE", [x, numbers([0] * (rank - 1) + [at]), numbers(half)], {})
+        for at in (0, half[-1])
+    )
+    products = [
+        _add(pen, "MUL", [*pair]) for pair in ((one, cos), (two, sin), (two, cos), (one, sin))
+    ]
+    less = _add(pen, "SUB", products[:2])
+    more = _add(pen, "ADD", products[2:])
+    _add(pen, "CONCATENATION", [less, more], {"axis": rank - 1, **_PLAIN})
+    for inner in (one, two, *products, less, more):
+        pen.hide(inner)
+
+
+def gate(pen: Pen) -> None:
+    """A gate by its logistic function, and what it lets through."""
+    x = pen.source(dtype="float32")
+    share = _add(pen, "LOGISTIC", [x], {})
+    silu = _add(pen, "MUL", [x, share])
+    _add(pen, "MUL", [silu, pen.operand(x.shape, "float32")])
+    pen.hide(share)
+    pen.hide(silu)
+
+
+def attention(pen: Pen) -> None:
+    """Scores, with a mask or without, their softmax, and what it takes of the values."""
+    outer = pen.one_of(((1,), (2,), (3,), (1, 2), (2, 3)))
+    rows, places = pen.one_of((1, 1, 3, 9)), pen.one_of((1, 4, 7, 12, 33, 64))
+    head = pen.one_of((1, 4, 8, 14, 16, 32, 64))
+    queries = pen.input((*outer, rows, head), "float32")
+    keys, values = (pen.operand((*outer, places, head), "float32") for _ in range(2))
+    scores = _add(pen, "BATCH_MATMUL", [queries, keys], {"adj_x": False, "adj_y": True})
+    inner = [scores]
+    if pen.may(0.7):
+        number = pen.constant((), "float32", data=np.float32(head**-0.5))
+        inner.append(_add(pen, "MUL", [inner[-1], number]))
+    if pen.may(0.7):
+        counts = pen.arrays.integers(0, places, (pen.one_of((1, rows)), 1), endpoint=True)
+        hidden = pen.one_of((-1e30, -1e9, -np.inf, float(np.finfo(np.float32).min)))
+        mask = np.where(np.arange(places) < np.maximum(counts, 1), 0, hidden)
+        shown = pen.constant(mask.shape, "float32", data=mask)
+        inner.append(_add(pen, "ADD", [inner[-1], shown]))
+    inner.append(_add(pen, "SOFTMAX", [inner[-1]], {"beta": 1.0}))
+    _add(pen, "BATCH_MATMUL", [inner[-1], values], {"adj_x": False, "adj_y": False})
+    for each in inner:
+        pen.hide(each)
+
+
+OFTEN = ((1, norm), (1, rope), (1, gate), (1, attention))

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention: what it refuses, and what it does not read. test_transformer.py compares it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import read_model
+from tests.delegate.ops.test_transformer import fused, given
+from tests.support.compare import interpreter, invoke
+from tests.support.factories import refused
+from tests.support.fused import ATTENTIONS, attention, seen
+from tests.support.model import chain_model, t
+
+ATTENTION = fused(ATTENTIONS["computed"])
+test_refusals = refused(
+    {
+        "attention_type": (
+            given(ATTENTION, 3, (3, 12), "int32"), "int32: only float32 is implemented"
+        ),
+        "attention_values": (
+            given(ATTENTION, 2, (2, 13, 16)), "output 2x13x16: the inputs give 2x12x16"
+        ),
+        "attention_keys": (
+            given(ATTENTION, 1, (3, 12, 16)), "output 3x12x16: the inputs give 2x12x16"
+        ),
+        "attention_mask": (
+            given(ATTENTION, 3, (2, 1, 3, 12)), "a mask 2x1x3x12 of scores (2, 3, 12)"
+        ),
+        "attention_places": (
+            replace(
+                ATTENTION,
+                inputs=(ATTENTION.inputs[0], t((2, 40_000, 16)), t((2, 40_000, 16))),
+            ),
+            "40000 places of 16: too many for one kernel",
+        ),
+    }
+)  # fmt: skip
+
+
+@pytest.mark.device
+def test_what_a_mask_hides_at_the_end_is_not_read(device: DeviceInfo) -> None:
+    model = chain_model(attention((2, 3, 32), 64, seen(64, 10)))
+    made = interpreter(model, OpenCLDelegate(model, device.index, tune="off"))
+    rng = np.random.default_rng(1)
+    values = [rng.normal(0, 1, x.shape).astype(np.float32) for x in read_model(model).inputs]
+    (before,) = invoke(made, values)
+    for cache in values[1:]:
+        cache[:, 16:] = np.nan  # places are taken by fours
+    (after,) = invoke(made, values)
+    assert np.isfinite(after).all()
+    assert (before == after).all()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes make of a transformer's nodes: refusals, and each kernel against the nodes apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.graph.partition import partition_of
+from delegate.inspect import Node, read_model
+from delegate.passes import run_passes
+from tests.support.cases import (
+    LANES_4,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    RUN,
+    SIMT,
+    Way,
+    forced,
+    require_isa,
+)
+from tests.support.compare import assert_close, interpreter, invoke
+from tests.support.factories import refused
+from tests.support.fused import EVERY, GATES, NORMS, ROPES
+from tests.support.model import chain_model, const, graph_of, t
+
+WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
+
+
+def fused(nodes: list[Node]) -> Node:
+    """Return the one node that a pass makes of them."""
+    graph = graph_of(nodes)
+    (node,) = run_passes(partition_of(graph, range(len(nodes))), lambda node: True).nodes
+    return node
+
+
+BUILT = [fused(nodes) for nodes in EVERY.values()]
+NORM, ROPE, GATE = fused(NORMS["rows"]), fused(ROPES["rows"]), fused(GATES["row"])
+
+
+def given(node: Node, position: int, shape: tuple[int, ...], dtype: str = "float32") -> Node:
+    """Return a node with another input at a place."""
+    inputs = [*node.inputs]
+    inputs[position] = t(shape, dtype)
+    return replace(node, inputs=tuple(inputs))
+
+
+test_refusals = refused(
+    {
+        "norm_type": (given(NORM, 0, (3, 5, 37), "int32"), "int32: only float32 is implemented"),
+        "norm_computed": (given(NORM, 1, (37,)), "scales are not constant"),
+        "norm_scale": (
+            replace(NORM, inputs=(NORM.inputs[0], const(np.ones(36, np.float32)))),
+            "36 scales of rows of 37",
+        ),
+        "norm_shape": (given(NORM, 0, (3, 5, 38)), "output 3x5x37: the inputs give 3x5x38"),
+        "rope_type": (given(ROPE, 1, (5, 32), "int8"), "int8: only float32 is implemented"),
+        "rope_sines": (given(ROPE, 2, (5, 31)), "output 5x31: the inputs give 5x32"),
+        "rope_angles": (
+            given(given(ROPE, 1, (3, 32)), 2, (3, 32)), "angles 3x32 of rows 3x5x64"
+        ),
+        "gate_type": (given(GATE, 1, (1, 1536), "int16"), "int16: only float32 is implemented"),
+        "gate_shape": (given(GATE, 1, (1, 1535)), "output 1x1535: the inputs give 1x1536"),
+    }
+)  # fmt: skip
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("name", EVERY)
+def test_exact(device: DeviceInfo, name: str, way: Way) -> None:
+    require_isa(way, device)
+    nodes = EVERY[name]
+    model, node = chain_model(nodes), fused(nodes)
+    with forced(way):
+        delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
+        made = interpreter(model, delegate)
+    reference = interpreter(model)
+    graph = read_model(model)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        values = [rng.normal(0, 1.5, x.shape).astype(np.float32) for x in graph.inputs]
+        for ours, theirs in zip(invoke(made, values), invoke(reference, values), strict=True):
+            bound = 3e-6 * (1 + np.abs(theirs.astype(np.float64)).max())
+            assert_close(ours, theirs, bound, f"{name}, seed {seed}")
+    assert [row.op for row in delegate.profile()] == [node.op]
+    RUN[node.op] += 1

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of transformers that passes make one of, apart as converters write them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.inspect import Node, Tensor
+from tests.support.model import const, op, t
+from tests.support.moves import numbers
+
+PLAIN = {"fused_activation_function": "NONE"}
+HIDDEN = -1e30
+
+
+def norm(shape: tuple[int, ...], epsilon: float = 1e-5, is_swapped: bool = False) -> list[Node]:
+    """Return the nodes of a root mean square norm of rows; `is_swapped`: each MUL's inputs."""
+    source, square, by_root, result = (t(shape) for _ in range(4))
+    mean, sum_, root = (t((*shape[:-1], 1)) for _ in range(3))
+    scale = const(np.random.default_rng(7).normal(1, 0.3, shape[-1]).astype(np.float32))
+    order = -1 if is_swapped else 1
+    return [
+        op("MUL", [source, source], [square], PLAIN),
+        op("MEAN", [square, numbers([-1 if is_swapped else len(shape) - 1])], [mean],
+           {"keep_dims": True}),
+        op("ADD", [mean, const(np.float32(epsilon))][::order], [sum_], PLAIN),
+        op("RSQRT", [sum_], [root]),
+        op("MUL", [source, root][::order], [by_root], PLAIN),
+        op("MUL", [by_root, scale][::order], [result], PLAIN),
+    ]  # fmt: skip
+
+
+def rope(shape: tuple[int, ...], angles: tuple[int, ...] | None = None) -> list[Node]:
+    """Return the nodes that turn pairs of the halves of rows; `angles`: their shape."""
+    half = (*shape[:-1], shape[-1] // 2)
+    source, cos, sin = t(shape), t(angles or half[1:]), t(angles or half[1:])
+    one, two, *products, less, more = (t(half) for _ in range(8))
+    size = numbers(half)
+    begin = [0] * (len(shape) - 1)
+    pairs = [(one, cos), (two, sin), (two, cos), (one, sin)]
+    return [
+        op("SLICE", [source, numbers([*begin, 0]), size], [one]),
+        op("SLICE", [source, numbers([*begin, half[-1]]), size], [two]),
+        *(op("MUL", pair, [result], PLAIN) for pair, result in zip(pairs, products, strict=True)),
+        op("SUB", products[:2], [less], PLAIN),
+        op("ADD", products[2:], [more], PLAIN),
+        op("CONCATENATION", [less, more], [t(shape)], {"axis": len(shape) - 1, **PLAIN}),
+    ]
+
+
+def gate(shape: tuple[int, ...], is_swapped: bool = False) -> list[Node]:
+    """Return the nodes of a gate by its logistic function; `is_swapped`: each MUL's inputs."""
+    source, other, share, silu = (t(shape) for _ in range(4))
+    order = -1 if is_swapped else 1
+    return [
+        op("LOGISTIC", [source], [share]),
+        op("MUL", [source, share][::order], [silu], PLAIN),
+        op("MUL", [silu, other][::order], [t(shape)], PLAIN),
+    ]
+
+
+def attention(
+    shape: tuple[int, ...],
+    places: int,
+    mask: Tensor | None = None,
+    scale: float | None = 0.125,
+    is_swapped: bool = False,
+) -> list[Node]:
+    """Return the nodes of attention; `shape`: of the queries; None: no mask, no MUL."""
+    *outer, rows, head = shape
+    queries, keys, values = t(shape), t((*outer, places, head)), t((*outer, places, head))
+    scores = t((*outer, rows, places))
+    order = -1 if is_swapped else 1
+    nodes = [op("BATCH_MATMUL", [queries, keys], [scores], {"adj_x": False, "adj_y": True})]
+    if scale is not None:
+        scaled = t(scores.shape)
+        nodes.append(op("MUL", [scores, const(np.float32(scale))][::order], [scaled], PLAIN))
+        scores = scaled
+    if mask is not None:
+        masked = t(scores.shape)
+        nodes.append(op("ADD", [scores, mask][::order], [masked], PLAIN))
+        scores = masked
+    shares = t(scores.shape)
+    nodes.append(op("SOFTMAX", [scores], [shares], {"beta": 1.0}))
+    taken = {"adj_x": False, "adj_y": False}
+    return [*nodes, op("BATCH_MATMUL", [shares, values], [t(shape)], taken)]
+
+
+def seen(places: int, *counts: int, hidden: float = HIDDEN) -> Tensor:
+    """Return a mask of which each row shows the first so many places."""
+    rows = np.full((len(counts), places), hidden, np.float32)
+    for row, count in zip(rows, counts, strict=True):
+        row[:count] = 0
+    return const(rows)
+
+
+NORMS = {
+    "row": norm((1, 576)),
+    "rows": norm((3, 5, 37)),
+    "swapped": norm((2, 64), 1e-6, is_swapped=True),
+    "narrow": norm((7, 3)),
+    "one": norm((4, 1)),
+}
+ROPES = {
+    "heads": rope((9, 1, 64)),
+    "rows": rope((3, 5, 64)),
+    "odd": rope((3, 5, 14)),
+    "pair": rope((1, 2)),
+    "four": rope((2, 3, 4, 32)),
+    "one_before": rope((2, 3, 4, 32), (1, 4, 16)),
+    "every": rope((2, 3, 8), (2, 3, 4)),
+}
+GATES = {
+    "row": gate((1, 1536)),
+    "swapped": gate((3, 5, 7), is_swapped=True),
+    "one": gate((1,)),
+    "many": gate((64, 200)),
+}
+ATTENTIONS = {
+    "cache": attention((3, 3, 64), 512, seen(512, 35)),
+    "full": attention((3, 3, 64), 96, seen(96, 96)),
+    "first": attention((2, 1, 32), 128, seen(128, 1)),
+    "prefill": attention((2, 12, 16), 40, seen(40, *range(1, 13))),
+    "swapped": attention((1, 2, 5, 32), 36, seen(36, 3, 9, 36, 1, 20), is_swapped=True),
+    "no_mask": attention((2, 7, 24), 19),
+    "no_scale": attention((1, 4, 64), 33, seen(33, 9), None),
+    "alone": attention((1, 4, 8), 6, None, None),
+    "bert": attention((1, 2, 6, 32), 6, seen(6, 4, hidden=-10000.0)),
+    "whole": attention((1, 3, 16), 64, seen(64, 0), 0.25),
+    "infinite": attention((1, 3, 16), 64, seen(64, 9, hidden=-np.inf), 0.25),
+    "odd": attention((2, 3, 7), 10, seen(10, 4)),
+    "computed": attention((2, 3, 16), 12, t((3, 12)), 0.25),
+    "of_each": attention((2, 3, 16), 12, t((2, 3, 12)), 0.25),
+}
+EVERY = {
+    f"{kind}_{name}": nodes
+    for kind, table in (
+        ("norm", NORMS),
+        ("rope", ROPES),
+        ("gate", GATES),
+        ("attention", ATTENTIONS),
+    )
+    for name, nodes in table.items()
+}
