@@ -62,7 +62,7 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     product once
     """
     if node.inputs[1:2] and node.inputs[1] is not None and node.inputs[1].blocks is not None:
-        return hybrid_blocks.alternatives(_in_blocks(node, target.rules), target)
+        return of_blocks(in_blocks(node, target.rules), target)
     if hybrid.is_hybrid(node):
         return hybrid_products(_hybrid(node, target.rules), target)
     conv = _decoded(node, target.rules)
@@ -136,7 +136,14 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     )
 
 
-def _in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
+def of_blocks(product: hybrid_blocks.BlockProduct, target: Target) -> tuple[Alternative, ...]:
+    """Return the ways to multiply float rows with int4 weights in blocks, the plain one last."""
+    fast = x86_fully_connected.of_blocks(product, target)
+    return (*fast, *hybrid_blocks.alternatives(product, target))
+
+
+def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
+    """Return a node with int4 weights in blocks as a product; raises Unsupported."""
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     _require_plain_format(node)

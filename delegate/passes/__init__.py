@@ -13,6 +13,7 @@ from delegate.passes import (
     fuse_pad,
     fuse_rms_norm,
     fuse_rope,
+    fuse_shifts,
     fuse_shuffle,
     fuse_silu,
 )
@@ -29,6 +30,7 @@ PASSES: Mapping[str, Pass] = {
     "fuse_rms_norm": fuse_rms_norm.rewrite,
     "fuse_rope": fuse_rope.rewrite,
     "fuse_silu": fuse_silu.rewrite,
+    "fuse_shifts": fuse_shifts.rewrite,
 }
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' and the weights' type, uchar or char; ROUNDING, see wide.clh; for
-// the vector kernels LANES output channels a work-item, of hybrid ones by TILE_W rows; those of
-// hybrid.clh.
+// the vector kernels LANES output channels a work-item, of hybrid ones by TILE_W rows; HAS_SHIFTS,
+// of weights in blocks, 1 where each block has a shift, too; those of hybrid.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #if USES_FULLY_CONNECTED_QUANT8 || USES_FULLY_CONNECTED_VECTOR_QUANT8
@@ -170,6 +170,7 @@ KERNEL(fully_connected_vector_hybrid)
 // output[row,o] = (sum over blocks b, one after the other, of float(sum over i in b of
 // values[row,i] * weights[o,i]) * scales[o,b] - zeros[row] * offsets[o]) * row_scales[row] +
 // bias[o]: rows as quantize_row.cl leaves them, weights of 4 bits, the first of two low   OI
+// With shifts of the blocks' weights: plus the sum over b of sums[row,b] * shifts[o,b].
 // Source: fully_connected.cc of ai-edge-litert
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(rows*out_c / TILE_ITEMS)
 TILE(fully_connected_blocks_hybrid) {
@@ -183,6 +184,11 @@ TILE(fully_connected_blocks_hybrid) {
     global const char* weight =
         (global const char*)(constants + WEIGHTS) + o * (blocks * block_pairs);
     global const float* scale = (global const float*)(constants + SCALES) + o * blocks;
+#if HAS_SHIFTS
+    global const float* sums = (global const float*)(arena + SUMS) + row * blocks;
+    global const float* shifts = (global const float*)(constants + SHIFTS) + o * blocks;
+    float more = 0.0f;
+#endif
     float total = 0.0f;
     for (int block = 0; block < blocks; block++) {
       int sum = 0;
@@ -191,14 +197,20 @@ TILE(fully_connected_blocks_hybrid) {
         sum += ((pair << 28) >> 28) * (int)source[2 * k] + (pair >> 4) * (int)source[2 * k + 1];
       }
       total = total + (float)sum * scale[block];
+#if HAS_SHIFTS
+      more += sums[block] * shifts[block];
+#endif
       weight += block_pairs;
       source += 2 * block_pairs;
     }
     global const float* channel = (global const float*)(constants + CHANNELS) + o;
     float zero = (float)((global const int*)(arena + ROW_ZEROS))[row];
     float row_scale = ((global const float*)(arena + ROW_SCALES))[row];
-    ((global float*)(arena + OUTPUT))[element] =
-        (total - zero * channel[0]) * row_scale + channel[out_c];
+    float result = (total - zero * channel[0]) * row_scale + channel[out_c];
+#if HAS_SHIFTS
+    result += more;
+#endif
+    ((global float*)(arena + OUTPUT))[element] = result;
   }
 }
 
@@ -229,6 +241,13 @@ TILE(fully_connected_vector_blocks_hybrid) {
         (global const char*)(constants + WEIGHTS) + channels * (blocks * block_pairs * LANES);
     global const float* scales =
         (global const float*)(constants + SCALES) + channels * (blocks * LANES);
+#if HAS_SHIFTS
+    global const float* sums = (global const float*)(arena + SUMS) + row * blocks;
+    global const float* shifts =
+        (global const float*)(constants + SHIFTS) + channels * (blocks * LANES);
+    FLOATS more[TILE_W];
+    UNROLLED (p, TILE_W) more[p] = 0.0f;
+#endif
     FLOATS total[TILE_W];
     UNROLLED (p, TILE_W) total[p] = 0.0f;
     for (int block = 0; block < blocks; block++) {
@@ -245,6 +264,10 @@ TILE(fully_connected_vector_blocks_hybrid) {
       }
       FLOATS scale = LOAD_FLOATS(block, scales);
       UNROLLED (p, TILE_W) total[p] = total[p] + TO_FLOATS(sum[p]) * scale;
+#if HAS_SHIFTS
+      FLOATS shift = LOAD_FLOATS(block, shifts);
+      UNROLLED (p, TILE_W) more[p] += shift * sums[p * blocks + block];
+#endif
       weight += block_pairs * LANES;
       source += 2 * block_pairs;
     }
@@ -255,6 +278,9 @@ TILE(fully_connected_vector_blocks_hybrid) {
       float zero = (float)((global const int*)(arena + ROW_ZEROS))[row + p];
       float row_scale = ((global const float*)(arena + ROW_SCALES))[row + p];
       FLOATS result = (total[p] - zero * offset) * row_scale + bias;
+#if HAS_SHIFTS
+      result += more[p];
+#endif
       STORE_FLOATS(result, 0, (global float*)(arena + OUTPUT) + (row + p) * out_c + first);
     }
   }

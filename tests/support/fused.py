@@ -8,6 +8,7 @@ import numpy as np
 from delegate.inspect import Node, Tensor
 from tests.support.model import const, op, t
 from tests.support.moves import numbers
+from tflite_opencl.common.build import as_int4, in_blocks
 
 PLAIN = {"fused_activation_function": "NONE"}
 HIDDEN = -1e30
@@ -86,6 +87,31 @@ def attention(
     return [*nodes, op("BATCH_MATMUL", [shares, values], [t(shape)], taken)]
 
 
+def shifted(
+    rows: int, out_c: int, blocks: int, size: int = 32, is_swapped: bool = False
+) -> list[Node]:
+    """Return the nodes of int4 weights in blocks with shifts; `is_swapped`: the ADD's inputs."""
+    rng = np.random.default_rng(out_c)
+    depth = blocks * size
+    values = as_int4(const(rng.integers(-128, 128, (out_c, depth)).astype(np.int8)))
+    weights = in_blocks(values, rng.normal(0, 0.1, (out_c, blocks)))
+    shifts = const(rng.normal(0, 0.1, (out_c, blocks)).astype(np.float32))
+    source, sums, product, more = (
+        t((rows, depth)),
+        t((rows, blocks)),
+        t((rows, out_c)),
+        t((rows, out_c)),
+    )
+    options = {**PLAIN, "keep_num_dims": True}
+    hybrid = {**options, "asymmetric_quantize_inputs": True}
+    pair = [product, more][:: -1 if is_swapped else 1]
+    return [
+        op("FULLY_CONNECTED", [source, weights, None], [product], hybrid, version=12),
+        op("FULLY_CONNECTED", [sums, shifts, None], [more], options),
+        op("ADD", pair, [t((rows, out_c))], PLAIN),
+    ]
+
+
 def seen(places: int, *counts: int, hidden: float = HIDDEN) -> Tensor:
     """Return a mask of which each row shows the first so many places."""
     rows = np.full((len(counts), places), hidden, np.float32)
@@ -131,6 +157,12 @@ ATTENTIONS = {
     "odd": attention((2, 3, 7), 10, seen(10, 4)),
     "computed": attention((2, 3, 16), 12, t((3, 12)), 0.25),
     "of_each": attention((2, 3, 16), 12, t((2, 3, 12)), 0.25),
+}
+SHIFTED = {
+    "row": shifted(1, 40, 3),
+    "rows": shifted(5, 70, 2),
+    "many": shifted(9, 33, 4, 64),
+    "swapped": shifted(2, 19, 4, 10, is_swapped=True),
 }
 EVERY = {
     f"{kind}_{name}": nodes

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Params
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.node import shape_text
 from delegate.ops._convolution import hybrid
 from delegate.ops._convolution.packing import as_stored, in_blocks_of
@@ -37,23 +37,50 @@ class BlockProduct:
     weights: NDArray[np.int8]  # (out_c, blocks, values of a block)
     scales: NDArray[np.float32]  # (out_c, blocks)
     bias: NDArray[np.float32]  # (out_c,)
+    # Of weights with a shift for each block: sums of the blocks of rows, and (out_c, blocks)
+    shifts: tuple[Tensor, NDArray[np.float32]] | None = None
+
+    @property
+    def defines(self) -> Defines:
+        """The macro of kernels that add shifts."""
+        return {"HAS_SHIFTS": int(self.shifts is not None)}
+
+    def more(self, lanes: int) -> Params:
+        """Return the fields of shifts, `lanes` channels side by side, if there are any.
+
+        Shapes:
+            shifts (channel blocks, blocks, lanes); the last channel block ends with the last
+            channel
+        """
+        if self.shifts is None:
+            return {}
+        sums, values = self.shifts
+        channels = in_blocks_of(lanes, len(values))
+
+        def pack() -> NDArray[np.float32]:
+            return np.ascontiguousarray(values[channels].transpose(0, 2, 1))
+
+        size = 4 * channels.size * values.shape[1]
+        return {"sums": sums, "shifts": Constant(size, pack)}
 
     @property
     def in_c(self) -> int:
         """Values of a row."""
         return int(self.weights.shape[1] * self.weights.shape[2])
 
-    def offsets(self) -> NDArray[np.float32]:
-        """What a row's zero point is multiplied by: its weights' sum, added as results are."""
-        found = np.zeros(len(self.weights), np.float32)
-        sums = self.weights.sum(2, dtype=np.int64).astype(np.float32)
-        for block in range(sums.shape[1]):
-            found = found + self.scales[:, block] * sums[:, block]
-        return found
-
     def channels(self) -> Constant:
         """Each channel's offset, then its bias: two rows of floats."""
-        return Constant(8 * len(self.weights), lambda: np.stack([self.offsets(), self.bias]))
+        weights, scales, bias = self.weights, self.scales, self.bias
+        return Constant(8 * len(weights), lambda: np.stack([_offsets(weights, scales), bias]))
+
+
+def _offsets(weights: NDArray[np.int8], scales: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what a row's zero point is multiplied by: its weights' sum, added as results are."""
+    found = np.zeros(len(weights), np.float32)
+    sums = weights.sum(2, dtype=np.int64).astype(np.float32)
+    for block in range(sums.shape[1]):
+        found = found + scales[:, block] * sums[:, block]
+    return found
 
 
 def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float32]:
@@ -94,7 +121,8 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
     depth = product.in_c
     sizes = (product.batch, depth, hybrid.pitch_of(depth))
     rows = hybrid.quantised(product.source, sizes, True, target)
-    out_c, blocks, size = product.weights.shape
+    weights = product.weights
+    out_c, blocks, size = weights.shape
     both: Params = {
         **rows.fields,
         "output": product.result,
@@ -105,11 +133,13 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
     }
     file, elements = "fully_connected", product.batch * out_c
     own: Params = {
-        "weights": Constant(out_c * depth // 2, lambda: _pairs(product.weights)),
+        "weights": Constant(out_c * depth // 2, lambda: _pairs(weights)),
         "scales": as_stored(product.scales),
         "elements": elements,
     }
-    launch = launch_over(file, f"{file}_blocks_hybrid", one_each(elements), both | own)
+    params = both | own | product.more(1)
+    tiling = one_each(elements)
+    launch = launch_over(file, f"{file}_blocks_hybrid", tiling, params, product.defines)
     plain = Alternative("plain", (*rows.launches, launch))
     lanes = lanes_of(out_c, target)
     if not lanes:
@@ -122,8 +152,8 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
         file,
         f"{file}_vector_blocks_hybrid",
         by_share(items, target),
-        both | own | {"items": items},
-        {"LANES": lanes, "TILE_W": tile_w},
+        both | own | product.more(lanes) | {"items": items},
+        product.defines | {"LANES": lanes, "TILE_W": tile_w},
     )
     return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
 
@@ -141,16 +171,17 @@ def _side_by_side(product: BlockProduct, lanes: int) -> Params:
         weights (channel blocks, blocks, pairs, lanes), scales (channel blocks, blocks, lanes); the
         last channel block ends with the last channel
     """
-    channels = in_blocks_of(lanes, len(product.weights))
-    count = math.prod(product.weights.shape[1:])
+    values, stored = product.weights, product.scales
+    channels = in_blocks_of(lanes, len(values))
+    count = math.prod(values.shape[1:])
 
     def weights() -> NDArray[np.uint8]:
-        return np.ascontiguousarray(_pairs(product.weights)[channels].transpose(0, 2, 3, 1))
+        return np.ascontiguousarray(_pairs(values)[channels].transpose(0, 2, 3, 1))
 
     def scales() -> NDArray[np.float32]:
-        return np.ascontiguousarray(product.scales[channels].transpose(0, 2, 1))
+        return np.ascontiguousarray(stored[channels].transpose(0, 2, 1))
 
     return {
         "weights": Constant(channels.size * count // 2, weights),
-        "scales": Constant(4 * channels.size * product.scales.shape[1], scales),
+        "scales": Constant(4 * channels.size * stored.shape[1], scales),
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: see fully_connected_x86.clh. The instruction multiplies uint8 by int8, so a row's values
-// are 128 more than TFLite's.
+// Macros: see fully_connected_x86.clh and fully_connected_blocks_x86.clh. The instruction
+// multiplies uint8 by int8. So with int8 weights a row's values are 128 more than TFLite's, and
+// int4 weights are 8 more.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -9,12 +10,12 @@
 #define IS_SIGNED 1
 #include "requantize_x86.clh"
 
+#if USES_FULLY_CONNECTED_VNNI_HYBRID
 #define VALUE uchar
 #define VALUES 4
 #define MOVED 128
 #define WEIGHTS_OF_LANES INTS
 #define ADD_PRODUCTS(sum, input, weights) ((INTS)__builtin_ia32_vpdpbusd512(sum, input, weights))
-
 #include "fully_connected_x86.clh"
 
 // fully_connected_hybrid for blocks of rows and channels. The last block of channels, or of rows,
@@ -25,3 +26,25 @@ TILE(fully_connected_vnni_hybrid) {
 }
 
 KERNEL(fully_connected_vnni_hybrid)
+#endif
+
+#if USES_FULLY_CONNECTED_BLOCKS_VNNI_HYBRID
+#define PARTS INTS
+#define ADD_BYTES(parts, bytes, input) ((INTS)__builtin_ia32_vpdpbusd512(parts, bytes, input))
+#define SUM_OF_PARTS(parts) (parts)
+#define SCALE ushort  // a half
+typedef short LOCAL(halves) __attribute__((vector_size(2 * X86_LANES), aligned(2)));
+#define LOAD_SCALES(address)                                                                    \
+  ((FLOATS)__builtin_ia32_vcvtph2ps512_mask(*(const LOCAL(halves)*)(address), (FLOATS)low_bits, \
+                                            (ushort) - 1, 4))
+#include "fully_connected_blocks_x86.clh"
+
+// fully_connected_blocks_hybrid for blocks of rows and channels. The last block of channels, or of
+// rows, overlaps the one before it and writes the same values again.
+// tile: TILE_ITEMS blocks, rows first; tiles: ceil(ITEMS / TILE_ITEMS)
+TILE(fully_connected_blocks_vnni_hybrid) {
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) LOCAL(run_blocks)(arena, constants, params, item);
+}
+
+KERNEL(fully_connected_blocks_vnni_hybrid)
+#endif

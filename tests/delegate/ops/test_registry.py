@@ -29,6 +29,7 @@ FUSED = {
     "channel_shuffle",
     "conv_2d_add",
     "picture",
+    "fully_connected_shifted",
     "rms_norm",
     "rope",
     "silu_mul",

@@ -1,65 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hybrid FULLY_CONNECTED by x86 instructions that were proven on the device.
 
-The kernels are fully_connected_vnni.cl and fully_connected_avx2.cl, which share
-fully_connected_x86.clh.
+The kernels are in fully_connected_vnni.cl and fully_connected_avx2.cl, which share
+fully_connected_x86.clh and, for int4 weights in blocks, fully_connected_blocks_x86.clh.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from delegate.launch import Alternative, Params
-from delegate.ops._convolution.hybrid import Product, blocks_of, by_rows, quantised_rows
-from delegate.ops._convolution.packing import in_steps_of
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Alternative, Constant, Params
+from delegate.ops._convolution import hybrid
+from delegate.ops._convolution.hybrid_blocks import BlockProduct
+from delegate.ops._convolution.packing import in_blocks_of, in_steps_of
 from delegate.ops._launches.tiles import by_share, launch_over
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
+_GROUP = 32  # int4 weights of a channel that are summed up before sums could pass 16 bits
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Instructions, and the blocks whose sums fill their registers."""
+    """Instructions, and the blocks of the result whose sums fill their registers."""
 
     isa: str
     lanes: int  # channels a vector
     values: int  # of a row that are multiplied at a time
     dtype: str  # of these values
-    blocks: tuple[tuple[int, int, int], ...]  # rows, vectors of channels, sums of a channel
+    tiles: tuple[tuple[int, int, int], ...]  # rows, vectors of channels, sums of a channel
+    tiles_int4: tuple[tuple[int, int], ...]  # rows, vectors of channels
+    scales_int4: str  # the type of the scales of int4 weights, which are halves in the file
 
 
 # One row is bound by the memory that weights are read from: narrow blocks share it more evenly.
 KINDS = (
-    Kind("vnni", 16, 4, "uint8", ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 1, 4))),
-    Kind("avx2", 8, 2, "int16", ((6, 2, 1), (4, 2, 1), (2, 2, 1), (1, 2, 2))),
-)
+    Kind(
+        "vnni", 16, 4, "uint8",
+        ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 1, 4)), ((4, 2), (2, 2), (1, 1)), "float16",
+    ),
+    Kind(
+        "avx2", 8, 2, "int16",
+        ((6, 2, 1), (4, 2, 1), (2, 2, 1), (1, 2, 2)), ((2, 2), (1, 2)), "float32",
+    ),
+)  # fmt: skip
 
 
-def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches this target was proven to run, the fastest expected first."""
-    if target.group_items > 1:
-        return ()
-    kinds = (kind for kind in KINDS if kind.isa in target.isa)
-    return tuple(found for kind in kinds for found in _of_kind(product, target, kind))
-
-
-def _of_kind(product: Product, target: Target, kind: Kind) -> tuple[Alternative, ...]:
-    """Return a kind's launches; none where the channels do not fill a block."""
-    fitting = (block for block in kind.blocks if block[0] <= product.batch)
-    tile_w, vectors, split = next(fitting)
-    block = vectors * kind.lanes
-    if product.out_c < block:
-        return ()
-    rows = quantised_rows(product, target, kind.dtype)
-    steps = ceil_div(ceil_div(product.in_c, kind.values), split) * split
+def alternatives(product: hybrid.Product, target: Target) -> Iterator[Alternative]:
+    """Yield the launches this target was proven to run, the fastest expected first."""
     weights = product.weights
-    own: Params = {
-        "weights": in_steps_of((steps, kind.values), product, lambda: weights, block, "int8"),
-        "steps": steps,
+    for kind in _proven(target):
+        tile_w, vectors, split = next(tile for tile in kind.tiles if tile[0] <= product.batch)
+        block = vectors * kind.lanes
+        if product.out_c < block:
+            continue
+        rows = hybrid.quantised_rows(product, target, kind.dtype)
+        steps = ceil_div(ceil_div(product.in_c, kind.values), split) * split
+        own: Params = {
+            "weights": in_steps_of((steps, kind.values), product, lambda: weights, block, "int8"),
+            "steps": steps,
+        }
+        blocks = hybrid.blocks_of(product, tile_w, block)
+        file, params = f"fully_connected_{kind.isa}", hybrid.by_rows(product, rows) | blocks | own
+        launch = launch_over(
+            file,
+            f"{file}_hybrid",
+            by_share(blocks["items"], target),
+            params,
+            product.defines | {"TILE_W": tile_w, "VECTORS": vectors, "SPLIT": split},
+        )
+        yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
+
+
+def of_blocks(product: BlockProduct, target: Target) -> Iterator[Alternative]:
+    """Yield the same for int4 weights in blocks."""
+    out_c, blocks, size = product.weights.shape
+    depth = product.in_c
+    for kind in _proven(target):
+        tile_w, vectors = next(tile for tile in kind.tiles_int4 if tile[0] <= product.batch)
+        block = vectors * kind.lanes
+        if out_c < block or size % _GROUP:
+            continue
+        sizes = product.batch, depth, hybrid.pitch_of(depth)
+        rows = hybrid.quantised(product.source, sizes, True, target)
+        row_blocks = ceil_div(product.batch, tile_w)
+        items = row_blocks * ceil_div(out_c, block)
+        params: Params = {
+            **rows.fields,
+            "output": product.result,
+            "out_c": out_c,
+            "blocks": blocks,
+            "groups": size // _GROUP,
+            "channels": product.channels(),
+            **_panels(product, block, kind),
+            **product.more(block),
+            "rows": product.batch,
+            "row_blocks": row_blocks,
+            "items": items,
+        }
+        file, kernel = f"fully_connected_{kind.isa}", f"fully_connected_blocks_{kind.isa}_hybrid"
+        defines = product.defines | {"TILE_W": tile_w, "VECTORS": vectors}
+        launch = launch_over(file, kernel, by_share(items, target), params, defines)
+        yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
+
+
+def _proven(target: Target) -> Iterator[Kind]:
+    return (kind for kind in KINDS if kind.isa in target.isa and target.group_items == 1)
+
+
+def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
+    """Return weights, 8 more, and scales as panels of `block` channels read them.
+
+    A byte has one weight of a lane's first four of eight and, high, one of its last four.
+
+    Shapes:
+        weights (panels, groups of 8 along the row, vectors, lanes, 4 bytes), scales (panels,
+        blocks, block); the last panel ends with the last channel
+    """
+    values, stored, dtype, lanes = product.weights, product.scales, kind.scales_int4, kind.lanes
+    channels = in_blocks_of(block, len(values))
+
+    def weights() -> NDArray[np.uint8]:
+        moved = (values + np.int8(8)).view(np.uint8)[channels]
+        eights = moved.reshape(len(channels), block // lanes, lanes, -1, 2, 4)
+        pairs = eights[..., 0, :] | (eights[..., 1, :] << 4)
+        return np.ascontiguousarray(pairs.transpose(0, 3, 1, 2, 4))
+
+    def scales() -> NDArray[np.generic]:
+        return np.ascontiguousarray(stored.astype(dtype)[channels].transpose(0, 2, 1))
+
+    count = channels.size * stored.shape[1]
+    return {
+        "weights": Constant(channels.size * product.in_c // 2, weights),
+        "scales": Constant(count * np.dtype(dtype).itemsize, scales),
     }
-    blocks = blocks_of(product, tile_w, block)
-    tiling = by_share(blocks["items"], target)
-    file, params = f"fully_connected_{kind.isa}", by_rows(product, rows) | blocks | own
-    defines = product.defines | {"TILE_W": tile_w, "VECTORS": vectors, "SPLIT": split}
-    launch = launch_over(file, f"{file}_hybrid", tiling, params, defines)
-    return (Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch)),)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.inspect import Tensor
-from tests.attacks.fuzz.drawing import Pen
-from tflite_opencl.common.build import numbers
+from tests.attacks.fuzz.drawing import Pen, Skip
+from tflite_opencl.common.build import as_int4, in_blocks, numbers
 
 _PLAIN = {"fused_activation_function": "NONE"}
 
@@ -91,4 +91,23 @@ def attention(pen: Pen) -> None:
         pen.hide(each)
 
 
-OFTEN = ((1, norm), (1, rope), (1, gate), (1, attention))
+def shifts(pen: Pen) -> None:
+    """int4 weights in blocks, and a second product that shifts each block's."""
+    if pen.length > 1:
+        raise Skip  # the reference kernel, which judges longer graphs, passes over the scales
+    size, blocks = pen.one_of(((32, 1), (32, 2), (32, 5), (64, 2), (8, 4), (10, 4)))
+    rows, count = pen.one_of((1, 1, 2, 3, 7)), pen.one_of((4, 7, 16, 17, 33, 40))
+    x, sums = (pen.input((rows, width), "float32") for width in (size * blocks, blocks))
+    data = pen.arrays.integers(-128, 127, (count, size * blocks), endpoint=True)
+    values = as_int4(pen.constant(data.shape, "int8", (1.0, 0), data))
+    weights = in_blocks(values, pen.arrays.uniform(1e-3, 0.1, (count, blocks)))
+    options = {**_PLAIN, "keep_num_dims": True}
+    hybrid = {**options, "asymmetric_quantize_inputs": True}
+    one = _add(pen, "FULLY_CONNECTED", [x, weights], hybrid)
+    two = _add(pen, "FULLY_CONNECTED", [sums, pen.constant((count, blocks), "float32")], options)
+    _add(pen, "ADD", [one, two])
+    pen.hide(one)
+    pen.hide(two)
+
+
+OFTEN = ((1, norm), (1, rope), (1, gate), (1, attention), (1, shifts))

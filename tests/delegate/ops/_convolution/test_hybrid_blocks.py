@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Blocks, Node
 from delegate.target import Rules, Target
-from tests.support.cases import LANES_8, LANES_16, PLAIN, SIMT, Way, assert_exact_way, changed
+from tests.support.cases import LANES_8, LANES_16, PLAIN, SIMT, X86, Way, assert_exact_way, changed
 from tests.support.cases import refusal as refusal_of
 from tests.support.compare import RUNTIME
 from tests.support.deal import where_hybrid_runs
@@ -24,7 +24,7 @@ pytestmark = [
     where_hybrid_runs,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16)
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,8 @@ CASES = [
     Product(shape=(4, 48), out_c=17, size=2),
     Product(shape=(2, 3, 128), out_c=18, size=128, keeps_dims=True),
     Product(shape=(2, 2, 160), out_c=16, size=10),
+    Product(shape=(7, 96), out_c=50),
+    Product(shape=(2, 256), out_c=70, size=128),
 ]
 test_exact = exact(CASES, WAYS)
 
@@ -93,7 +95,7 @@ def test_rows_of_zeros_and_scales_of_zero(device: DeviceInfo, way: Way) -> None:
 @st.composite
 def products(draw: st.DrawFn) -> Product:
     rows = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
-    size = 2 * draw(st.integers(1, 40))
+    size = draw(st.sampled_from([32, 32, 64, 96, *range(2, 82, 2)]))
     least = -(-32 // size)
     return Product(
         shape=(*rows, size * draw(st.integers(least, least + 6))),
