@@ -89,4 +89,4 @@ def _alternative(
         params | {"channel_blocks": blocks},
         defines | {dot.macro: 1},
     )
-    return Alternative(f"row {_CHANNELS}", (*rows.launches, launch))
+    return Alternative(f"{dot.name if proven else 'row'} {_CHANNELS}", (*rows.launches, launch))
