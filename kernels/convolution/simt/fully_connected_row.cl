@@ -22,7 +22,6 @@
 // SCRATCH_INTS: CHANNELS a work-item for what it found.
 // tile: a row and CHANNELS channels, channels first; tiles: rows * ceil(out_c / CHANNELS)
 TILE(fully_connected_row_hybrid) {
-  local int4* found = (local int4*)scratch;
   int items = STRIDE;
   int out_c = OUT_C;
   int words = WORDS;
@@ -37,11 +36,17 @@ TILE(fully_connected_row_hybrid) {
     uint value = input[k];
     UNROLLED (c, CHANNELS) sums[c] = DOT4(value, weight[c * words + k], sums[c]);
   }
-  found[FIRST] = (int4)(sums[0], sums[1], sums[2], sums[3]);
-  SHARE(found, PLUS);
+  UNROLLED (c, CHANNELS) scratch[FIRST * CHANNELS + c] = sums[c];
+  MEET();
+  if (FIRST < SHARERS) {
+    for (int i = FIRST + SHARERS; i < items; i += SHARERS) {
+      UNROLLED (c, CHANNELS) scratch[FIRST * CHANNELS + c] += scratch[i * CHANNELS + c];
+    }
+  }
+  MEET();
   if (FIRST == 0) {
     int4 sum = 0;
-    for (int i = 0; i < min(items, SHARERS); i++) sum += found[i];
+    for (int i = 0; i < min(items, SHARERS); i++) sum += vload4(i, scratch);
     global const int* channel = (global const int*)(constants + CHANNEL_ROWS) + first;
     int4 weight_sum = vload4(0, channel);
     float4 scale = vload4(0, (global const float*)channel + out_c);
