@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from delegate.graph.ir import Node
 from delegate.graph.partition import Partition
-from delegate.passes import fuse_add, fuse_pad, fuse_shuffle
+from delegate.passes import fuse_add, fuse_pad, fuse_shuffle, fuse_swish
 
 # Whether a node that a pass would make lowers and builds; else it leaves things as they are.
 Accepts = Callable[[Node], bool]
@@ -17,6 +17,7 @@ PASSES: Mapping[str, Pass] = {
     "fuse_pad": fuse_pad.rewrite,
     "fuse_add": fuse_add.rewrite,
     "fuse_shuffle": fuse_shuffle.rewrite,
+    "fuse_swish": fuse_swish.rewrite,
 }
 
 

@@ -162,7 +162,7 @@ def test_every_pass_has_something_to_do(name: str) -> None:
             return False
 
     for number in range(100):
-        graph = drawn(number, (sums.padded, sums.residual, moves.shuffle))
+        graph = drawn(number, (sums.padded, sums.residual, moves.shuffle, functions.swish))
         whole = partition_of(graph, range(len(graph.nodes)))
         if run_passes(whole, accepts, [name]) is not whole:
             return

@@ -28,7 +28,7 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
         (
             {"passes": ["fuse"]},
             ValueError,
-            "passes='fuse': one of fuse_pad, fuse_add, fuse_shuffle",
+            "passes='fuse': one of fuse_pad, fuse_add, fuse_shuffle, fuse_swish",
         ),
         ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
         (

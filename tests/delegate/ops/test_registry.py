@@ -24,7 +24,7 @@ from tests.support.nodes import other_nodes, valid_nodes
 
 VALID = valid_nodes("uint8")
 NODES = {**VALID, **other_nodes()}
-FUSED = {"channel_shuffle", "conv_2d_add", "picture"}  # no file has them
+FUSED = {"channel_shuffle", "conv_2d_add", "picture", "swish"}  # no file has them
 
 
 def test_ops_are_sorted_and_known() -> None:

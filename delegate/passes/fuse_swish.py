@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tensor of 8 bits times its own LOGISTIC becomes one table.
+
+    x -LOGISTIC-> s, (x, s) -MUL-> z        becomes        x -swish-> z
+
+That is how converters write SILU, which ends each convolution of a YOLO. The scale of s is kept
+among the node's intermediates, because both rounded by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from delegate.graph.ir import Node
+from delegate.graph.links import Links
+from delegate.graph.partition import Partition
+
+_TYPES = ("int8", "uint8")
+
+
+def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
+    """Return the partition with each such pair as one node."""
+    links = Links(partition)
+    new: dict[Node, Node | None] = {}
+    for node in partition.nodes:
+        if node.op != "LOGISTIC" or node.outputs[0].dtype not in _TYPES:
+            continue
+        source, share = node.inputs[0], node.outputs[0]
+        product = links.only_reader(share, "MUL")
+        if product is None or sorted(map(id, product.inputs)) != sorted((id(source), id(share))):
+            continue
+        fused = replace(product, op="swish", inputs=(source,), intermediates=(share,))
+        if accepts(fused):
+            new |= {node: None, product: fused}
+    return partition.with_nodes(new)
