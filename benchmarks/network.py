@@ -30,7 +30,7 @@ class Network:
     def __init__(self, dtype: str = "uint8") -> None:
         self.dtype = dtype  # of activations
         self._rng = np.random.default_rng(0)
-        self._nodes: list[Node] = []
+        self.nodes: list[Node] = []
 
     def tensor(self, shape: tuple[int, ...], holds: str = "activation") -> Tensor:
         """Return an activation, or the network's input; `holds`: "picture", "logits", ..."""
@@ -40,7 +40,7 @@ class Network:
 
     def add(self, op: str, inputs: list[Tensor], output: Tensor, **options: Any) -> Tensor:
         """Add a node of one output."""
-        self._nodes.append(node(op, inputs, [output], options))
+        self.nodes.append(node(op, inputs, [output], options))
         return output
 
     def convolution(
@@ -97,7 +97,7 @@ class Network:
     def halves(self, x: Tensor) -> list[Tensor]:
         """Add a SPLIT of the channels, and return both parts."""
         found = [replace(x, shape=(*x.shape[:3], x.shape[3] // 2)) for _ in range(2)]
-        self._nodes.append(node("SPLIT", [numbers(3), x], found, {"num_splits": 2}))
+        self.nodes.append(node("SPLIT", [numbers(3), x], found, {"num_splits": 2}))
         return found
 
     def detections(
@@ -117,7 +117,7 @@ class Network:
         found = [tensor(shape) for shape in ((1, most, 4), (1, most), (1, most), (1,))]
         inputs = [codes, scores, rounded]
         op = "TFLite_Detection_PostProcess"
-        self._nodes.append(node(op, inputs, found, options, is_custom=True))
+        self.nodes.append(node(op, inputs, found, options, is_custom=True))
 
     def floats(self, shape: tuple[int, ...], terms: float) -> Tensor:
         """Return constants that keep the size of what they are multiplied with in so many terms."""
@@ -146,7 +146,7 @@ class Network:
 
     def graph(self, description: str) -> Graph:
         """Return what was added: from what no node writes to what no node reads."""
-        return replace(graph(self._nodes), description=f"{description}, random weights")
+        return replace(graph(self.nodes), description=f"{description}, random weights")
 
 
 def one_pool() -> bytes:

@@ -17,8 +17,12 @@ from delegate.graph.ir import Graph as Graph
 from delegate.graph.ir import Node as Node
 from delegate.graph.ir import Quantization as Quantization
 from delegate.graph.ir import Tensor as Tensor
+from delegate.graph.mediapipe import MAX_POOLING as MAX_POOLING
+from delegate.graph.mediapipe import MAX_UNPOOLING as MAX_UNPOOLING
 from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS as TRANSPOSE_CONV_BIAS
 from delegate.graph.mediapipe import as_transpose_conv as as_transpose_conv
+from delegate.graph.mediapipe import pooling_of as pooling_of
+from delegate.graph.mediapipe import pooling_options as pooling_options
 from delegate.graph.mediapipe import transpose_conv_bias_options as transpose_conv_bias_options
 from delegate.graph.shapes import output_shapes as output_shapes
 from delegate.graph.verdict import graph_table as graph_table

@@ -36,6 +36,11 @@ class Rules:
     leaky_relu_by_size: bool = True
     # ARG_MAX and ARG_MIN along an axis that is not the last: a NaN gives way to the next element.
     arg_max_nan_gives_way: bool = True
+    # Layer normalisation of int8 LSTMs overflows 32 bits, which is undefined in C: tflite-runtime's
+    # products wrap, and ai-edge-litert's are whole.
+    norm_products_wrap: bool = False
+    # LSTMs of both directions, of an auxiliary input with weights; tflite-runtime reads past it.
+    linked_lstms: bool = True
     saturating_sums: bool = True  # SUM of int16; tflite-runtime's sums wrap
     resizes_newer_types: bool = True  # RESIZE_NEAREST_NEIGHBOR of int32, bool and float16
     # What TFLite's kernels are compiled for: the next three were compared on x86-64 alone.

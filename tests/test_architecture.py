@@ -87,7 +87,7 @@ CONFINED = {
 # <op>[_<case>][_<arithmetic>][_<family>], see kernels/README.md
 _WORDS = (
     "row|row_part|row_range|select|columns|tiled|vector|staged|groups|computed|boxes|best|output"
-    "|projection|sums|cells|blocks|vector_blocks"
+    "|projection|sums|cells|blocks|vector_blocks|undone"
 )
 CASES = rf"(?:_(?:\d+x\d+|{_WORDS}))?"
 _ISA = {feature.kernel.removeprefix("runtime_isa_") for feature in FEATURES}
@@ -352,6 +352,7 @@ OTHER_TESTS = {
     "test_boards.py": "the delegate on boards, by docs/boards",
     "test_build.py": "all kernels, each with the macros that its op emits",
     "test_classifiers.py": "real models",
+    "test_detectors.py": "models that tests/support/detectors.py and yolo.py build",
     "test_documents.py": "the documents",
     "test_floats.py": "a real model",
     "test_guards.py": "tests/support/guards.py on a kernel",

@@ -34,6 +34,7 @@ WRITES: Mapping[str, tuple[int, ...]] = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19),
     "UNIDIRECTIONAL_SEQUENCE_RNN": (4,),
 }
+_OF_BASIC_LSTM = 1, 4  # LSTM has two kernels
 _TYPES = frozenset(
     ("bool", "float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 )
@@ -64,6 +65,8 @@ def written(node: Node) -> tuple[Tensor, ...]:
 
 def _written(node: Node) -> list[Tensor]:
     places = () if node.is_custom else WRITES.get(node.op, ())
+    if node.op == "LSTM" and node.options.get("kernel_type") == "BASIC":
+        places = _OF_BASIC_LSTM
     found = [node.inputs[place] for place in places if place < len(node.inputs)]
     return [tensor for tensor in found if tensor is not None and tensor.is_variable]
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MediaPipe's custom op that is one of TFLite's builtin ones under another name.
+"""MediaPipe's custom ops, whose options are TFLite's own C structures.
 
-Its options are TFLite's own C structure. Source: mediapipe/util/tflite/operations/
-transpose_conv_bias.cc, tflite/core/c/builtin_op_data.h TfLiteTransposeConvParams
+Convolution2DTransposeBias is one of TFLite's builtin ops under another name. MaxPoolingWithArgmax2D
+also tells where in its window each greatest value was, and MaxUnpooling2D puts values back there.
+Source: mediapipe/util/tflite/operations/transpose_conv_bias.cc, max_pool_argmax.cc,
+max_unpooling.cc, tflite/core/c/builtin_op_data.h TfLiteTransposeConvParams, TfLitePoolParams
 """
 
 from __future__ import annotations
@@ -17,13 +19,17 @@ import numpy as np
 from delegate.graph.ir import Node, Tensor
 
 TRANSPOSE_CONV_BIAS = "Convolution2DTransposeBias"
+MAX_POOLING, MAX_UNPOOLING = "MaxPoolingWithArgmax2D", "MaxUnpooling2D"
+_LACKING = frozenset({TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING})
 _PADDINGS = {1: "SAME", 2: "VALID"}
 _WINDOW = struct.Struct("<3i")  # padding, the strides along x and y; what follows is not read
+_POOL = struct.Struct("<6i")  # the same, the window's width and height, and the activation
+_ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
 
 
 def is_lacking(node: Node) -> bool:
     """Whether the TFLite of Python's packages has no kernel of a node that the delegate runs."""
-    return node.is_custom and node.op == TRANSPOSE_CONV_BIAS
+    return node.is_custom and node.op in _LACKING
 
 
 def transposed_shape(node: Node) -> tuple[int, int, int, int]:
@@ -80,6 +86,38 @@ def transpose_conv_bias_options(padding: str, stride_w: int, stride_h: int) -> d
     """Return the options of a TRANSPOSE_CONV_BIAS."""
     (number,) = (number for number, name in _PADDINGS.items() if name == padding)
     return {"custom_options": _WINDOW.pack(number, stride_w, stride_h)}
+
+
+def pooling_of(node: Node) -> dict[str, Any]:
+    """Return the options of a MAX_POOLING or MAX_UNPOOLING as those of TFLite's pools.
+
+    Raises:
+        ValueError: they are not there, or no pool has them.
+    """
+    padding, stride_w, stride_h = _window(node.options)
+    content = node.options["custom_options"]
+    if len(content) < _POOL.size:
+        raise ValueError("no options")
+    width, height, activation = _POOL.unpack_from(content)[3:]
+    if min(width, height) < 1 or not 0 <= activation < len(_ACTIVATIONS):
+        raise ValueError(f"window {height}x{width}, activation {activation}: no pool")
+    return {
+        "padding": padding,
+        "stride_w": stride_w,
+        "stride_h": stride_h,
+        "filter_width": width,
+        "filter_height": height,
+        "fused_activation_function": _ACTIVATIONS[activation],
+    }
+
+
+def pooling_options(
+    padding: str, strides: tuple[int, int], window: tuple[int, int], activation: str = "NONE"
+) -> dict[str, Any]:
+    """Return the options of a MAX_POOLING or MAX_UNPOOLING; `strides`, `window`: rows, columns."""
+    (number,) = (number for number, name in _PADDINGS.items() if name == padding)
+    numbers = number, *reversed(strides), *reversed(window), _ACTIVATIONS.index(activation)
+    return {"custom_options": _POOL.pack(*numbers) + bytes(16)}  # what a run of TFLite's computes
 
 
 def _window(options: Mapping[str, Any]) -> tuple[str, int, int]:

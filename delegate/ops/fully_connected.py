@@ -158,7 +158,7 @@ def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
         source=source,
         result=result,
         batch=rows,
-        weights=hybrid.weight_values(weights).reshape(*scales.shape, -1),
+        pairs=hybrid_blocks.pairs_of(weights, scales),
         scales=scales,
         bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),
     )

@@ -7,6 +7,7 @@ Elements of 8 and 16 bits by table, where that is exact by one multiplication; o
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.copy import view
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import over_elements
+from delegate.ops._launches.tiles import lanes_of, over_elements
 from delegate.ops._launches.types import ELEM, moved_type
 from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
@@ -58,7 +59,15 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
                 f"scale {out_scale}: only 2^-96 to 2^96, so that its reciprocal is exact"
             )
         numbers = _numbers_of_floats(out_scale, out_zero, result.dtype)
-        return _computed("quantize_float", source, result, numbers, target)
+        plain = _computed("quantize_float", source, result, numbers, target)
+        lanes = lanes_of(elements_of(result), target)
+        # Of 16 bits a product with the reciprocal is too far off to tell the answer.
+        if result.dtype not in quantized.QUANT8 or target.group_items > 1 or not lanes:
+            return plain
+        of_lanes: Defines = {"LANES": lanes}
+        ends = source, result, numbers, target
+        (vector,) = _computed("quantize_vector_float", *ends, of_lanes)
+        return (replace(vector, name=f"vector {lanes}"), *plain)
     in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
     outputs = _OUTPUTS.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:
@@ -103,11 +112,16 @@ def _numbers_of_floats(scale: float, zero_point: int, dtype: str) -> Params:
 
 
 def _computed(
-    kernel: str, source: Tensor, result: Tensor, numbers: Params, target: Target
+    kernel: str,
+    source: Tensor,
+    result: Tensor,
+    numbers: Params,
+    target: Target,
+    more: Defines | None = None,
 ) -> tuple[Alternative, ...]:
     ends = quantized.whole_range(result)
     fields: Params = {"input": source, "output": result, **numbers, **ends}
-    defines: Defines = {"ELEM": ELEM[result.dtype]}
+    defines: Defines = {"ELEM": ELEM[result.dtype], **(more or {})}
     launch = over_elements("quantize", kernel, elements_of(result), target, fields, defines)
     return (Alternative("plain", (launch,)),)
 

@@ -6,8 +6,8 @@ Where rows become int8 there is a launch more a step, and one for the rows of al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from delegate.ops._recurrent.steps import (
     HybridInput,
     Result,
     Steps,
+    beside,
     constant,
     hybrid_numbers,
     input_of,
@@ -38,7 +39,9 @@ class _Rnn:
     """An RNN over steps of rows, in one direction."""
 
     source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
+    auxiliary: Tensor | None  # the same of another depth, whose products are summed, too
     weights: Tensor  # (units, depth)
+    linked: Tensor | None  # (units, depth of the auxiliary input)
     recurrent: Tensor  # (units, units)
     bias: Tensor  # (units,)
     hidden: Tensor  # (rows, units): the output of the step before
@@ -49,7 +52,7 @@ class _Rnn:
     @property
     def depth(self) -> int:
         """Elements of an input."""
-        return self.weights.shape[-1]
+        return self.weights.shape[-1] + (self.linked.shape[-1] if self.linked else 0)
 
     @property
     def units(self) -> int:
@@ -67,32 +70,46 @@ def lower_rnn(node: Node, target: Target) -> tuple[Alternative, ...]:
         with the last size replaced. In both directions all but the input stand twice, and the
         outputs stand side by side if merge_outputs.
     Raises:
-        Unsupported: other types than float32, and float32 with int8 weights, an auxiliary input,
-            computed weights, shapes that do not fit, long sequences.
+        Unsupported: other types than float32, and float32 with int8 weights, weights of an
+            auxiliary input where TFLite reads it wrongly, computed weights, shapes that do not
+            fit, long sequences.
     Source: tflite/kernels/basic_rnn.cc, unidirectional_sequence_rnn.cc,
     bidirectional_sequence_rnn.cc, internal/kernel_utils.cc
     """
     launches: list[Launch] = []
     rnns = _decoded(node)
-    source = None
-    if rnns[0].weights.dtype == "int8":
-        if len(rnns) > 1 and rnns[0].steps.is_time_major:
-            # NOTE: the loop over steps stands in another one over as many.
-            raise Unsupported("steps before rows: TFLite goes through all of them once a step")
-        source = input_of(rnns[0].source, rnns[0].steps, is_asymmetric(node), target)
-        launches += source.rows.launches
+    if rnns[0].weights.dtype == "int8" and len(rnns) > 1 and rnns[0].steps.is_time_major:
+        # NOTE: the loop over steps stands in another one over as many.
+        raise Unsupported("steps before rows: TFLite goes through all of them once a step")
+    inputs: dict[Tensor, HybridInput] = {}
+    joined = None
     for rnn in rnns:
         if rnn.weights.dtype != rnns[0].weights.dtype:
             raise Unsupported("weights of two types")
-        launches += _launches(node, rnn, source, target)
+        source = rnn.source
+        if rnn.weights.dtype == "int8" and source not in inputs:
+            inputs[source] = input_of(source, rnn.steps, is_asymmetric(node), target)
+            launches += inputs[source].rows.launches
+        if rnn.auxiliary is not None:
+            if joined is None:
+                joined = beside(source, rnn.auxiliary, target)
+                launches += joined[1]
+            source = joined[0]
+        launches += _launches(node, replace(rnn, source=source), inputs.get(source), target)
     return (Alternative("plain", tuple(launches)),)
 
 
 def _decoded(node: Node) -> list[_Rnn]:
     is_both = node.op == "BIDIRECTIONAL_SEQUENCE_RNN"
     (source, *rest), more = inputs_of(node.inputs, 9 if is_both else 5, 3 if is_both else 0)
-    if any(each is not None for each in more):
-        raise Unsupported("an auxiliary input is not implemented")
+    auxiliary, *linked = more or [None, None]
+    backward = source
+    if any(each is not None for each in linked):
+        _require_right_links(node, more, rest[0])
+    elif auxiliary is not None:
+        # Without weights of its own it is the input of the second direction.
+        # NOTE: where rows come first TFLite takes the first input all the same.
+        backward, auxiliary = auxiliary if node.options.get("time_major") else source, None
     steps = steps_of(node, source, is_sequence=node.op != "RNN")
     every = [rest[at : at + 4] for at in range(0, len(rest), 4)]
     for weights, recurrent, *_ in every:
@@ -100,13 +117,24 @@ def _decoded(node: Node) -> list[_Rnn]:
             raise Unsupported(f"weights {shape_text(weights)}, {shape_text(recurrent)}")
     results, states = results_of(node, steps, [own[0].shape[0] for own in every], len(every))
     found = []
-    for own, next_hidden, result in zip(every, states, results, strict=True):
+    for own, link, next_hidden, result in zip(every, linked, states, results, strict=True):
         weights, recurrent, bias, hidden = own
-        rnn = _Rnn(source, weights, recurrent, bias, hidden, next_hidden, result, steps)
-        steps = steps.backward()
+        constants = weights, link, recurrent, bias
+        rnn = _Rnn(source, auxiliary, *constants, hidden, next_hidden, result, steps)
+        steps, source = steps.backward(), backward
         _require(rnn)
         found.append(rnn)
     return found
+
+
+def _require_right_links(node: Node, more: Sequence[Tensor | None], weights: Tensor) -> None:
+    if None in more:
+        raise Unsupported("an auxiliary input and weights of both directions need each other")
+    if weights.dtype == "int8" or node.options.get("time_major"):
+        # NOTE: of int8 weights it takes other scales; where steps come first, other rows.
+        raise Unsupported(
+            "weights of an auxiliary input: TFLite is wrong where steps come first or they are int8"
+        )
 
 
 def _require(rnn: _Rnn) -> None:
@@ -119,7 +147,14 @@ def _require(rnn: _Rnn) -> None:
     if (rnn.bias.shape, rnn.hidden.shape, rnn.next_hidden.shape) != (state[1:], state, state):
         shapes = ", ".join(map(shape_text, (rnn.bias, rnn.hidden)))
         raise Unsupported(f"a bias and a state {shapes}: the others give {state}")
-    if rnn.source.shape[-1] != rnn.depth or min(rnn.depth, rnn.units) < 1:
+    if rnn.auxiliary is not None and rnn.linked is not None:
+        own, linked = rnn.auxiliary, rnn.linked
+        wanted = rnn.source.shape[:-1], (rnn.units, *own.shape[-1:]), {"float32"}
+        if (own.shape[:-1], linked.shape, {own.dtype, linked.dtype}) != wanted:
+            shapes = ", ".join(map(shape_text, (rnn.auxiliary, rnn.linked)))
+            raise Unsupported(f"an auxiliary input and its weights {shapes}")
+    whole = (*rnn.result.tensor.shape[:-1], rnn.weights.shape[-1])
+    if rnn.source.shape != whole or min(rnn.depth, rnn.units) < 1:
         raise Unsupported(f"input {shape_text(rnn.source)}, weights {shape_text(rnn.weights)}")
     for tensor in (rnn.source, rnn.weights, rnn.result.tensor):
         elements_of(tensor)
@@ -134,10 +169,12 @@ def _launches(
     activation = activation_of(node)
     clamp, defines = applied("NONE" if activation == "TANH" else activation)
     defines = {**defines, "IS_TANH": int(activation == "TANH")}
-    both = [require_constant(each, "weights") for each in (rnn.weights, rnn.recurrent)]
+    of_inputs = [
+        require_constant(each, "weights") for each in (rnn.weights, rnn.linked) if each is not None
+    ]
     fields: Params = {
-        "weights": constant(both[0]),
-        "recurrent": constant(both[1]),
+        "weights": constant(np.concatenate(of_inputs, -1)),
+        "recurrent": constant(require_constant(rnn.recurrent, "weights")),
         "bias": constant(require_constant(rnn.bias, "the bias")),
         "depth": rnn.depth,
         "width": rnn.units,

@@ -82,6 +82,8 @@ def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
         return rng.integers(low, high, endpoint=True).astype(dtype)
     if dtype.kind == "f":
         return rng.standard_normal(count).astype(dtype)
+    if dtype.kind == "c":
+        return rng.standard_normal(2 * count).astype(np.float32).view(dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, count).astype(dtype)
     values = np.frombuffer(rng.bytes(count * dtype.itemsize), dtype)
@@ -90,4 +92,6 @@ def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
 
 
 def _same(a: Values, b: Values) -> bool:
+    if a.dtype == np.complex64:
+        a, b = a.view(np.float32), b.view(np.float32)
     return are_near(a, b) if a.dtype == np.float32 else a.tobytes() == b.tobytes()

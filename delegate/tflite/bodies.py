@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The subgraphs that single nodes run, which are theirs alone: each is read once.
 
-A STABLEHLO_COMPOSITE is decomposed into one, and CALL_ONCE begins resource variables by one.
+A STABLEHLO_COMPOSITE is decomposed into one, CALL_ONCE begins resource variables by one, and one of
+STABLEHLO_REDUCE_WINDOW says how a window is reduced.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import replace
 
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node
+from delegate.graph.reduced_windows import STABLEHLO
 from delegate.graph.resources import ONCE
 
 # Op -> the option that names the subgraph.
 BODY_OPTIONS: Mapping[str, str] = {
     "STABLEHLO_COMPOSITE": "decomposition_subgraph_index",
     ONCE: "init_subgraph_index",
+    STABLEHLO: "body_subgraph_index",
 }
 # Of all bodies in one another: a small file could ask for 2^30 nodes.
 _MOST_NODES = 100_000

@@ -2,8 +2,9 @@
 """Small models whose outputs tell which arithmetic rules a TFLite has.
 
 Each was run on the reference kernels of tflite-runtime 2.14 and of ai-edge-litert 2.3, which answer
-differently. Not asked is what can only be asked of a kernel that reads past its tensors: the rule
-`batch_matmul_mixes_rows`, and int16 sums with an int32 bias.
+differently. Not asked is what can only be asked of a kernel that reads past its tensors: the rules
+`batch_matmul_mixes_rows` and `linked_lstms`, and int16 sums with an int32 bias; nor what C leaves
+undefined: the rule `norm_products_wrap`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of an LSTM: a cell has the gates input, forget, cell and output. Where GATES is 3 the
-// input gate is what the forget gate leaves of one.
+// A step of an LSTM of floats: a cell has the gates input, forget, cell and output. Where GATES is
+// 3 the input gate is what the forget gate leaves of one.
 // Macros: GATES; IS_PROJECTED, whether what cells give is multiplied once more, by a launch of its
-// own, before it is the output; for floats IS_TANH, the function of cells, else they are clamped;
-// IS_NORMALIZED, whether a gate's sums are normalised over the cells of a row.
+// own, before it is the output; IS_TANH, the function of cells, else they are clamped;
+// IS_BASIC, whether the cell's gate comes before the forget gate; IS_NORMALIZED, whether a gate's
+// sums are normalised over the cells of a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
-#include "quantize.clh"
 #define MATH_TANH IS_TANH
 #define MATH_DIVIDE 1
 #define MATH_EXP 1
@@ -16,95 +16,19 @@
 #include "math.clh"
 #include "logistic.clh"
 #endif
-#define SUMS_INTEGERS (USES_LSTM_QUANT8 || USES_LSTM_PROJECTION_QUANT8)
 #define NORMALIZES (IS_NORMALIZED && (USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT))
 #define SUMS_FLOATS (USES_LSTM_FLOAT || USES_LSTM_SUMS_FLOAT || USES_LSTM_PROJECTION_FLOAT)
 #define SUMS_HYBRID (USES_LSTM_SUMS_HYBRID || USES_LSTM_PROJECTION_HYBRID)
 #include "recurrent.clh"
 
+#if IS_BASIC
+#define FORGET_GATE 2
+#define CELL_GATE 1
+#else
 #define FORGET_GATE (GATES - 3)
 #define CELL_GATE (GATES - 2)
+#endif
 #define OUTPUT_GATE (GATES - 1)
-
-#if SUMS_INTEGERS
-DEFINE_ROUNDING()
-#endif
-
-#if USES_LSTM_QUANT8
-// A gate's sum in Q3.12. `numbers` are a cell's own: of the input, of the output of the step before
-// and of the cell what is added to the sum, or the weight, then its multiplier and shift.
-static int LOCAL(gate_sum)(global const char* input, global const char* weights, int depth,
-                           global const char* hidden, global const char* recurrent, int width,
-                           global const int* numbers, int cell) {
-  int sum = LOCAL(dot)(input, weights, depth, numbers[0]);
-  int value = clamp(LOCAL(requantize)(sum, numbers[1], numbers[2]), -32768, 32767);
-  sum = LOCAL(dot)(hidden, recurrent, width, numbers[3]);
-  value = clamp(value + LOCAL(requantize)(sum, numbers[4], numbers[5]), -32768, 32767);
-  sum = LOCAL(requantize)(numbers[6] * cell, numbers[7], numbers[8]);
-  return clamp(value + sum, -32768, 32767);
-}
-
-#define GATE(g, cell)                                                                         \
-  (32768 + LOCAL(gate_sum)(input, weights + (g) * CELLS * DEPTH, DEPTH, hidden,               \
-                           recurrent + (g) * CELLS * WIDTH, WIDTH, numbers + (g) * CELLS * 9, \
-                           (cell)))
-
-// cell_output[b,c] = forget * cell[b,c] + input * update; output[b,c] = gate * tanh(cell_output).
-// The functions are tables of all int16 values.
-// Source: lstm_eval.cc LstmStepInteger8x8_16
-// tile: TILE_ITEMS cells of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
-TILE(lstm_quant8) {
-  EACH_ITEM (item, tile, ITEMS) {
-    LOCATE(item, CELLS, char);
-    global const int* numbers = (global const int*)(constants + NUMBERS) + own * 9;
-    global const short* logistic = (global const short*)(constants + LOGISTIC);
-    const int before = ((global const short*)(arena + CELL))[item];
-    const int forget = logistic[GATE(FORGET_GATE, before)];
-    const int update = ((global const short*)(constants + TANH))[GATE(CELL_GATE, 0)];
-#if GATES == 4
-    const int fresh = logistic[GATE(0, before)];
-#else
-    const int fresh = 32767 - forget;
-#endif
-    const short kept = (short)LOCAL(rounding_divide_by_pot)(forget * before, 15);
-    const short added = (short)LOCAL(rounding_divide_by_pot)(fresh * update, UPDATE_SHIFT);
-    int now = clamp(kept + added, -32768, 32767);
-    now = clamp(now, CELL_MIN, CELL_MAX);
-    ((global short*)(arena + CELL_OUTPUT))[item] = (short)now;
-    const int gate = logistic[GATE(OUTPUT_GATE, now)];
-    const int shown = ((global const short*)(constants + CELL_TANH))[now + 32768];
-    int value = LOCAL(requantize)(gate * shown, HIDDEN_MULTIPLIER, HIDDEN_SHIFT) + HIDDEN_ZERO;
-    value = clamp(value, -128, 127);
-    ROW_OF(char, OUTPUT, row)[own] = (char)value;
-#if !IS_PROJECTED
-    ((global char*)(arena + HIDDEN_OUTPUT))[item] = (char)value;
-#endif
-  }
-}
-
-KERNEL(lstm_quant8)
-#endif
-
-#if USES_LSTM_PROJECTION_QUANT8
-// output[b,o] = sum_c(weights[o,c] * input[b,c]) + bias[o], scaled and clipped.
-// Source: lstm_eval.cc CalculateLstmOutputInteger8x8_16
-// tile: TILE_ITEMS outputs of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
-TILE(lstm_projection_quant8) {
-  EACH_ITEM (item, tile, ITEMS) {
-    const int row = item / WIDTH;
-    const int own = item - row * WIDTH;
-    global const char* input = (global const char*)(arena + INPUT) + row * CELLS;
-    global const char* weights = (global const char*)(constants + WEIGHTS) + own * CELLS;
-    const int sum = LOCAL(dot)(input, weights, CELLS, ((global const int*)(constants + BIAS))[own]);
-    int value = LOCAL(requantize)(sum, OUTPUT_MULTIPLIER, OUTPUT_SHIFT) + OUTPUT_ZERO;
-    value = clamp(clamp(value, -128, 127), OUTPUT_MIN, OUTPUT_MAX);
-    ROW_OF(char, OUTPUT, row)[own] = (char)value;
-    ((global char*)(arena + HIDDEN_OUTPUT))[item] = (char)value;
-  }
-}
-
-KERNEL(lstm_projection_quant8)
-#endif
 
 #if HAS_FUNCTIONS
 #if IS_TANH
@@ -135,7 +59,8 @@ static float LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum,
                LOCAL(float_sum)(input, weights + (g) * CELLS * DEPTH, DEPTH, hidden, \
                                 recurrent + (g) * CELLS * WIDTH, WIDTH, biases[(g) * CELLS]))
 
-// As lstm_quant8, of floats.   Source: lstm_eval.cc LstmStepFloat
+// cell_output[b,c] = forget * cell[b,c] + input * update; output[b,c] = gate * tanh(cell_output).
+// Source: lstm_eval.cc LstmStepFloat
 // tile: TILE_ITEMS cells of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
 TILE(lstm_float) {
   FLOAT_BOUNDS(float);
@@ -148,7 +73,7 @@ TILE(lstm_float) {
         LOCAL(next_cell)(GATE(0, before), GATE(FORGET_GATE, before), GATE(CELL_GATE, 0.0f), before,
                          low, high, as_float(CELL_CLIP));
     ((global float*)(arena + CELL_OUTPUT))[item] = now;
-    GIVE(item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE, now)) * FUNCTION(now));
+    GIVE(float, item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE, now)) * FUNCTION(now));
   }
 }
 
@@ -186,7 +111,7 @@ TILE(lstm_sums_hybrid) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE(item, GATES * CELLS, char);
     const float bias = ((global const float*)(constants + BIASES))[own];
-    global const int* numbers = (global const int*)(constants + NUMBERS) + own * 4;
+    global const int* numbers = (global const int*)(constants + NUMBERS) + own * HYBRID_NUMBERS;
     const float sum = HYBRID_SUM_OF(row, bias, numbers);
     ((global float*)(arena + OUTPUT))[item] = WITH_CELL(sum);
   }
@@ -230,7 +155,7 @@ TILE(lstm_cells_float) {
 #if IS_NORMALIZED
     ((global float*)(arena + SUMS_OUTPUT))[row * GATES * CELLS + at] = sum;
 #else
-    GIVE(item, row, own, LOCAL(logistic_float)(sum) * FUNCTION(now));
+    GIVE(float, item, row, own, LOCAL(logistic_float)(sum) * FUNCTION(now));
 #endif
   }
 }
@@ -246,7 +171,7 @@ TILE(lstm_output_float) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE_CELL(item);
     const float now = ((global const float*)(arena + CELL))[item];
-    GIVE(item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE)) * FUNCTION(now));
+    GIVE(float, item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE)) * FUNCTION(now));
   }
 }
 
@@ -262,7 +187,8 @@ KERNEL(lstm_output_float)
   const float bias = ((global const float*)(constants + BIAS))[own]
 
 #if USES_LSTM_PROJECTION_FLOAT
-// As lstm_projection_quant8, of floats.   Source: lstm_eval.cc CalculateLstmOutputFloat
+// output[b,o] = sum_c(weights[o,c] * input[b,c]) + bias[o], clipped.
+// Source: lstm_eval.cc CalculateLstmOutputFloat
 // tile: TILE_ITEMS outputs of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
 TILE(lstm_projection_float) {
   FLOAT_BOUNDS(float);

@@ -25,7 +25,7 @@ TILE(rnn_float) {
     LOCATE(item, WIDTH, float);
     const float bias = ((global const float*)(constants + BIAS))[own];
     const float sum = LOCAL(float_sum)(input, weights, DEPTH, hidden, recurrent, WIDTH, bias);
-    GIVE(item, row, own, FUNCTION(sum));
+    GIVE(float, item, row, own, FUNCTION(sum));
   }
 }
 
@@ -43,7 +43,7 @@ TILE(rnn_hybrid) {
     const float bias = ((global const float*)(constants + BIAS))[own];
     global const int* numbers = (global const int*)(constants + NUMBERS) + own * 4;
     const float sum = HYBRID_SUM_OF(row, bias, numbers);
-    GIVE(item, row, own, FUNCTION(sum));
+    GIVE(float, item, row, own, FUNCTION(sum));
   }
 }
 

@@ -118,6 +118,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
                 int16_sums_of_int32=twice,
                 rows_in_doubles=twice,
                 rows_round_by_adding=not twice,
+                norm_products_wrap=twice,
             )
         ]
     ]

@@ -13,14 +13,27 @@ from delegate.inspect import Graph
 from tests.support import remembering
 from tests.support.compare import assert_same, interpreter, invoke, refusals
 from tests.support.deal import any_driver, where_hybrid_runs
-from tests.support.speech import dtln, keywords, wake_word, yamnet
+from tests.support.speech import (
+    dtln,
+    keyword_lstm,
+    keywords,
+    wake_word,
+    yamnet,
+    yamnet_of_waves,
+)
 
 pytestmark = [pytest.mark.model, any_driver, where_hybrid_runs]
 
 
 @pytest.mark.parametrize(
     ("model", "counts"),
-    [(keywords, (12, 3)), (dtln, (12, 3)), (yamnet, (1,))],
+    [
+        (keywords, (12, 3)),
+        (keyword_lstm, (12, 3)),
+        (dtln, (12, 3)),
+        (yamnet, (1,)),
+        (yamnet_of_waves, (2,)),
+    ],
     ids=lambda given: getattr(given, "__name__", ""),
 )
 def test_it_runs_whole(

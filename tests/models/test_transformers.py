@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT and Whisper's encoder with int8 weights: which nodes run on the device, and each result.
+"""BERT and encoders with int8 weights: which nodes run on the device, and each result.
 
-MobileBERT has 2 of its 24 layers and 48 of its 384 places, Whisper's encoder 40 of its 1,500: of
-all there are more products than a test has time for.
+MobileBERT has 2 of its 24 layers and 48 of its 384 places, Whisper's encoder 40 of its 1,500, a
+Conformer 2 of 16 layers and 25 of 250: of all there are more products than a test has time for.
 """
 
 from __future__ import annotations
@@ -12,41 +12,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Options
-from delegate.inspect import Graph, read_model, write_model
-from tests.support.compare import RUNTIME, Arrays
+from delegate import DeviceInfo
+from delegate.inspect import Graph
+from tests.support import verifying
+from tests.support.compare import Arrays
 from tests.support.deal import any_driver, where_hybrid_runs
-from tests.support.transformers import Bert, MobileBert, Whisper
-from tflite_opencl.verify.runs import InputSets, Verification, verified
+from tests.support.transformers import Bert, Conformer, MobileBert, Whisper
+from tflite_opencl.verify.runs import Verification
 
 pytestmark = [
     pytest.mark.model,
     any_driver,
     where_hybrid_runs,
-    pytest.mark.skipif(
-        RUNTIME.name == "tflite-runtime",
-        reason="tflite-runtime writes sums over what they read, also where it keeps all tensors",
-    ),
+    verifying.where_all_is_kept,
 ]
 
 MOBILE, WHISPER = MobileBert(layers=2, places=48), Whisper(places=40)
+CONFORMER = Conformer(layers=2, places=25)
+PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
 
 def checked(graph: Graph, inputs: Arrays, device: DeviceInfo, folder: Path) -> Verification:
     """Return what each node gives alone and in the model; products of int8 must equal TFLite's."""
-    path = folder / "model.tflite"
-    path.write_bytes(write_model(graph))
-    graph = read_model(path)
-    options = Options(device.index, tune="off", profiling=True, min_nodes_per_partition=1)
-    sets = InputSets(1, lambda _: inputs)
-    found = verified(str(path), graph, options, RUNTIME, sets, 0)
-    assert found.fault is None
-    exact = [
-        each.alone
-        for each in found.checks
-        if graph.nodes[each.step.node].op in ("CONV_2D", "FULLY_CONNECTED")
-    ]
-    assert exact == [None] * sum(node.op in ("CONV_2D", "FULLY_CONNECTED") for node in graph.nodes)
+    found = verifying.checked(graph, inputs, device, folder)
+    products = {node.index for node in graph.nodes if node.op in PRODUCTS}
+    exact = [each.alone for each in found.checks if each.step.node in products]
+    assert exact == [None] * len(products)
     return found
 
 
@@ -61,8 +52,9 @@ def test_bert(sizes: Bert | MobileBert, device: DeviceInfo, tmp_path: Path) -> N
     assert [verdict.op for verdict in left] == ["EMBEDDING_LOOKUP"] * 2
 
 
-def test_whisper_s_encoder(device: DeviceInfo, tmp_path: Path) -> None:
-    graph = WHISPER.graph()
+@pytest.mark.parametrize("sizes", [WHISPER, CONFORMER], ids=["whisper", "conformer"])
+def test_an_encoder(sizes: Whisper | Conformer, device: DeviceInfo, tmp_path: Path) -> None:
+    graph = sizes.graph()
     mel = np.random.default_rng(1).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
     found = checked(graph, [mel], device, tmp_path)
     assert all(verdict.is_taken for verdict in found.verdicts)

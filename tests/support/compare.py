@@ -77,13 +77,15 @@ def inputs_for(graph: Graph, seed: int = 0) -> list[Arrays]:
             if tensor.dtype == "bool":
                 arrays.append(rng.integers(0, 2, tensor.shape).astype(bool))
                 continue
-            if tensor.dtype in ("float32", "float16"):
+            if tensor.dtype in ("float32", "float16", "complex64"):
                 values = rng.standard_normal(tensor.shape)
+                if tensor.dtype == "complex64":
+                    values = values + 1j * rng.standard_normal(tensor.shape)
                 if kind == "ends":
-                    widest = 6 if tensor.dtype == "float32" else 3
+                    widest = 3 if tensor.dtype == "float16" else 6
                     values = values * 10 ** rng.uniform(-widest, widest, tensor.shape)
                 elif kind == "zero points":
-                    values = np.zeros(tensor.shape)
+                    values = 0 * values
                 arrays.append(np.asarray(values, tensor.dtype))
                 continue
             limits = np.iinfo(tensor.dtype)
@@ -212,9 +214,12 @@ def assert_close(
     got: NDArray[Any], expected: NDArray[Any], bound: NDArray[np.float64] | float, where: str
 ) -> None:
     """Assert that floats differ by no more than `bound`; NaN equals NaN, infinity itself."""
-    assert got.dtype == np.float32, where
+    assert got.dtype in (np.float32, np.complex64), where
     assert got.shape == expected.shape, where
     allowed = np.broadcast_to(bound, got.shape)
+    if got.dtype == np.complex64:  # each part by itself
+        got, expected = (each[..., None].view(np.float32) for each in (got, expected))
+        allowed = np.broadcast_to(allowed[..., None], got.shape)
     with np.errstate(invalid="ignore"):
         difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
         same = (got == expected) | (np.isnan(got) & np.isnan(expected))

@@ -3,26 +3,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate
-from delegate.inspect import Graph, read_model, write_model
-from tests.support.compare import Arrays, assert_close, interpreter, invoke, refusals
+from delegate.inspect import Graph, Tensor, read_model, write_model
+from tests.support.compare import Arrays, assert_close, assert_same, interpreter, invoke, refusals
 from tests.support.guards import guarded
 from tests.support.opencl import PROFILE
 from tflite_opencl.common.remembered import remembered_bounds
 
 
 def assert_runs(graph: Graph, device: DeviceInfo, counts: tuple[int, ...], seed: int = 0) -> None:
-    """Assert that runs of random floats are in bound; the state is reset after so many each.
+    """Assert that runs of random values are exact, or floats in bound, with a reset after so many.
 
     Skips where this TFLite does not run the graph.
     """
     model = write_model(graph)
     graph = read_model(model)
     rng = np.random.default_rng(seed)
-    shapes = [each.shape for each in graph.inputs]
 
     def run(graph: Graph, sets: list[Arrays]) -> list[Arrays]:
         made = interpreter(write_model(graph))
@@ -37,22 +39,31 @@ def assert_runs(graph: Graph, device: DeviceInfo, counts: tuple[int, ...], seed:
         ours = interpreter(model, delegate)
         assert refusals(delegate) == {}
         for part, count in enumerate(counts):
-            sets = [
-                [rng.uniform(-2, 2, shape).astype(np.float32) for shape in shapes]
-                for _ in range(count)
-            ]
-            sets[count // 2] = [np.zeros(shape, np.float32) for shape in shapes]
+            sets = [[_values(rng, each) for each in graph.inputs] for _ in range(count)]
+            sets[count // 2] = [np.zeros_like(each) for each in sets[0]]
             expected = [invoke(reference, inputs) for inputs in sets]
             bounds = remembered_bounds(run, graph, sets, expected)
             for number, (inputs, wanted, allowed) in enumerate(
                 zip(sets, expected, bounds, strict=True)
             ):
                 got = invoke(ours, inputs)
-                for output, row in enumerate(zip(got, wanted, allowed, strict=True)):
-                    assert_close(*row, f"part {part}, run {number}, output {output}")
+                for output, (own, other, bound) in enumerate(
+                    zip(got, wanted, allowed, strict=True)
+                ):
+                    where = f"part {part}, run {number}, output {output}"
+                    if bound is None:
+                        assert_same(own, other, where)
+                    else:
+                        assert_close(own, other, bound, where)
             for each in (reference, ours):
                 each.reset_all_variables()
     assert written == []
+
+
+def _values(rng: np.random.Generator, tensor: Tensor) -> NDArray[Any]:
+    if tensor.dtype == "float32":
+        return rng.uniform(-2, 2, tensor.shape).astype(np.float32)
+    return rng.integers(-128, 128, tensor.shape).astype(tensor.dtype)
 
 
 def drawn(seed: int, *most: int) -> tuple[int, ...]:

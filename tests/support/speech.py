@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from tests.support.hybrid import NONE, Hybrid
 from tests.support.model import const, graph_of, op, t
 from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle
+from tflite_opencl.conformance.cases.frequencies import log_mel_nodes
+from tflite_opencl.conformance.cases.recurrent import lstm
 
 
 def keywords() -> Graph:
@@ -36,6 +38,23 @@ def keywords() -> Graph:
         x = layers.dense(x, width)
     x = layers.add("SOFTMAX", [x], x.shape, beta=1.0)
     return graph_of(layers.nodes, [step], [x])
+
+
+def keyword_lstm(cells: int = 118) -> Graph:
+    """Return the keyword spotter of an LSTM, int8: 49 steps of 10 features -> shares of 12 words.
+
+    Source: arXiv 1711.07128, "Basic LSTM" of the smallest size (ARM's ML-KWS-for-MCU)
+    """
+    network = Network("int8")
+    (node,) = lstm("int8", (1, 49, 10, cells), "plain").nodes
+    (steps,) = node.outputs
+    network.nodes.append(node)
+    ends = [const(np.array(each, np.int32)) for each in ((0, -1, 0), (0,) * 3, (1,) * 3)]
+    masks = {"begin_mask": 5, "end_mask": 5, "shrink_axis_mask": 2}
+    last = replace(steps, shape=(1, cells))
+    last = network.add("STRIDED_SLICE", [steps, *ends], last, **masks)
+    network.softmax(network.fully_connected(last, 12))
+    return network.graph("keyword lstm")
 
 
 def dtln(bins: int = 257) -> Graph:
@@ -155,12 +174,33 @@ class _Streaming:
 
 
 def yamnet() -> Graph:
-    """Return YAMNet without its front end: a log-mel picture (1, 96, 64, 1) -> 521 classes.
+    """Return YAMNet without its front end: a log-mel picture (1, 96, 64, 1) -> 521 classes."""
+    network = Network("float32")
+    return _yamnet(network, network.tensor((1, 96, 64, 1)))
 
-    Source: tensorflow/models, research/audioset/yamnet/yamnet.py: MobileNet V1 of width 1
+
+def yamnet_of_waves() -> Graph:
+    """Return YAMNet: 0.975 s of sound (15600,) -> 521 classes.
+
+    Frames of 400 overlap by 240, as tf.signal.frame takes them: five parts of 80 each.
+    Source: tensorflow/models, research/audioset/yamnet/features.py
     """
     network = Network("float32")
-    x = v1_features(network, 1.0, network.tensor((1, 96, 64, 1)))[-1]
+    parts = network.reshaped(network.tensor((15_600,)), (195, 80))
+    places = 2 * np.arange(96)[:, None] + np.arange(5)
+    x = network.add("GATHER", [parts, const(places.astype(np.int32))], t((96, 5, 80)), axis=0)
+    x = network.reshaped(x, (96, 400))
+    window = const(np.hanning(401)[:-1].astype(np.float32))
+    x = network.add("MUL", [x, window], t(x.shape), **NONE)
+    x = network.add("PAD", [x, const(np.array([[0, 0], [0, 112]], np.int32))], t((96, 512)))
+    for node in log_mel_nodes(x, 512, 64):
+        x = network.add(node.op, [*node.inputs], node.outputs[0], **node.options)
+    return _yamnet(network, network.reshaped(x, (1, 96, 64, 1)))
+
+
+def _yamnet(network: Network, x: Tensor) -> Graph:
+    """Source: tensorflow/models, research/audioset/yamnet/yamnet.py: MobileNet V1 of width 1."""
+    x = v1_features(network, 1.0, x)[-1]
     mean = network.tensor((1, x.shape[3]))
     mean = network.add("MEAN", [x, const(np.array([1, 2], np.int32))], mean, keep_dims=False)
     x = network.fully_connected(mean, 521)

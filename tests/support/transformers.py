@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT, MobileBERT and Whisper's encoder as converters write them with dynamic-range quantisation.
+"""BERT, MobileBERT and encoders as converters write them with dynamic-range quantisation.
 
 Their weights are drawn. Products and tables have int8 weights of one scale; all else is float32.
 Sizes: github.com/google-research/bert, "uncased_L-2_H-128_A-2"; arXiv 2004.02984, table 1;
-github.com/openai/whisper, "tiny".
+github.com/openai/whisper, "tiny"; arXiv 2005.08100, table 1, "S".
 """
 
 from __future__ import annotations
@@ -108,11 +108,41 @@ class Whisper:
         return graph_of(writer.nodes, [mel], [writer.normal(x)])
 
 
+@dataclass(frozen=True, slots=True)
+class Conformer:
+    """The sizes of a Conformer's encoder; its graph makes features of a log-mel spectrogram."""
+
+    layers: int = 16
+    width: int = 144
+    heads: int = 4
+    window: int = 32  # steps of a depthwise convolution
+    bands: int = 80
+    places: int = 250  # a quarter as many as the spectrogram has steps: 10 s
+
+    def graph(self, seed: int = 0) -> Graph:
+        """Return the model of float32 (1, 4 places, bands, 1) -> (places, width).
+
+        Places attend to each other without regard to how far apart they are.
+        """
+        writer = _Writer(np.random.default_rng(seed), sizes=self)
+        mel = t((1, 4 * self.places, self.bands, 1))
+        x = writer.halved(writer.halved(mel, self.width), self.width)
+        x = writer.dense(
+            writer.reshaped(x, (self.places, self.bands // 4 * self.width)), self.width
+        )
+        for _ in range(self.layers):
+            x = writer.half_fed(x)
+            x = writer.pair("ADD", x, writer.dense(writer.attention(writer.normal(x)), self.width))
+            x = writer.pair("ADD", x, writer.gated(writer.normal(x), self.window))
+            x = writer.normal(writer.half_fed(x))
+        return graph_of(writer.nodes, [mel], [x])
+
+
 @dataclass(slots=True, kw_only=True)
 class _Writer(Hybrid):
     """The nodes of a transformer, as they are added."""
 
-    sizes: Bert | MobileBert | Whisper
+    sizes: Bert | MobileBert | Whisper | Conformer
 
     def gelu(self, x: Tensor) -> Tensor:
         return self.add("GELU", [x], x.shape, approximate=False)
@@ -120,15 +150,45 @@ class _Writer(Hybrid):
     def along(self, x: Tensor, channels: int, stride: int) -> Tensor:
         """Return the convolution over three steps of (1, 1, steps, channels)."""
         _, _, steps, depth = x.shape
-        values = np.clip(40 * self.rng.standard_normal((channels, 1, 3, depth)), -127, 127)
-        weights = const(
-            values.astype(np.int8),
-            np.full(channels, 1 / (40 * math.sqrt(3 * depth)), np.float32),
-            axis=0,
-        )
         options = {**NONE, "padding": "SAME", "stride_w": stride, "stride_h": 1}
-        inputs = [x, weights, self.floats(channels)]
+        inputs = [x, self.filters(0, channels, 1, 3, depth), self.floats(channels)]
         return self.add("CONV_2D", inputs, (1, 1, -(-steps // stride), channels), **options)
+
+    def filters(self, axis: int, *shape: int) -> Tensor:
+        """Return weights of a convolution, with a scale for each of its channels along an axis."""
+        values = np.clip(40 * self.rng.standard_normal(shape), -127, 127).astype(np.int8)
+        scale = 1 / (40 * math.sqrt(math.prod(shape) / shape[axis]))
+        return const(values, np.full(shape[axis], scale, np.float32), axis=axis)
+
+    def halved(self, x: Tensor, channels: int) -> Tensor:
+        """Return the convolution of half as many steps and bands, of (1, steps, bands, depth)."""
+        _, steps, bands, depth = x.shape
+        options = {"padding": "SAME", "stride_w": 2, "stride_h": 2}
+        options["fused_activation_function"] = "RELU"
+        inputs = [x, self.filters(0, channels, 3, 3, depth), self.floats(channels)]
+        return self.add("CONV_2D", inputs, (1, -(-steps // 2), -(-bands // 2), channels), **options)
+
+    def swish(self, x: Tensor) -> Tensor:
+        return self.pair("MUL", x, self.add("LOGISTIC", [x], x.shape))
+
+    def half_fed(self, x: Tensor) -> Tensor:
+        """Return rows and half of what two products make of them."""
+        _, width = x.shape
+        found = self.dense(self.swish(self.dense(self.normal(x), 4 * width)), width)
+        return self.pair("ADD", x, self.pair("MUL", found, const(np.float32(0.5))))
+
+    def gated(self, x: Tensor, window: int) -> Tensor:
+        """Return what a window of steps makes of rows, of which a product lets through a part."""
+        places, width = x.shape
+        parts = [t(x.shape) for _ in range(2)]
+        inputs = [const(np.array(1, np.int32)), self.dense(x, 2 * width)]
+        self.nodes.append(op("SPLIT", inputs, parts, {"num_splits": 2}))
+        x = self.pair("MUL", parts[0], self.add("LOGISTIC", [parts[1]], x.shape))
+        x = self.reshaped(x, (1, 1, places, width))
+        options = {**NONE, "padding": "SAME", "stride_w": 1, "stride_h": 1, "depth_multiplier": 1}
+        inputs = [x, self.filters(3, 1, 1, window, width), self.floats(width)]
+        x = self.add("DEPTHWISE_CONV_2D", inputs, x.shape, **options)
+        return self.dense(self.reshaped(self.swish(x), (places, width)), width)
 
     def pair(self, name: str, x: Tensor, y: Tensor) -> Tensor:
         shape = np.broadcast_shapes(x.shape, y.shape)

@@ -6,19 +6,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import (
+    MAX_POOLING,
+    MAX_UNPOOLING,
     TRANSPOSE_CONV_BIAS,
     Graph,
     Node,
     Tensor,
     sum_bound,
-    with_tensors,
 )
+from tflite_opencl.common.absolute import absolute, near, sizes_of
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.values import Arrays
 
@@ -46,6 +47,7 @@ _MOVES = {
     "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK", "RELU", "RELU6",
     "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN", "SIGN", "STABLEHLO_MAXIMUM",
     "STABLEHLO_GATHER", "STABLEHLO_MINIMUM", "STABLEHLO_PAD", "TOPK_V2",
+    "IMAG", "REAL", MAX_POOLING, MAX_UNPOOLING,
 }  # fmt: skip
 # Ops whose terms are not larger than their result, and how many roundings they are made of.
 _FUNCTIONS = {
@@ -55,8 +57,9 @@ _FUNCTIONS = {
     "SQUARE": 1, "SQUARED_DIFFERENCE": 2, "TANH": 8, "UNIDIRECTIONAL_SEQUENCE_LSTM": 16,
     "NON_MAX_SUPPRESSION_V5": 16, "TFLite_Detection_PostProcess": 4, "RNN": 8,
     "BIDIRECTIONAL_SEQUENCE_LSTM": 16, "BIDIRECTIONAL_SEQUENCE_RNN": 8,
-    "UNIDIRECTIONAL_SEQUENCE_RNN": 8,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": 8, "COMPLEX_ABS": 2, "RFFT2D": 48,
 }  # fmt: skip
+_FLOATS = ("float32", "complex64")
 # Ops with variable tensors: what they give depends on the runs before.
 RNNS = frozenset({"RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"})
 LSTMS = frozenset({"LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"})
@@ -75,9 +78,9 @@ def float_bounds(
     its functions is left out, for the caller knows that otherwise.
     """
     terms = sum(terms_of(node) for node in graph.nodes)
-    if all(tensor.dtype != "float32" for tensor in graph.outputs):
+    if all(tensor.dtype not in _FLOATS for tensor in graph.outputs):
         return [None] * len(outputs)
-    zeros = [np.zeros(each.shape) if each.dtype == np.float32 else None for each in outputs]
+    zeros = [np.zeros(each.shape) if each.dtype.name in _FLOATS else None for each in outputs]
     if not terms:
         return zeros
     kept = [node for node in graph.nodes if _is_sum(node)]
@@ -87,12 +90,12 @@ def float_bounds(
     makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
     bounds: Bounds = []
     for tensor, expected in zip(graph.outputs, outputs, strict=True):
-        if expected.dtype != np.float32:
+        if expected.dtype.name not in _FLOATS:
             bounds.append(None)
             continue
-        sizes = _finite(np.abs(expected.astype(np.float64)))
+        sizes = _sizes(expected)
         if not is_pure and len(graph.nodes) > 1:
-            inner = 0.0 if is_last_alone else _before_functions(graph, known)
+            inner = _before_functions(graph, known, is_last_alone)
             sizes = np.full(expected.shape, max(sizes.max(initial=0), inner))
         elif not is_pure:
             sizes = sizes + _inner(graph, inputs, sizes)
@@ -108,7 +111,13 @@ def float_bounds(
 
 
 def _is_float(node: Node) -> bool:
-    return any(each.dtype == "float32" for each in node.outputs)
+    return any(each.dtype in _FLOATS for each in node.outputs)
+
+
+def _sizes(values: Array) -> NDArray[np.float64]:
+    """Return how large values are, of complex ones both parts together."""
+    wide = np.complex128 if values.dtype.kind == "c" else np.float64
+    return _finite(np.asarray(np.abs(values.astype(wide))))
 
 
 def is_hybrid(node: Node) -> bool:
@@ -152,10 +161,10 @@ def _magnitudes(
     if not outputs or not all(each in known for each in given):
         return {}
     resizes = any(node.op == "RESIZE_BILINEAR" for node in kept)
-    values = [_abs(known[each]) for each in given]
+    values = [sizes_of(known[each]) for each in given]
     part = dataclasses.replace(graph, nodes=tuple(kept), inputs=given, outputs=outputs)
     try:
-        sums = run(_absolute(part), [_near(each) if resizes else each for each in values])
+        sums = run(absolute(part), [near(each) if resizes else each for each in values])
     except (RuntimeError, ValueError):
         return {}
     return {t: _finite(v.astype(np.float64)) for t, v in zip(outputs, sums, strict=True)}
@@ -177,13 +186,21 @@ def _error(node: Node, known: Values, expected: Array) -> NDArray[np.float64] | 
     return np.asarray(np.nan_to_num(off, nan=0, posinf=0))
 
 
-def _before_functions(graph: Graph, known: Values) -> float:
-    """Return the greatest value that a network gives to a function: its error is the result's."""
-    given = {t for node in graph.nodes if node.op in _FUNCTIONS for t in _read(node)}
+def _before_functions(graph: Graph, known: Values, are_parts_alone: bool) -> float:
+    """Return the greatest value that a network gives to a function: its error is the result's.
+
+    `are_parts_alone`: only complex ones, of which either part is off by what both are made of.
+    """
+    given = {
+        tensor
+        for node in graph.nodes
+        for tensor in _read(node)
+        if tensor.dtype == "complex64" or (node.op in _FUNCTIONS and not are_parts_alone)
+    }
     values = [
-        _finite(np.abs(known[each].astype(np.float64))).max(initial=0)
+        _sizes(known[each]).max(initial=0)
         for each in given - {*graph.inputs}
-        if each.dtype == "float32" and each in known
+        if each.dtype in _FLOATS and each in known
     ]
     return max(map(float, values), default=0.0)
 
@@ -192,6 +209,8 @@ def _inner(graph: Graph, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[
     """Return the size of what is added and taken away again on the way to one function's result."""
     (node,) = graph.nodes
     op = node.op
+    if op == "RFFT2D":  # each frequency is made of all that a picture has
+        return np.asarray(sizes.max((-2, -1), keepdims=True))
     if op == "LOG_SOFTMAX":
         return np.asarray(_finite(np.abs(inputs[0]).astype(np.float64)).max(-1, keepdims=True) * 2)
     if op == "EXP":  # an error of the argument is multiplied by the result
@@ -259,41 +278,3 @@ def _terms_of_remembering(node: Node) -> int:
     terms = source.shape[-1] + node.outputs[0].shape[-1] + _FUNCTIONS[node.op]
     # Of whichever is the steps, rows or what time_major says: the larger.
     return int(terms * max(source.shape[:-1] if len(source.shape) > 2 else (1,)) ** 2)
-
-
-def _near(values: Array) -> Array:
-    """Return each pixel's greatest neighbour: a weight of 0 may come out as a little more."""
-    if values.ndim != 4 or values.dtype.kind != "f":
-        return values
-    wide = np.pad(values, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
-    height, width = values.shape[1:3]
-    shifted = [wide[:, y : y + height, x : x + width] for y in range(3) for x in range(3)]
-    return np.asarray(np.maximum.reduce(shifted))
-
-
-def _abs(values: Array) -> Array:
-    return np.asarray(np.abs(values)) if values.dtype.kind == "f" else values
-
-
-def _absolute(graph: Graph) -> Graph:
-    """Return the same model of absolute constants, without activations and differences."""
-    absolute = {
-        tensor: dataclasses.replace(tensor, data=_abs(tensor.data))
-        for tensor in graph.tensors
-        if tensor.data is not None
-    }
-
-    def changed(node: Node) -> Node:
-        options: dict[str, Any] = dict(node.options)
-        if "fused_activation_function" in options:
-            options["fused_activation_function"] = "NONE"
-        op, version = node.op, node.version
-        if op == "SUB":
-            op, version = "ADD", 1
-            options.pop("pot_scale_int16", None)
-        if op in ("NEG", "RELU6", "MINIMUM", "REDUCE_MIN"):
-            op = {"NEG": "ABS", "RELU6": "RELU", "MINIMUM": "MAXIMUM"}.get(op, "REDUCE_MAX")
-        return dataclasses.replace(node, op=op, version=version, options=options)
-
-    made = with_tensors(graph, absolute)
-    return dataclasses.replace(made, nodes=tuple(map(changed, made.nodes)))

@@ -70,11 +70,11 @@ def _distance(one: NDArray[Any], other: NDArray[Any]) -> int | float | None:
     """Return the largest difference; None for what has none, as strings."""
     if is_quantised(one):
         return int(distances(one, other).max(initial=0))
-    return float(distances(one, other).max(initial=0.0)) if one.dtype.kind == "f" else None
+    return float(distances(one, other).max(initial=0.0)) if one.dtype.kind in "fc" else None
 
 
 def distances(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """Return how far numbers of one type are apart: integers without a sign, or floats.
+    """Return how far numbers of one type are apart: integers without a sign, else floats.
 
     What is not a number in one of the two alone is infinitely far.
     """
@@ -83,8 +83,9 @@ def distances(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
         most, least = np.asarray(np.maximum(one, other)), np.asarray(np.minimum(one, other))
         unsigned = np.dtype(f"u{one.itemsize}")
         return np.asarray(most.view(unsigned) - least.view(unsigned))
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
+        apart = np.abs(one.astype(wide) - other.astype(wide))
     same = (one == other) | (np.isnan(one) & np.isnan(other))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 

@@ -16,17 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Node, Tensor
-from tflite_opencl.common.build import Array
+from tflite_opencl.common.values import Arrays
 
 Doubles = NDArray[np.float64]
-Part = tuple[list[Tensor | None], int]
+# A direction: its inputs as those of a node of one, then weights of an auxiliary input; the sign of
+# its steps; which of the node's inputs it reads.
+Part = tuple[list[Tensor | None], int, list[int]]
 # How far values of at most 1 are apart that two ways of computing some steps give, and places on a
 # row's scale, whose factor is rounded.
 _VALUE, _PLACE = 5e-7, 3e-5
 _NORMALISATION = 1e-8  # what TFLite adds to a variance
 
 
-def off_by_flips(node: Node, sets: Sequence[Array]) -> list[list[Doubles]]:
+def off_by_flips(node: Node, sets: Sequence[Arrays]) -> list[list[Doubles]]:
     """Return how far each output of the input sets may be off, which one run comes after the other.
 
     Source of the arithmetic: tflite/kernels/lstm_eval.cc, internal/kernel_utils.cc
@@ -37,7 +39,7 @@ def off_by_flips(node: Node, sets: Sequence[Array]) -> list[list[Doubles]]:
     return [[*of_set] for of_set in zip(*by_direction, strict=True)]
 
 
-def _off(node: Node, part: Part, sets: Sequence[Array]) -> list[Doubles]:
+def _off(node: Node, part: Part, sets: Sequence[Arrays]) -> list[Doubles]:
     plain = _Run(node, part)
     outputs = plain.outputs(sets)
     found = [np.zeros(each.shape) for each in outputs]
@@ -50,20 +52,28 @@ def _off(node: Node, part: Part, sets: Sequence[Array]) -> list[Doubles]:
 
 
 def _parts(node: Node) -> list[Part]:
-    """Return the inputs of each direction, as those of a node of one direction, and the sign."""
+    """Return a node's directions."""
     of = node.inputs
     if node.op == "BIDIRECTIONAL_SEQUENCE_LSTM":
-        return [([*of[:18], *of[35:37]], 1), ([of[0], *of[18:35], *of[37:39]], -1)]
+        both = [*of[:18], *of[35:37]], [of[0], *of[18:35], *of[37:39]]
+        is_linked = any(each is not None for each in of[40:])
+        read = [0, 1] if is_linked else [0]
+        backward = [1] if of[39] is not None and not is_linked else read
+        none = [None] * 4
+        return [
+            ([*both[0], *none, *of[40:44]], 1, read),
+            ([*both[1], *none, *of[44:48]], -1, backward),
+        ]
     if node.op == "BIDIRECTIONAL_SEQUENCE_RNN":
-        return [([*of[:5]], 1), ([of[0], *of[5:9]], -1)]
-    return [([*of], 1)]
+        return [([*of[:5]], 1, [0]), ([of[0], *of[5:9]], -1, [0])]
+    return [([*of], 1, [0])]
 
 
 class _Run:
     """A direction from its beginning on; the value at `flipped` is rounded the other way."""
 
     def __init__(self, node: Node, part: Part, flipped: tuple[int, int] | None = None) -> None:
-        inputs, self._sign = part
+        inputs, self._sign, self._read = part
         self.near: list[tuple[int, int]] = []  # which rows, and which of their values
         self._flipped, self._rows = flipped, 0
         self._is_asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
@@ -71,16 +81,17 @@ class _Run:
         made = _Rnn if "RNN" in node.op else _Lstm
         self._step = made(inputs, node.options, self)
 
-    def outputs(self, sets: Sequence[Array]) -> list[Doubles]:
+    def outputs(self, sets: Sequence[Arrays]) -> list[Doubles]:
         """Return the output of each input set."""
-        return [self._output(values.astype(np.float64)) for values in sets]
+        read = self._read
+        return [self._output([each[at].astype(np.float64) for at in read]) for each in sets]
 
-    def _output(self, values: Doubles) -> Doubles:
-        if values.ndim == 2:
-            return self._step.step(values)
+    def _output(self, values: list[Doubles]) -> Doubles:
+        if values[0].ndim == 2:
+            return self._step.step(*values)
         axis = 0 if self._is_time_major else 1
-        rows = np.moveaxis(values, axis, 0)[:: self._sign]
-        return np.stack([self._step.step(each) for each in rows][:: self._sign], axis)
+        steps = zip(*(np.moveaxis(each, axis, 0)[:: self._sign] for each in values), strict=True)
+        return np.stack([self._step.step(*each) for each in steps][:: self._sign], axis)
 
     def int8(self, floats: Doubles, is_given: bool = False) -> Doubles:
         """Return rows as int8 and floats again; `is_given`: floats that nobody computes."""
@@ -116,11 +127,11 @@ def _zeros(tensor: Tensor | None) -> Doubles:
 
 class _Lstm:
     def __init__(self, inputs: list[Tensor | None], options: Mapping[str, Any], run: _Run) -> None:
-        of = [*inputs, *[None] * (24 - len(inputs))]
+        of = [*inputs, *[None] * (28 - len(inputs))]
         self._run = run
         self._first = 0 if of[1] is not None else 1
-        self._weights, self._recurrent, self._biases, self._norms = (
-            [_real(each) for each in of[at : at + 4]] for at in (1, 5, 12, 20)
+        self._weights, self._recurrent, self._biases, self._norms, self._linked = (
+            [_real(each) for each in of[at : at + 4]] for at in (1, 5, 12, 20, 24)
         )
         self._peepholes = [_real(each) for each in (of[9], of[10], None, of[11])]
         self._is_normalised, self._is_projected = of[21] is not None, of[16] is not None
@@ -132,17 +143,20 @@ class _Lstm:
     def _function(self, values: Doubles) -> Doubles:
         return np.asarray(np.tanh(values) if self._is_tanh else np.maximum(values, 0))
 
-    def _gate(self, gate: int, source: Doubles, hidden: Doubles) -> Doubles:
-        sums = source @ self._weights[gate].T + hidden @ self._recurrent[gate].T
+    def _gate(self, gate: int, rows: Sequence[Doubles], hidden: Doubles) -> Doubles:
+        sums = hidden @ self._recurrent[gate].T
+        for source, weights in zip(rows, (self._weights, self._linked), strict=False):
+            sums = sums + source @ weights[gate].T
         sums = sums + self._peepholes[gate] * self._cell
         if self._is_normalised:
             deviation = np.sqrt(sums.var(-1, keepdims=True) + _NORMALISATION)
             sums = (sums - sums.mean(-1, keepdims=True)) / deviation * self._norms[gate]
         return np.asarray(sums + self._biases[gate])
 
-    def step(self, source: Doubles) -> Doubles:
+    def step(self, *sources: Doubles) -> Doubles:
         """Return the output of a step of these rows."""
-        rows, hidden = self._run.int8(source, is_given=True), self._run.int8(self._hidden)
+        rows = [self._run.int8(each, is_given=True) for each in sources]
+        hidden = self._run.int8(self._hidden)
         gates = [self._gate(at, rows, hidden) for at in range(self._first, 3)]
         forget, fresh = (_logistic(each) for each in (gates[-2], gates[0]))
         fresh = fresh if len(gates) == 3 else 1 - forget

@@ -8,23 +8,16 @@ reference is numpy's: numpy_kernels.py.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from delegate.inspect import (
-    TRANSPOSE_CONV_BIAS,
-    Graph,
-    Node,
-    as_transpose_conv,
-    is_wrong_in_reference,
-    write_model,
-)
+from delegate.inspect import Graph, Node, is_wrong_in_reference, write_model
 from tflite_opencl.common.bounds import Bounds, float_bounds, is_hybrid
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.errors import one_line
+from tflite_opencl.common.in_builtins import in_builtins
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.remembered import remembered_bounds
 from tflite_opencl.common.runtime import Runtime
@@ -48,7 +41,7 @@ class Oracle:
 
 def run_graph(runtime: Runtime, cpu_kernels: str, graph: Graph, inputs: Sequence[Array]) -> Arrays:
     """Return all outputs of a graph; raises RuntimeError or ValueError."""
-    model, keeps_all = write_model(_in_builtins(graph)), overwrites(graph)
+    model, keeps_all = write_model(in_builtins(graph)), overwrites(graph)
     return invoke(allocated(runtime, model, cpu_kernels, keeps_all=keeps_all), inputs)
 
 
@@ -66,7 +59,7 @@ def reference(
     Raises: NoOracle: neither run the model; `use` may raise RuntimeError or ValueError.
     """
     why, keeps_all = "", keeps_all or overwrites(graph)
-    builtin = _in_builtins(graph)
+    builtin = in_builtins(graph)
     if builtin is not graph:
         graph, model = builtin, write_model(builtin)
     choices = ("builtin",) if reference_is_wrong(graph) else ("reference", "builtin")
@@ -97,28 +90,6 @@ def oracle(runtime: Runtime, graph: Graph, model: bytes | str, sets: Sequence[Ar
         return Oracle(kernels, outputs, remembered_bounds(run_each, graph, sets, outputs))
     bounds_of = partial(float_bounds, partial(run_graph, runtime, kernels), graph)
     return Oracle(kernels, outputs, [*map(bounds_of, sets, outputs)])
-
-
-def _in_builtins(graph: Graph) -> Graph:
-    """Return the graph with the ops of TFLite's that compute what those of MediaPipe's do.
-
-    Tensors keep their places. A malformed node stays, and so does a model of several graphs: the
-    runtime refuses them.
-    """
-    if graph.subgraphs > 1:
-        return graph
-    tensors, nodes = [*graph.tensors], []
-    for node in graph.nodes:
-        if node.is_custom and node.op == TRANSPOSE_CONV_BIAS:
-            with contextlib.suppress(ValueError):
-                node = as_transpose_conv(node)
-                assert node.inputs[0] is not None
-                shape = replace(node.inputs[0], index=len(tensors))
-                tensors.append(shape)
-                node = replace(node, inputs=(shape, *node.inputs[1:]))
-        nodes.append(node)
-    is_same = len(tensors) == len(graph.tensors)
-    return graph if is_same else replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
 
 
 def _run_each(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
     shape, dtype = tensor.shape, tensor.dtype
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(dtype)
+    if dtype == "complex64":
+        parts = replace(tensor, shape=(*shape, 2), dtype="float32")
+        return _values(rng, parts, which).view(dtype).reshape(shape)
     if dtype in ("float32", "float16", "float64"):
         if tensor.ranges is not None:
             low, high = (float(limit) for limit in tensor.ranges)
@@ -108,6 +111,9 @@ def compare(
             f"{where} is {got.dtype} {list(got.shape)} instead of "
             f"{expected.dtype} {list(expected.shape)}"
         )
+    if got.dtype == np.complex64:  # each part by itself
+        got, expected = (each[..., None].view(np.float32) for each in (got, expected))
+        bound = bound if bound is None else np.broadcast_to(bound, got.shape[:-1])[..., None]
     is_number, is_float = got.dtype.kind in "biuf", got.dtype.kind == "f"
     apart = (distances(got, expected) if is_number else got != expected).astype(np.float64)
     allowed = np.zeros(got.shape)

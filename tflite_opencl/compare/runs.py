@@ -23,8 +23,10 @@ from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.labels import are_scores, format_row, top_results
 from tflite_opencl.common.machine import Meter
+from tflite_opencl.common.oracle import reference_is_wrong
 from tflite_opencl.common.timing import SETTLE_S, turns
 from tflite_opencl.compare.records import (
+    BUILTIN,
     REFERENCE,
     ModelResult,
     PathResult,
@@ -215,9 +217,10 @@ def compared(
                 each.block(runs, min(most, settings.warmup_runs))
 
     run_all(given, running, time, tell)
-    reference = next((each for each in running if each.path.kind == REFERENCE), None)
+    right = BUILTIN if reference_is_wrong(given.graph) else REFERENCE
+    reference = next((each for each in running if each.path.kind == right), None)
     if reference is None:
-        reference = given.on(RunPath(REFERENCE, REFERENCE), settings, "reference")
+        reference = given.on(RunPath(right, right), settings, "reference")
         run_all(given, [reference], lambda: None, tell)
     found = [_judged(each, reference, given, settings) for each in running]
     digest = hashlib.sha256(Path(given.model).read_bytes()).hexdigest()

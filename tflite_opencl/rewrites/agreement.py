@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import read_model
 from tflite_opencl.common.interpreter import allocated, failures, invoke
+from tflite_opencl.common.oracle import reference_is_wrong
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = Sequence[NDArray[Any]]
@@ -47,7 +48,7 @@ def agreement(
         CommandError: TFLite refuses a model. SignatureError.
     """
     old_graph, new_graph = (read_model(model, signature) for model in (before, after))
-    kernels = "reference"
+    kernels = "builtin" if reference_is_wrong(old_graph) else "reference"
     try:
         allocated(runtime, before, kernels, threads=None, graph=old_graph)
     except (RuntimeError, ValueError):

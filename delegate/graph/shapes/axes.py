@@ -4,7 +4,7 @@
 Source: tflite/kernels/activations.cc, elementwise.cc, add.cc, comparisons.cc, select.cc,
 concatenation.cc, pack.cc, unpack.cc, split.cc, split_v.cc, pad.cc, mirror_pad.cc, tile.cc,
 broadcast_to.cc, fill.cc, one_hot.cc, shape.cc, rank.cc, range.cc, reshape.cc, squeeze.cc,
-expand_dims.cc, transpose.cc, reduce.cc ResizeOutputTensor, arg_min_max.cc, topk_v2.cc,
+expand_dims.cc, transpose.cc, reduce.cc ResizeOutputTensor, rfft2d.cc, arg_min_max.cc, topk_v2.cc,
 scatter_nd.cc
 """
 
@@ -30,8 +30,8 @@ from delegate.graph.shapes.rule import (
 
 
 @output(
-    "ABS ATAN2 CAST CEIL COS CUMSUM DENSIFY DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP FAKE_QUANT"
-    " FLOOR GELU"
+    "ABS ATAN2 CAST CEIL COMPLEX_ABS COS CUMSUM DENSIFY DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP"
+    " FAKE_QUANT FLOOR GELU IMAG REAL"
     " HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_NOT LOGISTIC"
     " LOG_SOFTMAX MATRIX_SET_DIAG NEG PRELU QUANTIZE RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1"
     " REVERSE_SEQUENCE REVERSE_V2 ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE TANH ZEROS_LIKE"
@@ -205,6 +205,12 @@ def _float(node: Node, position: int) -> float:
     if given is None or given.data is None or given.dtype != "float32" or given.data.size != 1:
         raise ValueError("no constant float")
     return float(given.data.item())
+
+
+@output("RFFT2D")
+def _rfft2d(node: Node) -> list[int]:
+    height, width = integers(node, 1)
+    return [*shape(node)[:-2], height, width // 2 + 1]
 
 
 @output("RESHAPE")

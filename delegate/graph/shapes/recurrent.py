@@ -20,10 +20,13 @@ def _svdf(node: Node) -> Shape:
     return batch, filters // rank
 
 
-@output("LSTM UNIDIRECTIONAL_SEQUENCE_LSTM")
-def _lstm(node: Node) -> Shape:
+@outputs("LSTM UNIDIRECTIONAL_SEQUENCE_LSTM")
+def _lstm(node: Node) -> list[Shape]:
+    if node.options.get("kernel_type") == "BASIC":
+        (rows, depth), (_, cells) = shape(node), shape(node, 1)
+        return [(rows, width) for width in (cells, cells, depth + cells, 4 * cells)]
     _, width = shape(node, 6)  # of the forget gate's recurrent weights, which all have
-    return (*shape(node)[:-1], width)
+    return [(*shape(node)[:-1], width)]
 
 
 @output("RNN UNIDIRECTIONAL_SEQUENCE_RNN")

@@ -9,9 +9,17 @@ space_to_depth.cc, batch_to_space_nd.cc, space_to_batch_nd.cc
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from delegate.graph.ir import Node
-from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, transposed_shape
+from delegate.graph.mediapipe import (
+    MAX_POOLING,
+    MAX_UNPOOLING,
+    TRANSPOSE_CONV_BIAS,
+    pooling_of,
+    transposed_shape,
+)
+from delegate.graph.reduced_windows import axes_of
 from delegate.graph.shapes.rule import Shape, broadcast, integers, output, outputs, pairs, shape
 
 
@@ -59,10 +67,28 @@ def _transpose_conv_bias(node: Node) -> list[Shape]:
     return [transposed_shape(node)]
 
 
+@outputs(MAX_POOLING, is_custom=True)
+def _max_pooling(node: Node) -> list[Shape]:
+    pooled = tuple(_pool_2d(replace(node, options=pooling_of(node))))
+    return [pooled, pooled]
+
+
+@outputs(MAX_UNPOOLING, is_custom=True)
+def _max_unpooling(node: Node) -> list[Shape]:
+    (batch, height, width, channels), options = shape(node), pooling_of(node)
+    sizes = height * options["filter_height"], width * options["filter_width"]
+    return [(batch, *sizes, channels)]
+
+
 @output("AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D")
 def _pool_2d(node: Node) -> Shape:
     rows, columns = node.options["filter_height"], node.options["filter_width"]
     return _slid(node, rows, columns, shape(node)[3])
+
+
+@output("REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW")
+def _reduce_window(node: Node) -> list[int]:
+    return [axis.places for axis in axes_of(node)]
 
 
 @output("FULLY_CONNECTED")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
-from delegate.ops._checks.node import shape_text
+from delegate.ops._checks.node import require_constant, shape_text
 from delegate.ops._convolution import hybrid
 from delegate.ops._convolution.packing import as_stored, in_blocks_of
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
@@ -34,16 +34,31 @@ class BlockProduct:
     source: Tensor
     result: Tensor
     batch: int
-    weights: NDArray[np.int8]  # (out_c, blocks, values of a block)
-    scales: NDArray[np.float32]  # (out_c, blocks)
+    pairs: NDArray[np.uint8]  # (out_c, blocks, pairs of weights) as stored, the first one low
+    scales: NDArray[np.float16]  # (out_c, blocks)
     bias: NDArray[np.float32]  # (out_c,)
     # Of weights with a shift for each block: sums of the blocks of rows, and (out_c, blocks)
     shifts: tuple[Tensor, NDArray[np.float32]] | None = None
 
     @property
+    def out_c(self) -> int:
+        """Rows of weights."""
+        return len(self.pairs)
+
+    @property
+    def in_c(self) -> int:
+        """Values of a row."""
+        return int(2 * self.pairs[0].size)
+
+    @property
     def defines(self) -> Defines:
         """The macro of kernels that add shifts."""
         return {"HAS_SHIFTS": int(self.shifts is not None)}
+
+    def channels(self) -> Constant:
+        """Each channel's offset, then its bias: two rows of floats."""
+        pairs, scales, bias = self.pairs, self.scales, self.bias
+        return Constant(8 * self.out_c, lambda: np.stack([_offsets(pairs, scales), bias]))
 
     def more(self, lanes: int) -> Params:
         """Return the fields of shifts, `lanes` channels side by side, if there are any.
@@ -63,27 +78,32 @@ class BlockProduct:
         size = 4 * channels.size * values.shape[1]
         return {"sums": sums, "shifts": Constant(size, pack)}
 
-    @property
-    def in_c(self) -> int:
-        """Values of a row."""
-        return int(self.weights.shape[1] * self.weights.shape[2])
 
-    def channels(self) -> Constant:
-        """Each channel's offset, then its bias: two rows of floats."""
-        weights, scales, bias = self.weights, self.scales, self.bias
-        return Constant(8 * len(weights), lambda: np.stack([_offsets(weights, scales), bias]))
-
-
-def _offsets(weights: NDArray[np.int8], scales: NDArray[np.float32]) -> NDArray[np.float32]:
+def _offsets(pairs: NDArray[np.uint8], scales: NDArray[np.float16]) -> NDArray[np.float32]:
     """Return what a row's zero point is multiplied by: its weights' sum, added as results are."""
-    found = np.zeros(len(weights), np.float32)
-    sums = weights.sum(2, dtype=np.int64).astype(np.float32)
+    found = np.zeros(len(pairs), np.float32)
+    low, high = (pairs << 4).view(np.int8) >> 4, pairs.view(np.int8) >> 4
+    sums = (low.sum(2, dtype=np.int64) + high.sum(2, dtype=np.int64)).astype(np.float32)
+    factors = scales.astype(np.float32)
     for block in range(sums.shape[1]):
-        found = found + scales[:, block] * sums[:, block]
+        found = found + factors[:, block] * sums[:, block]
     return found
 
 
-def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float32]:
+def pairs_of(weights: Tensor, scales: NDArray[np.float16]) -> NDArray[np.uint8]:
+    """Return int4 weights by their blocks, two in a byte as the file has them.
+
+    Raises:
+        Unsupported: they are computed, or their bytes are not as many as their shape wants.
+    """
+    data = require_constant(weights, "weights")
+    if 2 * data.size != math.prod(weights.shape):
+        raise Unsupported(f"{data.size} bytes for int4 {shape_text(weights)}")
+    pairs: NDArray[np.uint8] = data.view(np.uint8).reshape(*scales.shape, -1)
+    return pairs
+
+
+def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float16]:
     """Return the scales of int4 weights in blocks, which this TFLite multiplies rightly.
 
     Shapes:
@@ -113,28 +133,26 @@ def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float32]:
         )
     if not np.isfinite(scales).all():
         raise Unsupported("a scale of a block is not finite")
-    return scales.astype(np.float32)
+    return scales
 
 
 def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ...]:
     """Return the portable ways to multiply, the plain one last."""
-    depth = product.in_c
+    depth, out_c, scales = product.in_c, product.out_c, product.scales
     sizes = (product.batch, depth, hybrid.pitch_of(depth))
     rows = hybrid.quantised(product.source, sizes, True, target)
-    weights = product.weights
-    out_c, blocks, size = weights.shape
     both: Params = {
         **rows.fields,
         "output": product.result,
         "out_c": out_c,
-        "blocks": blocks,
-        "block_pairs": size // 2,
+        "blocks": scales.shape[1],
+        "block_pairs": product.pairs.shape[2],
         "channels": product.channels(),
     }
     file, elements = "fully_connected", product.batch * out_c
     own: Params = {
-        "weights": Constant(out_c * depth // 2, lambda: _pairs(weights)),
-        "scales": as_stored(product.scales),
+        "weights": as_stored(product.pairs),
+        "scales": Constant(4 * scales.size, lambda: scales.astype(np.float32)),
         "elements": elements,
     }
     params = both | own | product.more(1)
@@ -158,12 +176,6 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
     return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
 
 
-def _pairs(weights: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Return two weights in a byte, the first one low, along the last axis."""
-    halves = weights.view(np.uint8)
-    return np.ascontiguousarray((halves[..., 0::2] & 15) | (halves[..., 1::2] << 4))
-
-
 def _side_by_side(product: BlockProduct, lanes: int) -> Params:
     """Return weights and scales as `lanes` neighbouring channels are read at once.
 
@@ -171,17 +183,15 @@ def _side_by_side(product: BlockProduct, lanes: int) -> Params:
         weights (channel blocks, blocks, pairs, lanes), scales (channel blocks, blocks, lanes); the
         last channel block ends with the last channel
     """
-    values, stored = product.weights, product.scales
-    channels = in_blocks_of(lanes, len(values))
-    count = math.prod(values.shape[1:])
+    channels, pairs, stored = in_blocks_of(lanes, product.out_c), product.pairs, product.scales
 
     def weights() -> NDArray[np.uint8]:
-        return np.ascontiguousarray(_pairs(values)[channels].transpose(0, 2, 3, 1))
+        return np.ascontiguousarray(pairs[channels].transpose(0, 2, 3, 1))
 
     def scales() -> NDArray[np.float32]:
-        return np.ascontiguousarray(stored[channels].transpose(0, 2, 1))
+        return np.ascontiguousarray(stored[channels].transpose(0, 2, 1), np.float32)
 
     return {
-        "weights": Constant(channels.size * count // 2, weights),
+        "weights": Constant(channels.size * pairs[0].size, weights),
         "scales": Constant(4 * channels.size * stored.shape[1], scales),
     }

@@ -33,8 +33,17 @@ def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     """
     is_hybrid = lstm.weights[0].dtype == "int8"
     small = (*lstm.biases, *lstm.norms, lstm.projection_bias)
-    ends = (lstm.hidden, lstm.next_hidden, lstm.cell, lstm.next_cell, lstm.result.tensor)
-    matrices = (*lstm.weights, *lstm.recurrent, *lstm.peepholes, lstm.projection)
+    ends = (
+        lstm.source,
+        lstm.auxiliary,
+        lstm.hidden,
+        lstm.next_hidden,
+        lstm.cell,
+        lstm.next_cell,
+        lstm.result.tensor,
+    )
+    linked = lstm.auxiliary_weights
+    matrices = (*lstm.weights, *linked, *lstm.recurrent, *lstm.peepholes, lstm.projection)
     kind = "int8" if is_hybrid else "float32"
     require_types(lstm, [((*small, *ends), "float32"), (matrices, kind)])
     activation = activation_of(node)
@@ -46,8 +55,9 @@ def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
         if peephole is not None:
             peepholes[gate] = _floats(peephole)
     biases = stacked(lstm.biases, "biases")
+    weights = [stacked(each, "weights") for each in (lstm.weights, linked) if each]
     sums: Params = {
-        "weights": constant(stacked(lstm.weights, "weights")),
+        "weights": constant(weights[0] if is_hybrid else np.concatenate(weights, -1)),
         "recurrent": constant(stacked(lstm.recurrent, "recurrent weights")),
         "biases": constant(np.zeros_like(biases) if lstm.norms else biases),
         "peepholes": constant(peepholes),
@@ -64,16 +74,26 @@ def of_floats(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     is_wide = is_asymmetric(node)
     projection = _projection(node, lstm)
     if is_hybrid:
-        numbers = [
-            np.stack([hybrid_numbers(each, is_wide, target) for each in tensors])
-            for tensors in (lstm.weights, lstm.recurrent)
-        ]
-        sums["numbers"] = constant(np.concatenate(numbers, axis=-1))
+        sums["numbers"] = constant(_numbers(lstm, is_wide, target))
+        if linked:
+            sums["auxiliary_weights"] = constant(weights[1])
+            sums["auxiliary_depth"] = linked[0].shape[-1]
         if lstm.projection is not None:
             own = hybrid_numbers(lstm.projection, is_wide, target)
             projection["numbers"] = constant(own)
     family = "hybrid" if is_hybrid else "float"
     return Arithmetic(family, sums, cells, projection, activation == "TANH", is_wide)
+
+
+def _numbers(lstm: Lstm, is_wide: bool, target: Target) -> NDArray[np.int32]:
+    """Return what kernels call `numbers`: (gates, cells, 4), or 6 with an auxiliary input."""
+    matrices = lstm.weights, lstm.recurrent, lstm.auxiliary_weights
+    numbers = [
+        np.stack([hybrid_numbers(each, is_wide, target) for each in tensors])
+        for tensors in matrices
+        if tensors
+    ]
+    return np.concatenate(numbers, axis=-1)
 
 
 def _floats(peephole: Tensor) -> NDArray[np.float32]:

@@ -19,25 +19,24 @@ from delegate.ops._numbers.int16_functions import logistic_table, tanh_table
 from delegate.ops._recurrent.lstm_launches import Arithmetic
 from delegate.ops._recurrent.lstm_records import Lstm, clip_of, require_types, stacked
 from delegate.ops._recurrent.steps import constant, only_scale
+from delegate.target import Target
 
 _TABLE_BYTES = 2 << 16
 
 
-def of_integers(node: Node, lstm: Lstm) -> Arithmetic:
+def of_integers(node: Node, lstm: Lstm, target: Target) -> Arithmetic:
     """Return the fields of int8 with int16 cells.
 
     Raises:
-        Unsupported: other types, layer normalisation, scales that do not fit.
+        Unsupported: other types, scales that do not fit.
 
     Source: tflite/kernels/unidirectional_sequence_lstm.cc PopulateQuantizedLstmParams8x8_16,
-    lstm_eval.cc. Scales' quotients are floats, and most sums' scale is 2^-12.
+    lstm_eval.cc. Scales' quotients are floats.
     """
     ends = (lstm.hidden, lstm.next_hidden, lstm.result.tensor)
     bytes_ = (*lstm.weights, *lstm.recurrent, lstm.projection, *ends)
-    words = (*lstm.peepholes, lstm.cell, lstm.next_cell)
+    words = (*lstm.peepholes, *lstm.norms, lstm.cell, lstm.next_cell)
     longs = (*lstm.biases, lstm.projection_bias)
-    if lstm.norms:
-        raise Unsupported("layer normalisation of int8 is not implemented")
     require_types(lstm, [(bytes_, "int8"), (words, "int16"), (longs, "int32")])
     if len(node.intermediates) != 5 or node.intermediates[4] is None:
         raise Unsupported(f"{len(node.intermediates)} intermediate tensors: 5 are needed")
@@ -54,7 +53,7 @@ def of_integers(node: Node, lstm: Lstm) -> Arithmetic:
     sums: Params = {
         "weights": constant(stacked(lstm.weights, "weights")),
         "recurrent": constant(stacked(lstm.recurrent, "recurrent weights")),
-        "numbers": constant(_numbers(lstm, power)),
+        "numbers": constant(_numbers(lstm, power, _gate_scales(node, lstm))),
     }
     cells: Params = {
         "logistic": Constant(_TABLE_BYTES, logistic_table),
@@ -67,11 +66,38 @@ def of_integers(node: Node, lstm: Lstm) -> Arithmetic:
         "hidden_shift": shift,
         "hidden_zero": sign * zero,
     }
-    return Arithmetic("quant8", sums, cells, _projection(node, lstm, scale, zero))
+    if lstm.norms:
+        cells |= {"numbers": sums["numbers"], "norms": constant(_norms(lstm))}
+    projection = _projection(node, lstm, scale, zero)
+    return Arithmetic("quant8", sums, cells, projection, wraps=target.rules.norm_products_wrap)
 
 
-def _numbers(lstm: Lstm, cell_power: int) -> NDArray[np.int32]:
-    """Return what kernels call `numbers`: (gates, cells, 9)."""
+def _gate_scales(node: Node, lstm: Lstm) -> list[float]:
+    """Return the scales of gates' sums, which are the file's own where they are normalised."""
+    if not lstm.norms:
+        return [2.0**-12] * len(lstm.weights)
+    scales = []
+    for tensor in node.intermediates[:4]:
+        if tensor is None:
+            raise Unsupported("a gate without an intermediate tensor: its scale is needed")
+        scales.append(quantized.per_tensor(tensor, ("int16",))[0])
+    return scales[-len(lstm.weights) :]
+
+
+def _norms(lstm: Lstm) -> NDArray[np.int32]:
+    """Return what kernels call `norms`: (gates, cells, 5)."""
+    norms = np.zeros((len(lstm.norms), lstm.cells, 5), np.int64)
+    for own, tensor, bias in zip(norms, lstm.norms, lstm.biases, strict=True):
+        scale = only_scale(tensor)
+        own[:, 0] = require_constant(tensor, "coefficients of normalisation")
+        own[:, 1] = require_constant(bias, "biases")
+        multiplier, shift = quantized.multiplier_of(scale, most=16)
+        own[:, 2:] = multiplier, shift + 12, max(1, int(np.float32(10_000) * np.float32(scale)))
+    return wrap_int32(norms)
+
+
+def _numbers(lstm: Lstm, cell_power: int, scales: list[float]) -> NDArray[np.int32]:
+    """Return what kernels call `numbers`: (gates, cells, 9); `scales`: those of gates' sums."""
     in_scale, in_zero = quantized.per_tensor(lstm.source, ("int8",))
     out_scale, out_zero = quantized.per_tensor(lstm.hidden, ("int8",))
     numbers = np.zeros((len(lstm.weights), lstm.cells, 9), np.int64)
@@ -80,15 +106,16 @@ def _numbers(lstm: Lstm, cell_power: int) -> NDArray[np.int32]:
     ):
         own = numbers[gate]
         values = require_constant(weights, "weights").sum(1, dtype=np.int64)
-        own[:, 0] = require_constant(bias, "biases") - in_zero * values
-        own[:, 1:3] = _multiplier(_quotient(only_scale(weights), in_scale))
+        # What is normalised has its bias later.
+        own[:, 0] = (0 if lstm.norms else require_constant(bias, "biases")) - in_zero * values
+        own[:, 1:3] = _multiplier(_quotient(only_scale(weights), in_scale, scales[gate]))
         values = require_constant(recurrent, "recurrent weights").sum(1, dtype=np.int64)
         own[:, 3] = -out_zero * values
-        own[:, 4:6] = _multiplier(_quotient(only_scale(recurrent), out_scale))
+        own[:, 4:6] = _multiplier(_quotient(only_scale(recurrent), out_scale, scales[gate]))
         peephole = lstm.peepholes[gate]
         if peephole is not None:
             own[:, 6] = require_constant(peephole, "peephole weights")
-            own[:, 7:9] = _multiplier(2.0**cell_power * only_scale(peephole) * 2.0**12)
+            own[:, 7:9] = _multiplier(2.0**cell_power * only_scale(peephole) / scales[gate])
     return wrap_int32(numbers)
 
 
@@ -113,7 +140,7 @@ def _projection(node: Node, lstm: Lstm, scale: float, zero: int) -> Params:
     }
 
 
-def _quotient(a: float, b: float, divisor: float = 2.0**-12) -> float:
+def _quotient(a: float, b: float, divisor: float) -> float:
     with np.errstate(over="ignore"):
         return float(np.float32(a) * np.float32(b) / np.float32(divisor))
 

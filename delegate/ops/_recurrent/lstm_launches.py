@@ -10,7 +10,7 @@ that is a launch more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
@@ -31,6 +31,12 @@ class Arithmetic:
     projection: Params  # fields of the kernel that projects
     is_tanh: bool = True
     is_asymmetric: bool = False  # whether a row that becomes int8 has a zero point
+    wraps: bool = False  # products of normalised integers, which may be beyond 32 bits
+
+    @property
+    def dtype(self) -> str:
+        """The type of sums of gates."""
+        return "int16" if self.family == "quant8" else "float32"
 
     @property
     def of_cells(self) -> str:
@@ -39,9 +45,9 @@ class Arithmetic:
 
 
 def launches(
-    lstm: Lstm, own: Arithmetic, rows: HybridInput | None, target: Target
+    lstm: Lstm, own: Arithmetic, rows: Mapping[Tensor, HybridInput], target: Target
 ) -> Iterator[Launch]:
-    """Yield the launches of all steps; `rows`: those of the input, where they become int8."""
+    """Yield the launches of all steps; `rows`: those of inputs that become int8."""
     dtype = "int8" if own.family == "quant8" else "float32"
     between = temporary("before the projection", (lstm.rows, lstm.cells), dtype)
     is_split = own.family == "hybrid" or bool(lstm.norms)
@@ -81,14 +87,20 @@ def _defines(lstm: Lstm, own: Arithmetic) -> Defines:
         "IS_PROJECTED": int(lstm.projection is not None),
         "IS_TANH": int(own.is_tanh),
     }
-    return defines | ({"IS_NORMALIZED": 1} if lstm.norms else {})
+    if lstm.norms:
+        defines |= (
+            {"PRODUCTS_WRAP": int(own.wraps)} if own.dtype == "int16" else {"IS_NORMALIZED": 1}
+        )
+    return defines
 
 
-def _launch(
+def launch_of_step(
     kernel: str, items: int, cost: int, params: Params, target: Target, defines: Defines
 ) -> Launch:
+    """Return a launch over the items of a step, each of so many multiplications."""
     tiling = by_work(items, cost, target, max(1, MOST_ROUNDS // (2 * cost)))
-    return launch_over("lstm", kernel, tiling, params | {"items": items}, defines)
+    file = "lstm_quant8" if kernel.endswith("quant8") else "lstm"
+    return launch_over(file, kernel, tiling, params | {"items": items}, defines)
 
 
 def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target) -> Launch:
@@ -96,13 +108,13 @@ def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target)
     fields = _input(lstm, at) | fields | _sizes(lstm) | own.sums | own.cells
     cost = len(lstm.weights) * (lstm.depth + lstm.width)
     items = lstm.rows * lstm.cells
-    return _launch(f"lstm_{own.family}", items, cost, fields, target, _defines(lstm, own))
+    return launch_of_step(f"lstm_{own.family}", items, cost, fields, target, _defines(lstm, own))
 
 
 def _in_parts(
     lstm: Lstm,
     own: Arithmetic,
-    rows: HybridInput | None,
+    rows: Mapping[Tensor, HybridInput],
     at: int,
     hidden: Tensor,
     place: Params,
@@ -110,28 +122,37 @@ def _in_parts(
 ) -> Iterator[Launch]:
     """Yield the launches of a step whose gates are summed first."""
     gates, cells = len(lstm.weights), lstm.rows * lstm.cells
-    sums = temporary("sums of gates", (lstm.rows, gates, lstm.cells), "float32")
+    sums = temporary("sums of gates", (lstm.rows, gates, lstm.cells), own.dtype)
     defines = _defines(lstm, own)
-    if rows is None:
+    if not rows:
         fields = _input(lstm, at) | _hidden(hidden, lstm.width)
     else:
         before = int8_rows(hidden, lstm.rows, lstm.width, own.is_asymmetric, target)
         yield from before.launches
-        fields = rows.at(at, before)
+        fields = rows[lstm.source].at(at, before)
+        if lstm.auxiliary is not None:
+            fields |= rows[lstm.auxiliary].fields("auxiliary", at)
     fields |= {"cell": place["cell"], "output": sums} | _sizes(lstm) | own.sums
     cost = lstm.depth + lstm.width
     kernel = f"lstm_sums_{own.family}"
-    yield _launch(kernel, gates * cells, cost, fields, target, {"GATES": gates})
+    of_sums: Defines = {"GATES": gates}
+    if rows and lstm.auxiliary is not None:
+        of_sums = {**of_sums, "HAS_AUXILIARY": 1}
+    yield launch_of_step(kernel, gates * cells, cost, fields, target, of_sums)
     fields = {"sums": sums} | _sizes(lstm) | own.cells
     if not lstm.norms:
-        yield _launch("lstm_cells_float", cells, gates, fields | place, target, defines)
+        yield launch_of_step(
+            f"lstm_cells_{own.of_cells}", cells, gates, fields | place, target, defines
+        )
         return
     state: Params = {"cell": place["cell"], "cell_output": lstm.next_cell, "sums_output": sums}
     cost = 2 * gates * lstm.cells
-    yield _launch("lstm_cells_float", cells, cost, fields | state, target, defines)
+    yield launch_of_step(f"lstm_cells_{own.of_cells}", cells, cost, fields | state, target, defines)
     place = {name: each for name, each in place.items() if name != "cell_output"}
     fields |= place | {"cell": lstm.next_cell}
-    yield _launch("lstm_output_float", cells, 2 * lstm.cells, fields, target, defines)
+    yield launch_of_step(
+        f"lstm_output_{own.of_cells}", cells, 2 * lstm.cells, fields, target, defines
+    )
 
 
 def _projected(
@@ -144,4 +165,4 @@ def _projected(
         fields = rows.fields
     fields = fields | place | _sizes(lstm) | own.projection
     kernel = f"lstm_projection_{own.family}"
-    yield _launch(kernel, lstm.rows * lstm.width, lstm.cells, fields, target, {})
+    yield launch_of_step(kernel, lstm.rows * lstm.width, lstm.cells, fields, target, {})

@@ -29,8 +29,8 @@ _WEIGHTS, _RECURRENT, _BIASES, _NORMS = 1, 5, 12, 20
 _PEEPHOLES = (9, 10, None, 11)
 _PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL = 16, 17, 18, 19
 _INPUTS = 24
-# Of both directions: those of the second follow the first's, then the states, then what is not
-# implemented.
+# Of both directions: those of the second follow the first's, then the states, then an auxiliary
+# input and its weights.
 _STATES, _AUXILIARY, _INPUTS_OF_BOTH = 35, 39, 48
 
 
@@ -42,12 +42,14 @@ class Lstm:
     """
 
     source: Tensor  # (rows, steps, depth), or steps first, or one step of rows
+    auxiliary: Tensor | None  # another input, of another depth
     result: Result  # the same with `width` in the place of the depth
     hidden: Tensor  # (rows, width): the output of the step before
     cell: Tensor  # (rows, cells)
     next_hidden: Tensor
     next_cell: Tensor
     weights: tuple[Tensor, ...]  # (cells, depth)
+    auxiliary_weights: tuple[Tensor, ...]  # (cells, depth of the auxiliary input)
     recurrent: tuple[Tensor, ...]  # (cells, width)
     peepholes: tuple[Tensor | None, ...]  # (cells,)
     biases: tuple[Tensor, ...]  # (cells,)
@@ -69,51 +71,63 @@ def decoded(node: Node) -> list[Lstm]:
     """Return a node's record, or one for each of its directions.
 
     Raises:
-        Unsupported: no state, an auxiliary input, shapes that do not fit.
+        Unsupported: no state, shapes that do not fit.
     Source: tflite/kernels/lstm.cc, unidirectional_sequence_lstm.cc CheckInputTensorDimensions,
     bidirectional_sequence_lstm.cc
     """
     is_both = node.op == "BIDIRECTIONAL_SEQUENCE_LSTM"
     (source,), rest = inputs_of(node.inputs, 1, (_INPUTS_OF_BOTH if is_both else _INPUTS) - 1)
     steps = steps_of(node, source, is_sequence=node.op != "LSTM")
-    every: list[list[Tensor | None]] = [rest]
+    every: list[list[Tensor | None]] = [[source, *rest]]
     if is_both:
-        if any(each is not None for each in rest[_AUXILIARY - 1 :]):
-            raise Unsupported("an auxiliary input is not implemented")
         if node.options.get("merge_outputs") and not steps.is_time_major and steps.rows > 1:
             # NOTE: it takes the size of a merged output for that of a row of the state.
             raise Unsupported("merged outputs of several rows: TFLite takes other rows' states")
-        every = [
-            [*rest[at : at + _HIDDEN - 1], *rest[state : state + 2], *[None] * 4]
-            for at, state in ((0, _STATES - 1), (_HIDDEN - 1, _STATES + 1))
-        ]
-    recurrent = [own[_RECURRENT] for own in every]  # of the forget gate, which all have
+        every = _directions([source, *rest])
+    recurrent = [own[_RECURRENT + 1] for own in every]  # of the forget gate, which all have
     widths = [each.shape[-1] if each is not None and each.shape else 0 for each in recurrent]
     results, states = results_of(node, steps, widths, 2 * len(every))
     found = []
     for at, (own, result) in enumerate(zip(every, results, strict=True)):
-        found.append(_direction(source, [source, *own], result, states[2 * at : 2 * at + 2], steps))
+        found.append(_direction(own, result, states[2 * at : 2 * at + 2], steps))
         steps = steps.backward()
     return found
 
 
+def _directions(of: Sequence[Tensor | None]) -> list[list[Tensor | None]]:
+    """Return the inputs of each direction as a node of one has them, then what is auxiliary."""
+    source, auxiliary, more = of[0], of[_AUXILIARY], of[_AUXILIARY + 1 :]
+    backward = source
+    if auxiliary is not None and all(each is None for each in more):
+        # Without weights of its own it is the input of the second direction.
+        backward, auxiliary = auxiliary, None
+    none = [None] * 4
+    second = [*of[_HIDDEN:_STATES], *of[_STATES + 2 : _STATES + 4]]
+    return [
+        [source, *of[1:_HIDDEN], *of[_STATES : _STATES + 2], *none, auxiliary, *more[:4]],
+        [backward, *second, *none, auxiliary, *more[4:]],
+    ]
+
+
 def _direction(
-    source: Tensor,
     tensors: Sequence[Tensor | None],
     result: Result,
     states: Sequence[Tensor],
     steps: Steps,
 ) -> Lstm:
-    hidden, cell = tensors[_HIDDEN], tensors[_CELL]
-    if hidden is None or cell is None:
+    source, hidden, cell = tensors[0], tensors[_HIDDEN], tensors[_CELL]
+    if source is None or hidden is None or cell is None:
         raise Unsupported("variable tensors and what they become are needed")
     first = 0 if tensors[_WEIGHTS] is not None else 1
     weights = _present(tensors[_WEIGHTS + first : _WEIGHTS + 4], "weights")
     recurrent = _present(tensors[_RECURRENT + first : _RECURRENT + 4], "recurrent weights")
     biases = _present(tensors[_BIASES + first : _BIASES + 4], "biases")
     norms: tuple[Tensor, ...] = ()
-    if any(each is not None for each in tensors[_NORMS:]):
+    if any(each is not None for each in tensors[_NORMS:_INPUTS]):
         norms = _present(tensors[_NORMS + first : _NORMS + 4], "coefficients of normalisation")
+    auxiliary, *linked = tensors[_INPUTS:] or [None]
+    if auxiliary is None and any(each is not None for each in linked):
+        raise Unsupported("weights of an auxiliary input that is left out")
     if first and any(tensors[at] is not None for at in (_RECURRENT, _BIASES, _NORMS)):
         raise Unsupported("an input gate without weights, but with other constants of its own")
     peepholes = [None if at is None else tensors[at] for at in _PEEPHOLES[first:]]
@@ -121,12 +135,14 @@ def _direction(
         raise Unsupported("some gates read the cell, and some do not")
     lstm = Lstm(
         source=source,
+        auxiliary=auxiliary,
         result=result,
         hidden=hidden,
         cell=cell,
         next_hidden=states[0],
         next_cell=states[1],
         weights=weights,
+        auxiliary_weights=_present(linked[first:], "auxiliary weights") if auxiliary else (),
         recurrent=recurrent,
         peepholes=tuple(peepholes),
         biases=biases,
@@ -134,7 +150,7 @@ def _direction(
         projection_bias=tensors[_PROJECTION_BIAS],
         norms=norms,
         steps=steps,
-        depth=source.shape[-1],
+        depth=source.shape[-1] if source.shape else 0,
         cells=weights[0].shape[0] if weights[0].shape else 0,
         width=recurrent[0].shape[-1] if recurrent[0].shape else 0,
     )
@@ -153,7 +169,12 @@ def _require_shapes(lstm: Lstm) -> None:
     cells, width, rows = lstm.cells, lstm.width, lstm.rows
     if lstm.projection is None and (lstm.projection_bias is not None or width != cells):
         raise Unsupported(f"{cells} cells, {width} outputs: a projection is needed")
+    before = lstm.result.tensor.shape[:-1]
+    beside = lstm.auxiliary.shape[-1] if lstm.auxiliary and lstm.auxiliary.shape else 0
     wanted: list[tuple[Sequence[Tensor | None], tuple[int, ...]]] = [
+        ([lstm.source], (*before, lstm.depth)),
+        ([lstm.auxiliary], (*before, beside)),
+        (lstm.auxiliary_weights, (cells, beside)),
         (lstm.weights, (cells, lstm.depth)),
         (lstm.recurrent, (cells, width)),
         ((*lstm.peepholes, *lstm.biases, *lstm.norms), (cells,)),

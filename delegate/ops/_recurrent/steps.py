@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Constant, Params
+from delegate.launch import Constant, Launch, Params, temporary
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_constant, require_shape, shape_text
 from delegate.ops._convolution import hybrid
+from delegate.ops._launches.copy import copied, layers
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
@@ -122,18 +123,21 @@ class HybridInput:
     steps: Steps
     rows: hybrid.Rows
 
-    def at(self, step: int, hidden: hybrid.Rows) -> Params:
-        """Return the fields of a step: its rows, and those of the output before."""
-        pitch = self.rows.values.shape[1]
+    def fields(self, name: str, step: int) -> Params:
+        """Return the fields of the rows of a step."""
         fields: Params = {}
-        for name, tensor, size in (
-            ("input", self.rows.values, pitch),
-            ("input_scales", self.rows.scales, 1),
-            ("input_zeros", self.rows.zeros, 1),
+        for own, tensor, size in (
+            (name, self.rows.values, self.rows.values.shape[1]),
+            (f"{name}_scales", self.rows.scales, 1),
+            (f"{name}_zeros", self.rows.zeros, 1),
         ):
             ahead, row = self.steps.stride(size)
-            fields |= {name: tensor, f"{name}_at": step * ahead, f"{name}_row": row}
-        return fields | {
+            fields |= {own: tensor, f"{own}_at": step * ahead, f"{own}_row": row}
+        return fields
+
+    def at(self, step: int, hidden: hybrid.Rows) -> Params:
+        """Return the fields of a step: its rows, and those of the output before."""
+        return self.fields("input", step) | {
             "hidden": hidden.values,
             "hidden_at": 0,
             "hidden_row": hidden.values.shape[1],
@@ -157,6 +161,15 @@ def input_of(source: Tensor, steps: Steps, is_wide: bool, target: Target) -> Hyb
     """Return the rows of all steps of an input as int8."""
     count, depth = steps.rows * steps.count, source.shape[-1]
     return HybridInput(steps, int8_rows(source, count, depth, is_wide, target))
+
+
+def beside(one: Tensor, other: Tensor, target: Target) -> tuple[Tensor, tuple[Launch, ...]]:
+    """Return the elements of two tensors' rows side by side, and what copies them."""
+    first, second = one.shape[-1], other.shape[-1]
+    joined = temporary("inputs side by side", (*one.shape[:-1], first + second), one.dtype)
+    axis = len(one.shape) - 1
+    moves = [layers(one, joined, axis, 0, first), layers(other, joined, axis, first, second)]
+    return joined, copied(moves, target)[-1].launches
 
 
 def hybrid_numbers(tensor: Tensor, is_wide: bool, target: Target) -> NDArray[np.int32]:

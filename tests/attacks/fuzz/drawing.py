@@ -48,7 +48,7 @@ _JUMPS = {
     "ARG_MAX", "ARG_MIN", "ATAN2", "CAST", "CEIL", "COS", "EQUAL", "FLOOR", "FLOOR_DIV",
     "FLOOR_MOD", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NON_MAX_SUPPRESSION_V4",
     "NON_MAX_SUPPRESSION_V5", "NOT_EQUAL", "QUANTIZE", "ROUND", "SIGN", "SIN",
-    "TFLite_Detection_PostProcess", "TOPK_V2",
+    "REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW", "TFLite_Detection_PostProcess", "TOPK_V2",
 }  # fmt: skip
 _VERSIONS = {"BROADCAST_TO": 2}  # TFLite knows no older ones; of all others it knows 1
 _TARGET = Target(rules=installed_rules())
@@ -248,9 +248,11 @@ class Pen:
             each
             for each in (*made.inputs, *made.outputs)
             if each is not None and each.data is None and each not in known
+            if each.dtype != "complex64"  # few ops read them
         ]
         if terms_of(made) or any(each in self._inexact for each in made.inputs if each is not None):
-            self._inexact |= {each for each in made.outputs if each.dtype == "float32"}
+            floats = ("float32", "complex64")
+            self._inexact |= {each for each in made.outputs if each.dtype in floats}
 
     def graph(self) -> Graph:
         """Return what was drawn; some tensors that nodes read are outputs, too."""

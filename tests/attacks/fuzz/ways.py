@@ -27,6 +27,7 @@ from delegate.tuning.forms import NUMBERS, Forms
 from tests.attacks.fuzz import called, stateful
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph, node, tensor
+from tflite_opencl.common.difference import distances
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.oracle import Oracle, run_graph
 from tflite_opencl.common.values import Arrays, compare
@@ -251,7 +252,7 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
         for number, inputs in enumerate(job.sets):
             outputs = run(shaken, [_shaken(each, rng) for each in inputs])
             for place, (one, other) in enumerate(zip(outputs, known.outputs[number], strict=True)):
-                if other.dtype == np.float32:
+                if other.dtype in (np.float32, np.complex64):
                     moved[number][place] = np.maximum(moved[number][place], _moves(one, other))
     bounds: list[Bounds] = []
     for number, outputs in enumerate(known.outputs):
@@ -278,10 +279,7 @@ def _may_overflow(run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: 
 
 def _moves(one: Any, other: Any) -> Any:
     """Return how far outputs lie from each other; NaN or another infinity is infinitely far."""
-    with np.errstate(all="ignore"):
-        distance = np.abs(one.astype(np.float64) - other)
-    is_same = (one == other) | (np.isnan(one) & np.isnan(other))
-    return np.where(is_same, 0.0, np.nan_to_num(distance, nan=np.inf, posinf=np.inf))
+    return np.nan_to_num(distances(one, other), nan=np.inf, posinf=np.inf)
 
 
 def _wider(bound: Any, moves: Any) -> Any:

@@ -89,6 +89,7 @@ def _cases() -> dict[str, list[Case]]:
 # Their shapes are compared with the results that are right, in the tests of these ops.
 NOT_ASKED = {
     "stablehlo_gather": "TFLite's process ends where the file has no number of dimensions",
+    "max_pooling": "TFLite lacks the ops",
     "transpose_conv_bias": "TFLite lacks the op",
 } | dict.fromkeys(
     ("assign_variable", "call_once", "read_variable", "var_handle"),

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, ops
+from delegate.errors import Unsupported
 from delegate.inspect import Graph, Node, Quantization, write_model
+from delegate.target import Rules
 from tests.support.cases import GROUPS, SIMT, Way, changed, forced, quantization
-from tests.support.compare import assert_exact
+from tests.support.compare import RUNTIME, assert_exact
 from tests.support.deal import where_hybrid_runs
 from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
-from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm
+from tflite_opencl.common.build import graph as graph_of
+from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm
 
 SHAPE = (2, 3, 11, 6)
 KINDS = ["float32", pytest.param("hybrid", marks=where_hybrid_runs)]
@@ -29,16 +32,19 @@ def node_of(graph: Graph) -> Node:
 
 INT8, FLOAT, HYBRID = (node_of(lstm(k, SHAPE, "plain")) for k in ("int8", "float32", "hybrid"))
 SINGLE = node_of(lstm("int8", SHAPE, "plain", op="LSTM"))
+BASIC = node_of(basic_lstm((2, 11, 6)))
 PROJECTED = [
     node_of(lstm(kind, SHAPE, form)) for kind in ("int8", "float32", "hybrid")
     for form in ("cifg", "projection", "cifg-peephole-projection")
 ]  # fmt: skip
 
 
+NORMAL = node_of(lstm("int8", SHAPE, "norm"))
 NORMALISED = [
     node_of(lstm(kind, SHAPE, form)) for kind in ("float32", "hybrid")
     for form in ("norm", "cifg-norm-projection", "norm-asymmetric")
 ]  # fmt: skip
+LINKED = [node_of(both_lstm(kind, SHAPE, "plain-linked")) for kind in ("float32", "hybrid")]
 BOTH = [node_of(both_lstm(kind, SHAPE, "plain")) for kind in ("float32", "hybrid")]
 
 
@@ -52,6 +58,12 @@ def test_a_step_is_a_launch() -> None:
     assert [launch.kernel for launch in plain.launches] == pair * 3
 
 
+def test_tflite_runtime_s_linked_lstms_are_left() -> None:
+    older = replace(SIMT.target, rules=Rules(linked_lstms=False))
+    with pytest.raises(Unsupported, match="this TFLite reads past it"):
+        ops.lower(LINKED[0], older)
+
+
 def kernels_of(node: Node) -> list[str]:
     """Return what a node launches, one after the other."""
     (plain,) = ops.lower(node, SIMT.target)
@@ -63,24 +75,40 @@ def test_a_step_is_several_launches() -> None:
     # The rows of all inputs become int8 at once.
     assert kernels_of(HYBRID) == ["quantize_row_float", *own * 3]
     assert kernels_of(BOTH[1]) == ["quantize_row_float", *own * 6]
+    assert kernels_of(LINKED[1]) == [*["quantize_row_float"] * 2, *own * 6]
     normalised = ["lstm_sums_float", "lstm_cells_float", "lstm_output_float"]
     assert kernels_of(NORMALISED[0]) == normalised * 3
+    assert kernels_of(NORMAL) == [each.replace("float", "quant8") for each in normalised] * 3
 
 
 test_refusal = refused(
     {
-        "basic": (
-            changed(SINGLE, options={"kernel_type": "BASIC"}),
-            "the basic kernel is not implemented",
+        "basic_uint8": (
+            changed(BASIC, 0, dtype="uint8"),
+            "the basic kernel of uint8: TFLite rounds its sums as the CPU's code does",
         ),
+        "basic_types": (changed(BASIC, 4, dtype="int16"), "int16: only float32 is implemented"),
+        "basic_state": (
+            replace(BASIC, outputs=BASIC.outputs[:4]),
+            "variable tensors and what they become are needed",
+        ),
+        "basic_shape": (changed(BASIC, 3, shape=(23,)), "a tensor 23: the others give (24,)"),
         "no_state": (
             replace(INT8, outputs=INT8.outputs[:1]),
             "variable tensors and what they become are needed",
         ),
         "intermediates": (replace(INT8, intermediates=()), "0 intermediate tensors: 5 are needed"),
         "norm": (
+            replace(NORMAL, intermediates=(None, *NORMAL.intermediates[1:])),
+            "a gate without an intermediate tensor: its scale is needed",
+        ),
+        "norm_types": (
             replace(INT8, inputs=(*INT8.inputs[:20], *INT8.inputs[12:16])),
-            "layer normalisation of int8 is not implemented",
+            "int32: int16 is needed with int8",
+        ),
+        "norm_scale": (
+            changed(NORMAL, 20, quantization=quantization(2.0**17, 0)),
+            "a scale ratio of 2^18: more than 2^16",
         ),
         "some_norms": (
             replace(FLOAT, inputs=(*FLOAT.inputs[:20], FLOAT.inputs[12], *FLOAT.inputs[21:])),
@@ -103,9 +131,17 @@ test_refusal = refused(
             node_of(both_lstm("float32", SHAPE, "plain", True)),
             "merged outputs of several rows: TFLite takes other rows' states",
         ),
-        "auxiliary": (
-            replace(BOTH[0], inputs=(*BOTH[0].inputs[:39], BOTH[0].inputs[0], *[None] * 8)),
-            "an auxiliary input is not implemented",
+        "auxiliary_left_out": (
+            replace(LINKED[0], inputs=(*LINKED[0].inputs[:39], None, *LINKED[0].inputs[40:])),
+            "weights of an auxiliary input that is left out",
+        ),
+        "auxiliary_weights": (
+            replace(LINKED[0], inputs=(*LINKED[0].inputs[:47], None)),
+            "3 auxiliary weights: 4 are needed",
+        ),
+        "auxiliary_shape": (
+            changed(LINKED[0], 39, shape=(2, 4, 12)),
+            "a tensor 2x4x12: the others give (2, 3, 12)",
         ),
         "scale": (
             changed(INT8, 19, quantization=quantization(0.001)),
@@ -123,7 +159,9 @@ test_refusal = refused(
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("form", ["plain", "cifg-peephole-projection"])
+@pytest.mark.parametrize(
+    "form", ["plain", "cifg-peephole-projection", "norm-peephole", "cifg-norm-projection"]
+)
 def test_50_runs_of_int8_are_exact(form: str, way: Way, device: DeviceInfo) -> None:
     graph = lstm("int8", SHAPE, form)
     rng = np.random.default_rng(0)
@@ -131,6 +169,27 @@ def test_50_runs_of_int8_are_exact(form: str, way: Way, device: DeviceInfo) -> N
     runs = [[rng.integers(-128, 128, source).astype(np.int8)] for _ in range(50)]
     with forced(way):
         assert_exact(write_model(graph), device, inputs=runs)
+
+
+@pytest.mark.parametrize("form", ["plain", "norm", "cifg-norm-projection", "norm-peephole"])
+def test_50_runs_of_int8_with_resets(form: str, device: DeviceInfo) -> None:
+    assert_runs(lstm("int8", SHAPE, form), device, (20, 10, 5, 15))
+
+
+def test_normalised_sums_far_from_0(device: DeviceInfo) -> None:
+    # 34 is no power of two: TFLite's variance comes out below 0, and products beyond 32 bits.
+    (node,) = lstm("int8", (1, 3, 7, 34), "norm").nodes
+    inputs = [*node.inputs]
+    for gate in range(4):
+        for place, least, scale in ((1, 100, 0.01), (20, 30_000, 3e-5)):
+            tensor = inputs[place + gate]
+            assert tensor is not None
+            assert tensor.data is not None
+            data = least + (tensor.data & 1)
+            inputs[place + gate] = replace(tensor, data=data, quantization=quantization(scale, 0))
+    graph = graph_of([replace(node, inputs=tuple(inputs))])
+    runs = [[np.full((1, 3, 7), value, np.int8)] for value in (127, 90, 60)]
+    assert_exact(write_model(graph), device, inputs=runs)
 
 
 @pytest.mark.parametrize("is_time_major", [False, True], ids=["batch_major", "time_major"])
@@ -148,6 +207,11 @@ def test_runs_of_floats_are_in_bound(
     graph = lstm(kind, SHAPE, form)
     own = changed(graph.nodes[0], options={"fused_activation_function": activation})
     assert_runs(replace(graph, nodes=(own,)), device, (4, 4))
+
+
+@pytest.mark.parametrize("shape", [(2, 11, 6), (1, 1, 1), (3, 40, 33)])
+def test_runs_of_the_basic_kernel(shape: tuple[int, int, int], device: DeviceInfo) -> None:
+    assert_runs(basic_lstm(shape), device, (6, 4))
 
 
 @where_hybrid_runs
@@ -174,6 +238,15 @@ def test_both_directions(kind: str, form: str, is_merged: bool, device: DeviceIn
     assert_runs(both_lstm(kind, SHAPE, form, is_merged, is_merged), device, (4, 3))
 
 
+@pytest.mark.parametrize("is_time_major", [False, True], ids=["batch_major", "time_major"])
+@pytest.mark.parametrize("form", ["auxiliary", "linked", "cifg-linked", "asymmetric-linked"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_auxiliary_input(kind: str, form: str, is_time_major: bool, device: DeviceInfo) -> None:
+    if "linked" in form and RUNTIME.name == "tflite-runtime":
+        pytest.skip("tflite-runtime reads past the auxiliary input")
+    assert_runs(both_lstm(kind, SHAPE, form, False, is_time_major), device, (4, 3))
+
+
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     """Return these ops' nodes of a size and an 8-bit type, for the tests of all ops."""
     if dtype != "int8":
@@ -188,14 +261,18 @@ NODES = {
     "LSTM": SINGLE,
     "BIDIRECTIONAL_SEQUENCE_LSTM": BOTH[0],
     "float LSTM": FLOAT,
+    "basic LSTM": BASIC,
     "hybrid LSTM": HYBRID,
     "normalised LSTM": NORMALISED[0],
+    "normalised LSTM of int8": NORMAL,
 }
 BUILT = [
     FLOAT,
     HYBRID,
     *PROJECTED,
+    NORMAL,
     *NORMALISED,
+    *LINKED,
     *(
         changed(node, options={"fused_activation_function": "RELU"})
         for node in (FLOAT, HYBRID, *NORMALISED)

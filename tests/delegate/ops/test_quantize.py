@@ -78,7 +78,10 @@ def test_launch(
     dtype: str, kernel: str, way: Way, tiles: int, group_items: int, tile_items: int
 ) -> None:
     node = Requantization(shape=(17, 241), dtypes=(dtype, "int8")).node()
-    (plain,) = ops.lower(node, way.target)
+    *vectors, plain = ops.lower(node, way.target)
+    assert [each.name for each in vectors] == (
+        ["vector 8"] if dtype == "float32" and way is LANES_8 else []
+    )
     launch = only_launch(plain)
     assert (plain.name, launch.file, launch.kernel) == ("plain", "quantize", kernel)
     assert (launch.tiles, launch.group_items) == (tiles, group_items)  # of 4097 elements

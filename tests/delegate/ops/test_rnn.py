@@ -16,7 +16,7 @@ from tests.support.deal import where_hybrid_runs
 from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
-from tflite_opencl.conformance.cases.recurrent import rnn
+from tflite_opencl.conformance.cases.rnns import rnn
 
 SHAPE = (2, 3, 11, 6)
 SINGLE, SEQUENCE, BOTH = OPS = (
@@ -31,6 +31,7 @@ def node_of(graph: Graph) -> Node:
 
 
 FLOATS = [node_of(rnn("float32", SHAPE, "TANH", op)) for op in OPS]
+LINKED = node_of(rnn("float32", SHAPE, "TANH", BOTH, "-linked"))
 HYBRIDS = [
     node_of(rnn("hybrid", SHAPE, function, SEQUENCE, form))
     for function, form in (("TANH", ""), ("RELU", "-asymmetric"), ("NONE", ""))
@@ -78,10 +79,22 @@ test_refusal = refused(
             node_of(rnn("hybrid", SHAPE, "RELU", BOTH, "-time_major")),
             "steps before rows: TFLite goes through all of them once a step",
         ),
-        "auxiliary": (
-            replace(FLOATS[2], inputs=(*FLOATS[2].inputs[:9], FLOATS[2].inputs[0], None, None)),
-            "an auxiliary input is not implemented",
+        "one_link": (
+            replace(LINKED, inputs=(*LINKED.inputs[:11], None)),
+            "an auxiliary input and weights of both directions need each other",
         ),
+        "link_shape": (
+            changed(LINKED, 10, shape=(6, 5)),
+            "an auxiliary input and its weights 2x3x12, 6x5",
+        ),
+        **{
+            f"linked_{kind}{form}": (
+                node_of(rnn(kind, SHAPE, "RELU", BOTH, f"-linked{form}")),
+                "weights of an auxiliary input: TFLite is wrong where steps come first or they "
+                "are int8",
+            )
+            for kind, form in (("hybrid", ""), ("float32", "-time_major"))
+        },
         "long": (
             node_of(rnn("float32", (1, 1001, 2, 1), "TANH", SEQUENCE)),
             "1001 steps: more than 1000",
@@ -115,6 +128,11 @@ def test_both_directions(form: str, device: DeviceInfo) -> None:
     assert_runs(rnn("hybrid", SHAPE, "RELU", BOTH, form), device, (4, 3))
 
 
+@pytest.mark.parametrize("form", ["-linked", "-auxiliary", "-auxiliary-time_major"])
+def test_an_auxiliary_input(form: str, device: DeviceInfo) -> None:
+    assert_runs(rnn("float32", SHAPE, "TANH", BOTH, form), device, (4, 3))
+
+
 def test_merged_outputs_of_floats(device: DeviceInfo) -> None:
     assert_runs(rnn("float32", SHAPE, "TANH", BOTH, "-merged-time_major"), device, (4, 3))
 
@@ -132,4 +150,4 @@ NODES = {
     "hybrid RNN": HYBRIDS[0],
     "asymmetric RNN": HYBRIDS[1],
 }
-BUILT = [*FLOATS, *HYBRIDS, node_of(rnn("float32", SHAPE, "RELU6", SEQUENCE))]
+BUILT = [*FLOATS, LINKED, *HYBRIDS, node_of(rnn("float32", SHAPE, "RELU6", SEQUENCE))]

@@ -132,3 +132,5 @@ def test_rules_of_a_runtime(package: str, runtime: str, rounds_twice: bool) -> N
     assert rules.fully_connected_double_rounding is rounds_twice
     assert rules.int16_sums_of_int32 is rounds_twice
     assert rules.batch_matmul_mixes_rows is rounds_twice
+    assert rules.norm_products_wrap is rounds_twice
+    assert rules.linked_lstms is not rounds_twice

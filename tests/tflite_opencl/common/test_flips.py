@@ -12,7 +12,8 @@ from delegate.inspect import Graph, Tensor, read_model, with_tensors, write_mode
 from tests.support.compare import Arrays, interpreter, invoke
 from tflite_opencl.common import flips
 from tflite_opencl.common.flips import off_by_flips
-from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm, rnn
+from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm
+from tflite_opencl.conformance.cases.rnns import rnn
 
 SHAPE = (2, 4, 13, 9)
 GRAPHS = {
@@ -20,13 +21,16 @@ GRAPHS = {
     "asymmetric": lstm("hybrid", SHAPE, "cifg-peephole-projection-asymmetric", True),
     "norm": lstm("hybrid", SHAPE, "norm-peephole"),
     "both": both_lstm("hybrid", SHAPE, "projection", True, True),
+    "auxiliary": both_lstm("hybrid", SHAPE, "plain-auxiliary"),
+    "linked": both_lstm("hybrid", SHAPE, "cifg-linked-asymmetric"),
     "rnn": rnn("hybrid", SHAPE, "TANH", "BIDIRECTIONAL_SEQUENCE_RNN"),
 }
 
 
 def sets_of(graph: Graph, seed: int) -> list[Arrays]:
     rng = np.random.default_rng(seed)
-    return [[rng.uniform(-2, 2, graph.inputs[0].shape).astype(np.float32)] for _ in range(3)]
+    shapes = [each.shape for each in graph.inputs]
+    return [[rng.uniform(-2, 2, each).astype(np.float32) for each in shapes] for _ in range(3)]
 
 
 def run(graph: Graph, sets: list[Arrays]) -> list[Arrays]:
@@ -42,10 +46,10 @@ def test_the_node_is_computed_as_tflite_does(graph: Graph) -> None:
     graph = read_model(write_model(graph))
     (node,) = graph.nodes
     sets = sets_of(graph, 2)
-    parts = [flips._Run(node, part).outputs([s[0] for s in sets]) for part in flips._parts(node)]
+    parts = [flips._Run(node, part).outputs(sets) for part in flips._parts(node)]
     if node.options.get("merge_outputs"):
         parts = [[np.concatenate(each, -1) for each in zip(*parts, strict=True)]]
-    off = off_by_flips(node, [inputs[0] for inputs in sets])
+    off = off_by_flips(node, sets)
     for got, expected, allowed in zip(zip(*parts, strict=True), run(graph, sets), off, strict=True):
         for own, other, most in zip(got, expected, allowed, strict=True):
             assert np.all(np.abs(own - other) <= most + 2e-6)
@@ -70,7 +74,7 @@ def test_a_value_in_the_middle_is_noticed(graph: Graph, monkeypatch: pytest.Monk
     crossed, other = 0, raised(graph, 1e-5)
     for seed in range(8):
         sets = sets_of(graph, seed)
-        off = off_by_flips(graph.nodes[0], [inputs[0] for inputs in sets])
+        off = off_by_flips(graph.nodes[0], sets)
         for got, expected, allowed in zip(run(other, sets), run(graph, sets), off, strict=True):
             for own, one, most in zip(got, expected, allowed, strict=True):
                 difference = np.abs(own.astype(np.float64) - one)
@@ -81,5 +85,5 @@ def test_a_value_in_the_middle_is_noticed(graph: Graph, monkeypatch: pytest.Monk
 
 def test_no_value_is_near_a_middle() -> None:
     (node,) = GRAPHS["norm"].nodes
-    (found,) = off_by_flips(node, [np.zeros((2, 1, 13), np.float32)])
+    (found,) = off_by_flips(node, [[np.zeros((2, 1, 13), np.float32)]])
     assert [each.any() for each in found] == [False]

@@ -22,6 +22,7 @@ from tests.support.nets import POOL, conv_pool
 from tests.support.small_v2 import small_v2
 from tflite_opencl.command import main
 from tflite_opencl.common.words import stamped
+from tflite_opencl.conformance.cases._convolution import fully_connected
 
 pytestmark = any_driver
 RUNS = ("--tune", "off", "--count", "2", "--warmup_runs", "1", "--threads", "1")
@@ -239,6 +240,17 @@ def test_as_csv_and_as_markdown(compare: Compare, small: str) -> None:
     table = [line for line in out.splitlines() if line.startswith("|")]
     assert len(table) == 4
     assert len({line.count("|") for line in table}) == 1
+
+
+@slow
+def test_built_in_kernels_judge_where_the_reference_is_wrong(
+    compare: Compare, tmp_path: Path
+) -> None:
+    path = tmp_path / "blocks.tflite"
+    path.write_bytes(write_model(fully_connected("hybrid-per-channel", (1,), 64, 8, block=32)))
+    _, (builtin, reference) = compare.paths(str(path), "--paths", "builtin,reference")
+    assert builtin["difference"] == 0
+    assert reference["difference"] > 1
 
 
 @slow

@@ -16,11 +16,13 @@ from tflite_opencl.conformance.cases import (
     convolutions,
     detections,
     elementwise,
+    frequencies,
     hybrid,
     mediapipe,
     movement,
     recurrent,
     reductions,
+    rnns,
     stablehlo,
     variables,
 )
@@ -104,9 +106,13 @@ _FAMILIES = (
     stablehlo.cases,
     mediapipe.cases,
     recurrent.both_lstms,
-    recurrent.rnns,
+    recurrent.basic_lstms,
+    rnns.rnns,
     variables.cases,
     variables.behaviours,
+    frequencies.cases,
+    mediapipe.pools,
+    stablehlo.windows,
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The op that MediaPipe adds to TFLite's, and that segmentation models end with."""
+"""The ops that MediaPipe adds to TFLite's, which segmentation models have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from delegate.inspect import TRANSPOSE_CONV_BIAS, Graph, transpose_conv_bias_options
+from delegate.inspect import (
+    MAX_POOLING,
+    MAX_UNPOOLING,
+    TRANSPOSE_CONV_BIAS,
+    Graph,
+    pooling_options,
+    transpose_conv_bias_options,
+)
 from tflite_opencl.common.build import (
     Case,
     Shape,
@@ -42,6 +49,50 @@ def cases() -> Iterator[Case]:
         name = f"{detail}-{padding.lower()}"
         op = TRANSPOSE_CONV_BIAS
         yield case("transpose_conv_bias", "float32", name, transpose_conv_bias, *given, op=op)
+
+
+# The picture, the window, the strides, and the activation.
+_POOLS: tuple[tuple[Shape, tuple[int, int], tuple[int, int], str], ...] = (
+    ((1, 8, 6, 3), (2, 2), (2, 2), "NONE"),
+    ((2, 5, 7, 16), (2, 2), (2, 2), "RELU"),
+    ((1, 9, 8, 5), (3, 2), (3, 2), "RELU6"),
+    ((1, 7, 9, 4), (3, 3), (2, 2), "RELU_N1_TO_1"),
+    ((1, 11, 4, 1), (4, 3), (1, 2), "NONE"),
+)
+
+
+def pools() -> Iterator[Case]:
+    """Yield the cases of MaxPoolingWithArgmax2D, of MaxUnpooling2D, and of both."""
+    for (shape, window, strides, activation), padding in itertools.product(
+        _POOLS, ("SAME", "VALID")
+    ):
+        given = shape, window, strides, padding, activation
+        parts = f"in{sizes(shape)}", f"window{sizes(window)}", f"stride{sizes(strides)}"
+        detail = "-".join([*parts, padding.lower(), activation.lower()])
+        yield case("max_pooling", "float32", detail, max_pooling, *given, op=MAX_POOLING)
+        if window == strides:
+            both = f"{detail}-undone"
+            yield case("max_pooling", "float32", both, max_pooling, *given, True, op=MAX_UNPOOLING)
+
+
+def max_pooling(
+    shape: Shape,
+    window: tuple[int, int],
+    strides: tuple[int, int],
+    padding: str,
+    activation: str = "NONE",
+    is_undone: bool = False,
+) -> Graph:
+    """Return the model of a pool, whose places are an output, or tell where values are put back."""
+    options = pooling_options(padding, strides, window, activation)
+    outputs = [tensor((1,) * 4), tensor((1,) * 4)]
+    pool = shaped(node(MAX_POOLING, [tensor(shape)], outputs, options, is_custom=True))
+    if not is_undone:
+        return graph([pool])
+    back = pooling_options("VALID", strides, window)
+    result = [tensor((1,) * 4)]
+    undone = shaped(node(MAX_UNPOOLING, pool.outputs, result, back, is_custom=True))
+    return graph([pool, undone])
 
 
 def transpose_conv_bias(

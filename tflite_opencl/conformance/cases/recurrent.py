@@ -22,16 +22,20 @@ from tflite_opencl.common.build import (
     tensor,
 )
 from tflite_opencl.common.build import node as step
+from tflite_opencl.conformance.cases._recurrent import (
+    SIZES,
+    another,
+    matrix,
+    narrow,
+    normal,
+    outputs_of,
+)
 
 # Rows, depth, units, rank, memory.
 _SVDFS = ((1, 7, 5, 1, 3), (1, 40, 32, 2, 8), (3, 33, 17, 4, 10), (2, 1, 1, 1, 1), (1, 64, 9, 3, 2))
-# Rows, steps, depth, cells.
-_LSTMS = ((1, 1, 7, 5), (1, 9, 12, 16), (3, 4, 33, 17), (2, 3, 1, 1))
 _FORMS = ("plain", "cifg", "peephole", "projection", "cifg-peephole-projection")
 _NORMALISED = ("norm", "cifg-norm-projection", "norm-peephole")
 _KINDS = ("int8", "hybrid", "float32")
-_RNNS = ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
-_FUNCTIONS = ("NONE", "RELU6", "TANH")
 _POWER = -11  # of two: the scale of an integer LSTM's cells
 
 
@@ -74,8 +78,8 @@ def svdf(
             features = constant(integers(rng, (filters, depth), "int8"), 0.01)
             times = constant(integers(rng, (filters, memory), "int8"), 0.02)
         else:
-            features, times = (_normal(rng, (filters, count)) for count in (depth, memory))
-        bias = _normal(rng, (units,))
+            features, times = (normal(rng, (filters, count)) for count in (depth, memory))
+        bias = normal(rng, (units,))
         state = tensor(remembered, name="state", is_variable=True)
     # TFLite's kernel of integers wants RELU, and does not compute it.
     options = {
@@ -90,9 +94,7 @@ def svdf(
 
 def lstms() -> Iterator[Case]:
     """Yield the cases of UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
-    for kind, shape, form in itertools.product(_KINDS, _LSTMS, (*_FORMS, *_NORMALISED)):
-        if kind == "int8" and form in _NORMALISED:
-            continue
+    for kind, shape, form in itertools.product(_KINDS, SIZES, (*_FORMS, *_NORMALISED)):
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
         whole = "unidirectional_sequence_lstm"
         yield case(whole, kind, detail, lstm, kind, shape, form)
@@ -129,7 +131,7 @@ def lstm(
 
     def vector(count: int, is_bias: bool = True) -> Tensor:
         if not is_whole:
-            return _normal(rng, (count,))
+            return normal(rng, (count,))
         values = integers(rng, (count,), "int16") >> 2
         return constant(values.astype("int32" if is_bias else "int16"), 3e-5)
 
@@ -144,14 +146,15 @@ def lstm(
     cell = tensor((rows, cells), wide, *scale, name="cell", is_variable=True)
     inputs: list[Tensor | None] = [source]
     for terms in (depth, width):
-        inputs += [None] * first + [_matrix(rng, kind, (cells, terms)) for _ in range(first, 4)]
+        inputs += [None] * first + [matrix(rng, kind, (cells, terms)) for _ in range(first, 4)]
     is_hybrid = kind == "hybrid"
-    peepholes = [_bytes(rng, (cells,), 0.008) if is_hybrid else vector(cells, False) for _ in "ifo"]
+    peepholes = [narrow(rng, (cells,), 0.008) if is_hybrid else vector(cells, False) for _ in "ifo"]
     inputs += [None if not is_peephole or each < first else peepholes[each] for each in range(3)]
     inputs += [None] * first + [vector(cells) for _ in range(first, 4)]
-    projection = [_matrix(rng, kind, (width, cells)), vector(width)]
+    projection = [matrix(rng, kind, (width, cells)), vector(width)]
     inputs += [*(projection if is_projected else [None, None]), hidden, cell]
-    inputs += [vector(cells) if "norm" in form and each >= first else None for each in range(4)]
+    norms = [each >= first if "norm" in form else False for each in range(4)]
+    inputs += [vector(cells, False) if each else None for each in norms]
     between = [tensor((0,), "int16", 0.001) for _ in range(4)] if is_whole else []
     between += [tensor((0,), "int8", 0.008, 11)] if is_whole else []
     options = {
@@ -169,7 +172,7 @@ def lstm(
 
 def both_lstms() -> Iterator[Case]:
     """Yield the cases of BIDIRECTIONAL_SEQUENCE_LSTM."""
-    for kind, shape, form in itertools.product(("hybrid", "float32"), _LSTMS, _FORMS):
+    for kind, shape, form in itertools.product(("hybrid", "float32"), SIZES, _FORMS):
         detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-cells{shape[3]}-{form}"
         op = "bidirectional_sequence_lstm"
         yield case(op, kind, detail, both_lstm, kind, shape, form)
@@ -178,6 +181,8 @@ def both_lstms() -> Iterator[Case]:
             yield case(op, kind, f"{detail}-merged", both_lstm, kind, shape, form, True)
         else:
             yield case(op, kind, f"{detail}-time_major", both_lstm, kind, shape, form, True, True)
+        for own in (f"{form}-auxiliary", f"{form}-linked"):
+            yield case(op, kind, f"{detail}{own[len(form) :]}", both_lstm, kind, shape, own)
         if kind == "hybrid" and form in ("plain", "projection"):
             own = f"{form}-asymmetric"
             yield case(op, kind, f"{detail}-asymmetric", both_lstm, kind, shape, own)
@@ -195,9 +200,16 @@ def both_lstm(
         lstm(kind, shape, f"{form}{name}", is_time_major).nodes[0] for name in ("", "-backward")
     )
     states = [*one.inputs[18:20], *other.inputs[18:20]]
-    inputs = [*one.inputs[:18], *other.inputs[1:18], *_named(states), *[None] * 9]
+    rng, (source, *_) = seeded("auxiliary", kind, shape, form), one.inputs
+    assert source is not None
+    beside = another(source, form)
+    links: list[Tensor | None] = [None] * 8
+    if beside is not None and "linked" in form:
+        size = shape[3], beside.shape[-1]
+        links = [matrix(rng, kind, size) if one.inputs[1 + at % 4] else None for at in range(8)]
+    inputs = [*one.inputs[:18], *other.inputs[1:18], *_named(states), beside, *links]
     options = {**one.options, "merge_outputs": is_merged}
-    outputs = _outputs([*one.outputs, *other.outputs], is_merged)
+    outputs = outputs_of([*one.outputs, *other.outputs], is_merged)
     version = 3 if "asymmetric" in form else 1
     return graph([step("BIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, options, version)])
 
@@ -207,80 +219,27 @@ def _named(states: list[Tensor | None]) -> list[Tensor]:
     return [replace(each, name=f"state {at}") for at, each in enumerate(states) if each]
 
 
-def _outputs(outputs: list[Tensor], is_merged: bool) -> list[Tensor]:
-    if not is_merged:
-        return outputs
-    width = sum(each.shape[-1] for each in outputs)
-    return [tensor((*outputs[0].shape[:-1], width))]
+def basic_lstms() -> Iterator[Case]:
+    """Yield the cases of LSTM's basic kernel."""
+    for rows, _, depth, cells in SIZES:
+        detail = f"in{sizes((rows, depth))}-cells{cells}-basic"
+        yield case("lstm", "float32", detail, basic_lstm, (rows, depth, cells))
 
 
-def rnns() -> Iterator[Case]:
-    """Yield the cases of RNN and of sequences of it, in one direction and in both."""
-    for kind, shape, function in itertools.product(("hybrid", "float32"), _LSTMS, _FUNCTIONS):
-        detail = f"rows{shape[0]}-steps{shape[1]}-in{shape[2]}-units{shape[3]}-{function.lower()}"
-        for form in ("", "-asymmetric")[: 2 if kind == "hybrid" else 1]:
-            for op in _RNNS:
-                own = (kind, shape, function, op, form)
-                yield case(op.lower(), kind, f"{detail}{form}", rnn, *own)
-            own = (kind, shape, function, _RNNS[-1], f"{form}-merged")
-            yield case(_RNNS[-1].lower(), kind, f"{detail}{form}-merged", rnn, *own)
-        if shape[0] > 1:
-            # TFLite's kernel of both directions is wrong where steps come first.
-            for op in _RNNS[1 : 2 if kind == "hybrid" else 3]:
-                own = (kind, shape, function, op, "-time_major")
-                yield case(op.lower(), kind, f"{detail}-time_major", rnn, *own)
-
-
-def rnn(
-    kind: str, shape: tuple[int, int, int, int], function: str, op: str, form: str = ""
-) -> Graph:
-    """Return the graph of one RNN.
+def basic_lstm(shape: tuple[int, int, int]) -> Graph:
+    """Return the graph of one LSTM of five inputs.
 
     Shapes:
-        shape: rows, steps, depth, units
+        shape: rows, depth, cells
     """
-    rows, steps, depth, units = shape
-    rng, is_time_major = seeded("rnn", kind, shape, function), "time_major" in form
-    whole: Shape = (rows,) if op == "RNN" else (rows, steps)
-    if is_time_major:
-        whole = steps, rows
-    inputs: list[Tensor | None] = [tensor((*whole, depth), limits=(-2.0, 2.0))]
-    outputs = []
-    is_both = op == "BIDIRECTIONAL_SEQUENCE_RNN"
-    for at in range(2 if is_both else 1):
-        count = units + at
-        weights = [_matrix(rng, kind, (count, terms), 0.4) for terms in (depth, count)]
-        state = tensor((rows, count), name=f"state {at}", is_variable=True)
-        bias = _normal(rng, (count,))
-        if function == "RELU6" and bias.data is not None:
-            bias = replace(bias, data=np.abs(bias.data))  # else a unit alone may give zeros alone
-        inputs += [*weights, bias, state]
-        outputs.append(tensor((*whole, count)))
-    options: dict[str, object] = {"fused_activation_function": function}
-    options["asymmetric_quantize_inputs"] = "asymmetric" in form
-    if op != "RNN":
-        options["time_major"] = is_time_major
-    if is_both:
-        inputs += [None] * 3
-        options["merge_outputs"] = "merged" in form
-    version = 3 if "asymmetric" in form else 2 if kind == "hybrid" else 1
-    made = _outputs(outputs, "merged" in form)
-    return graph([step(op, inputs, made, options, version)])
-
-
-def _bytes(rng: np.random.Generator, shape: Shape, scale: float) -> Tensor:
-    """Return int8 weights that every TFLite multiplies rightly."""
-    return constant(np.maximum(integers(rng, shape, "int8"), -127), scale)
-
-
-def _matrix(rng: np.random.Generator, kind: str, shape: Shape, size: float = 1.0) -> Tensor:
-    """Return weights (outputs, terms) of floats, or int8, whose sums are of this size."""
-    if kind == "int8":
-        return constant(integers(rng, shape, "int8"), rng.uniform(0.002, 0.02))
-    if kind == "hybrid":
-        return _bytes(rng, shape, size * rng.uniform(0.005, 0.015) / np.sqrt(shape[1]))
-    return _normal(rng, shape, size / np.sqrt(shape[1]))
-
-
-def _normal(rng: np.random.Generator, shape: Shape, deviation: float = 1.0) -> Tensor:
-    return constant((rng.standard_normal(shape) * deviation).astype(np.float32))
+    rows, depth, cells = shape
+    rng = seeded("basic lstm", shape)
+    hidden, cell = (
+        tensor((rows, cells), name=name, is_variable=True) for name in ("hidden", "cell")
+    )
+    weights = matrix(rng, "float32", (4 * cells, depth + cells))
+    source = tensor((rows, depth), limits=(-2.0, 2.0))
+    outputs = [tensor((rows, width)) for width in (cells, cells, depth + cells, 4 * cells)]
+    options = {"fused_activation_function": "TANH", "kernel_type": "BASIC"}
+    inputs = [source, hidden, weights, normal(rng, (4 * cells,)), cell]
+    return graph([step("LSTM", inputs, outputs, options, 2)])

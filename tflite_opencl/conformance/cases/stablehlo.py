@@ -3,12 +3,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from delegate.inspect import Graph
-from tflite_opencl.common.build import Case, Shape, case, dtype_of, numbers, sizes, tensor, usual
-from tflite_opencl.conformance.cases._rows import Row, cases_of, one
+import numpy as np
+
+from delegate.inspect import Graph, Node, Tensor
+from tflite_opencl.common.build import (
+    Case,
+    Shape,
+    case,
+    constant,
+    dtype_of,
+    graph,
+    node,
+    numbers,
+    sizes,
+    tensor,
+    usual,
+)
+from tflite_opencl.conformance.cases._rows import Row, cases_of, one, step
 
 _KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
 
@@ -80,3 +96,73 @@ def _gather(
 def _computed(dtype: str, index: str) -> Graph:
     places = tensor((3, 5, 2), index, limits=(-2, 8))
     return _gather(dtype, (8, 6, 4), (2, 1, 4), places, (0, 1), (1,), (2, 3), 2)
+
+
+# Shape; window, strides, distance of elements, the window's dilation, what is before and behind.
+_WINDOWS: tuple[tuple[Shape, Shape, Shape, Shape, Shape, Shape], ...] = (
+    ((1, 5, 6, 2), (1, 2, 2, 1), (1, 2, 2, 1), (1,) * 4, (1,) * 4, (0,) * 8),
+    ((1, 5, 6, 3), (1, 3, 3, 1), (1, 1, 2, 1), (1,) * 4, (1,) * 4, (0, 0, 1, 1, 1, 1, 0, 0)),
+    ((5, 7), (2, 3), (2, 1), (1, 2), (1, 2), (0, 1, 1, 0)),
+    ((33,), (33,), (1,), (1,), (1,), (32, 0)),
+    ((4, 9), (2, 2), (1, 2), (1, 1), (1, 1), (-1, 2, 0, -2)),
+    ((2, 3, 2, 4, 3), (1, 2, 1, 2, 3), (1, 1, 1, 2, 1), (1,) * 5, (1,) * 5, (0,) * 10),
+)
+_REDUCED = {
+    "sum": ("ADD", 3), "product": ("MUL", 1), "least": ("MINIMUM", 7), "most": ("MAXIMUM", -3),
+    "all": ("LOGICAL_AND", 1), "any": ("LOGICAL_OR", 0),
+}  # fmt: skip
+
+
+def windows() -> Iterator[Case]:
+    """Yield the cases of STABLEHLO_REDUCE_WINDOW."""
+    for kind, (words, (body, initial)) in itertools.product(
+        ("float32", "int32", "int8", "uint8", "16x8", "bool"), _REDUCED.items()
+    ):
+        if kind == "bool" and words in ("sum", "product"):
+            continue  # numbers that are no truth values
+        for given in _WINDOWS:
+            detail = "-".join([words, f"in{sizes(given[0])}", f"window{sizes(given[1])}"])
+            own = dtype_of(kind), body, initial, *given
+            yield case("stablehlo_reduce_window", kind, detail, _reduced, *own)
+    for words, (_, initial) in _REDUCED.items():
+        function = {"sum": "ADD", "product": "MUL", "least": "MINIMUM", "most": "MAXIMUM"}
+        how = function.get(words, words.upper())
+        yield case("reduce_window", "float32", words, _older, how, initial)
+
+
+def _reduced(dtype: str, body: str, initial: float, shape: Shape, *windows: Shape) -> Graph:
+    is_positive = dtype in ("uint8", "bool")
+    first = constant(np.array(max(initial, 0) if is_positive else initial, dtype))
+    return graph([reduced_windows(usual(shape, dtype), first, body, *windows)])
+
+
+def reduced_windows(
+    source: Tensor,
+    initial: Tensor,
+    body: str,
+    window: Shape,
+    strides: Shape,
+    between: Shape,
+    dilations: Shape,
+    padding: Shape,
+) -> Node:
+    """Return a STABLEHLO_REDUCE_WINDOW whose windows a body of one op reduces."""
+    pair = [tensor((), source.dtype), tensor((), source.dtype)]
+    options = {
+        "window_dimensions": window,
+        "window_strides": strides,
+        "base_dilations": between,
+        "window_dilations": dilations,
+        "padding": padding,
+    }
+    result = replace(source, name="", data=None, ranges=None)
+    made = step("STABLEHLO_REDUCE_WINDOW", [source, initial], [result], options)
+    of_pair = graph([node(body, pair, [tensor((), source.dtype)])], pair)
+    return replace(made, body=of_pair)
+
+
+def _older(function: str, initial: float) -> Graph:
+    """Return the model of a REDUCE_WINDOW, whose windows are constants."""
+    windows = [numbers(each, "int64") for each in ((2, 3), (2, 1), (1, 2))]
+    inputs = [tensor((7, 9)), constant(np.float32(initial)), *windows]
+    return one("REDUCE_WINDOW", inputs, tensor(()), {"reduce_function": function})

@@ -78,12 +78,12 @@ def alternatives(product: hybrid.Product, target: Target) -> Iterator[Alternativ
 
 def of_blocks(product: BlockProduct, target: Target) -> Iterator[Alternative]:
     """Yield the same for int4 weights in blocks."""
-    out_c, blocks, size = product.weights.shape
+    out_c, blocks, pairs = product.pairs.shape
     depth = product.in_c
     for kind in _proven(target):
         tile_w, vectors = next(tile for tile in kind.tiles_int4 if tile[0] <= product.batch)
         block = vectors * kind.lanes
-        if out_c < block or size % _GROUP:
+        if out_c < block or 2 * pairs % _GROUP:
             continue
         sizes = product.batch, depth, hybrid.pitch_of(depth)
         rows = hybrid.quantised(product.source, sizes, True, target)
@@ -94,7 +94,7 @@ def of_blocks(product: BlockProduct, target: Target) -> Iterator[Alternative]:
             "output": product.result,
             "out_c": out_c,
             "blocks": blocks,
-            "groups": size // _GROUP,
+            "groups": 2 * pairs // _GROUP,
             "channels": product.channels(),
             **_panels(product, block, kind),
             **product.more(block),
@@ -121,14 +121,15 @@ def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
         weights (panels, groups of 8 along the row, vectors, lanes, 4 bytes), scales (panels,
         blocks, block); the last panel ends with the last channel
     """
-    values, stored, dtype, lanes = product.weights, product.scales, kind.scales_int4, kind.lanes
-    channels = in_blocks_of(block, len(values))
+    pairs, stored, dtype, lanes = product.pairs, product.scales, kind.scales_int4, kind.lanes
+    channels = in_blocks_of(block, product.out_c)
 
     def weights() -> NDArray[np.uint8]:
-        moved = (values + np.int8(8)).view(np.uint8)[channels]
-        eights = moved.reshape(len(channels), block // lanes, lanes, -1, 2, 4)
-        pairs = eights[..., 0, :] | (eights[..., 1, :] << 4)
-        return np.ascontiguousarray(pairs.transpose(0, 3, 1, 2, 4))
+        moved = (pairs ^ 0x88)[channels]
+        values = np.stack([moved & 15, moved >> 4], -1)
+        eights = values.reshape(len(channels), block // lanes, lanes, -1, 2, 4)
+        side_by_side = eights[..., 0, :] | (eights[..., 1, :] << 4)
+        return np.ascontiguousarray(side_by_side.transpose(0, 3, 1, 2, 4))
 
     def scales() -> NDArray[np.generic]:
         return np.ascontiguousarray(stored.astype(dtype)[channels].transpose(0, 2, 1))

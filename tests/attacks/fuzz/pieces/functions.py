@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.attacks.fuzz.drawing import QUANT, Pen, numbers_of, scale_of
+from tests.attacks.fuzz.drawing import QUANT, Pen, Skip, numbers_of, scale_of
 from tflite_opencl.common.build import FUSED, as_int4, constant, graph, node, numbers, tensor
 from tflite_opencl.conformance.cases.detections import post_process, suppression
+from tflite_opencl.conformance.cases.stablehlo import reduced_windows
 
 _SAME = (
     "ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "L2_NORMALIZATION",
@@ -38,6 +39,40 @@ def same(pen: Pen) -> None:
         "GELU": {"approximate": pen.may(0.5)},
     }.get(op, {})
     pen.add(op, [x], options)
+
+
+def frequencies(pen: Pen) -> None:
+    """RFFT2D, and what makes floats of its results."""
+    x = pen.source(pen.one_of((2, 3, 4)), "float32")
+    lengths = [1 << max(0, size.bit_length() - pen.one_of((0, 1))) for size in x.shape[-2:]]
+    lengths = [1 if pen.may(0.3) else lengths[0], max(2, lengths[1])]
+    (found,) = pen.add("RFFT2D", [x, numbers(lengths)], dtype="complex64")
+    for op in pen.random.sample(("COMPLEX_ABS", "REAL", "IMAG"), pen.one_of((1, 1, 2))):
+        pen.add(op, [found], dtype="float32")
+
+
+def windows(pen: Pen) -> None:
+    """STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW."""
+    x = pen.source()
+    rank = len(x.shape)
+    rows = [[pen.one_of(each) for _ in x.shape] for each in ((1, 2, 3), (1, 1, 2), (1, 1, 2))]
+    kind = x.dtype
+    initial = pen.constant((), kind, ()) if pen.may(0.5) else constant(np.ones((), kind))
+    if pen.may(0.3):
+        how = pen.one_of(("ADD", "MUL", "MINIMUM", "MAXIMUM", "ALL", "ANY"))
+        sizes = [numbers(row, "int64") for row in rows]
+        pen.add(
+            "REDUCE_WINDOW", [x, initial, *sizes], {"reduce_function": how}, given=numbers_of(x)
+        )
+        return
+    body = pen.one_of(("ADD", "MUL", "MINIMUM", "MAXIMUM", "LOGICAL_AND", "LOGICAL_OR"))
+    between = [pen.one_of((1, 1, 1, 2)) for _ in x.shape]
+    padding = [pen.one_of((0, 0, 1, 2, -1)) for _ in range(2 * rank)]
+    windows_ = rows[0], rows[1], between, rows[2], padding
+    made = reduced_windows(x, initial, body, *map(tuple, windows_))
+    if 0 in made.outputs[0].shape:
+        raise Skip
+    pen.join(made)
 
 
 def prelu(pen: Pen) -> None:
@@ -201,5 +236,5 @@ def requantize(pen: Pen) -> None:
 OFTEN = (
     (6, pair), (8, same), (1, prelu), (3, reduce),
     (3, requantize), (1, select), (1, compare), (1, angle), (1, plain), (2, along_an_axis),
-    (1, top), (1, composite), (1, embedding), (1, boxes),
+    (1, top), (1, composite), (1, embedding), (1, boxes), (1, frequencies), (1, windows),
 )  # fmt: skip

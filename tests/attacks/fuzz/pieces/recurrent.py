@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from tests.attacks.fuzz.drawing import Pen, Skip
-from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm, rnn, svdf
+from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm, svdf
+from tflite_opencl.conformance.cases.rnns import rnn
 
 
 def _kind(pen: Pen, kinds: tuple[str, ...]) -> str:
@@ -36,7 +37,10 @@ def _form(pen: Pen, kind: str, forms: tuple[str, ...]) -> str:
 def cells(pen: Pen) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM and LSTM."""
     kind, shape = _kind(pen, ("hybrid", "float32")), _shape(pen)
-    forms = _FORMS if kind == "int8" else (*_FORMS, "norm", "cifg-norm-projection")
+    forms = (*_FORMS, "norm", "norm-peephole", "cifg-norm-projection")
+    if kind == "float32" and pen.may(0.2):
+        pen.join(basic_lstm((shape[0], *shape[2:])).nodes[0])
+        return
     op = pen.one_of(("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
     pen.join(lstm(kind, shape, _form(pen, kind, forms), pen.may(0.5), op).nodes[0])
 
@@ -49,7 +53,7 @@ def cells_in_both_directions(pen: Pen) -> None:
     is_time_major = pen.may(0.5)
     # TFLite merges outputs of several rows wrongly unless steps come first.
     is_merged = pen.may(0.5) and (is_time_major or shape[0] == 1)
-    form = _form(pen, kind, _FORMS)
+    form = _form(pen, kind, _FORMS) + pen.one_of(("", "", "-auxiliary", "-linked"))
     pen.join(both_lstm(kind, shape, form, is_merged, is_time_major).nodes[0])
 
 
@@ -60,7 +64,8 @@ def units(pen: Pen) -> None:
     kind = pen.one_of(("hybrid", "float32"))
     op = pen.one_of(("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"))
     is_both = op.startswith("BI")
-    form = _form(pen, kind, ("", "-merged") if is_both else ("",))
+    forms = ("", "-merged", "-auxiliary") if is_both else ("",)
+    form = _form(pen, kind, forms)
     # TFLite is wrong in both directions of hybrid ones whose steps come first.
     if op != "RNN" and not (is_both and kind == "hybrid") and pen.may(0.5):
         form += "-time_major"

@@ -126,6 +126,8 @@ test_refusal = refused(
             changed(NODE, options={"fused_activation_function": "RELU"}),
             "an activation after weights in blocks: this TFLite leaves it out",
         ),
+        "computed": (changed(NODE, 1, data=None), "weights are not constant"),
+        "bytes": (changed(NODE, 1, data=np.zeros(9, np.uint8)), "9 bytes for int4 19x64"),
         "few_rows": (
             with_weights(3, 64),
             "weights 3x64 in blocks: TFLite takes no scales of fewer than 4 rows of 32",

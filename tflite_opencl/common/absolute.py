@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model of sums with absolute values in it, which gives how large the sums' terms are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from delegate.inspect import Graph, Node, with_tensors
+from tflite_opencl.common.build import Array
+
+
+def near(values: Array) -> Array:
+    """Return each pixel's greatest neighbour: a weight of 0 may come out as a little more."""
+    if values.ndim != 4 or values.dtype.kind != "f":
+        return values
+    wide = np.pad(values, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
+    height, width = values.shape[1:3]
+    shifted = [wide[:, y : y + height, x : x + width] for y in range(3) for x in range(3)]
+    return np.asarray(np.maximum.reduce(shifted))
+
+
+def sizes_of(values: Array) -> Array:
+    """Return floats without their signs."""
+    return np.asarray(np.abs(values)) if values.dtype.kind == "f" else values
+
+
+def absolute(graph: Graph) -> Graph:
+    """Return the same model of absolute constants, without activations and differences."""
+    constants = {
+        tensor: dataclasses.replace(tensor, data=sizes_of(tensor.data))
+        for tensor in graph.tensors
+        if tensor.data is not None
+    }
+
+    def changed(node: Node) -> Node:
+        options: dict[str, Any] = dict(node.options)
+        if "fused_activation_function" in options:
+            options["fused_activation_function"] = "NONE"
+        op, version = node.op, node.version
+        if op == "SUB":
+            op, version = "ADD", 1
+            options.pop("pot_scale_int16", None)
+        if op in ("NEG", "RELU6", "MINIMUM", "REDUCE_MIN"):
+            op = {"NEG": "ABS", "RELU6": "RELU", "MINIMUM": "MAXIMUM"}.get(op, "REDUCE_MAX")
+        return dataclasses.replace(node, op=op, version=version, options=options)
+
+    made = with_tensors(graph, constants)
+    return dataclasses.replace(made, nodes=tuple(map(changed, made.nodes)))

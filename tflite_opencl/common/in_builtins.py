@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs with TFLite's ops that compute what those of MediaPipe's do, which TFLite lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from delegate.inspect import (
+    MAX_POOLING,
+    MAX_UNPOOLING,
+    TRANSPOSE_CONV_BIAS,
+    Graph,
+    Node,
+    Tensor,
+    as_transpose_conv,
+    pooling_of,
+)
+from tflite_opencl.common.build import Array, node
+
+_LEAST = np.finfo(np.float32).min
+
+
+def in_builtins(graph: Graph) -> Graph:
+    """Return the graph with the ops of TFLite's that compute what those of MediaPipe's do.
+
+    Tensors keep their places. A malformed node stays, and so does a model of several graphs: the
+    runtime refuses them.
+    """
+    if graph.subgraphs > 1 or not any(each.op in _WAYS for each in graph.nodes if each.is_custom):
+        return graph
+    made = _Made([*graph.tensors])
+    for each in graph.nodes:
+        way = _WAYS.get(each.op) if each.is_custom else None
+        if way is None:
+            made.nodes.append(each)
+            continue
+        before = len(made.tensors), len(made.nodes)
+        try:
+            way(made, each)
+        except ValueError:
+            del made.tensors[before[0] :], made.nodes[before[1] :]
+            made.nodes.append(each)
+    return replace(graph, tensors=tuple(made.tensors), nodes=tuple(made.nodes))
+
+
+@dataclass(slots=True)
+class _Made:
+    """A graph while it grows."""
+
+    tensors: list[Tensor]
+    nodes: list[Node] = field(default_factory=list)
+
+    def tensor(self, shape: Sequence[int], dtype: str, data: Array | None = None) -> Tensor:
+        index = len(self.tensors)
+        self.tensors.append(Tensor(index, f"made {index}", tuple(shape), dtype, data=data))
+        return self.tensors[-1]
+
+    def constant(self, values: Any, dtype: str = "int32") -> Tensor:
+        data = np.asarray(values, dtype)
+        return self.tensor(data.shape, dtype, data)
+
+    def add(
+        self, op: str, inputs: Sequence[Tensor], into: Tensor | Sequence[int], **options: Any
+    ) -> Tensor:
+        """Add a node; `into`: its output, or the shape of one of the first input's type."""
+        dtype = options.pop("dtype", inputs[0].dtype)
+        output = into if isinstance(into, Tensor) else self.tensor(into, dtype)
+        self.nodes.append(node(op, inputs, [output], options))
+        return output
+
+    def reshaped(self, x: Tensor, into: Tensor | Sequence[int]) -> Tensor:
+        shape = into.shape if isinstance(into, Tensor) else tuple(into)
+        return self.add("RESHAPE", [x, self.constant(shape)], into, new_shape=shape)
+
+
+def _transpose_conv(made: _Made, of: Node) -> None:
+    builtin = as_transpose_conv(of)
+    assert builtin.inputs[0] is not None
+    shape = replace(builtin.inputs[0], index=len(made.tensors))
+    made.tensors.append(shape)
+    made.nodes.append(replace(builtin, inputs=(shape, *builtin.inputs[1:])))
+
+
+def _max_pooling(made: _Made, of: Node) -> None:
+    """Gather each window's values, the least float where it is out of bounds, and take the first
+    of the greatest.
+    """
+    (source,), (result, places), options = of.inputs, of.outputs, pooling_of(of)
+    assert source is not None
+    (batch, height, width, depth), (_, rows, columns, _) = source.shape, result.shape
+    taps = options["filter_height"], options["filter_width"]
+    both = zip((height, width), (rows, columns), taps, "hw", strict=True)
+    inside = []
+    for size, count, tap, axis in both:
+        stride = options[f"stride_{axis}"]
+        cut = max(0, (count - 1) * stride + tap - size) // 2
+        inside.append(np.arange(count)[:, None] * stride - cut + np.arange(tap))
+    ys, xs = inside[0][:, None, :, None], inside[1][None, :, None, :]
+    is_out = (ys < 0) | (ys >= height) | (xs < 0) | (xs >= width)
+    from_where = np.where(is_out, height * width, ys * width + xs)
+    flat = made.reshaped(source, (batch, height * width, depth))
+    least = made.constant(np.full((batch, 1, depth), _LEAST), "float32")
+    plain = {"fused_activation_function": "NONE"}
+    sizes = batch, height * width + 1, depth
+    flat = made.add("CONCATENATION", [flat, least], sizes, axis=1, **plain)
+    count, window = batch * rows * columns, taps[0] * taps[1]
+    picked = (batch, rows * columns * window, depth)
+    x = made.add("GATHER", [flat, made.constant(from_where.reshape(-1))], picked, axis=1)
+    x = made.reshaped(x, (count, window, depth))
+    axis_of = made.constant(1)
+    most = made.add("REDUCE_MAX", [x, made.constant([1])], (count, depth), keep_dims=False)
+    if options["fused_activation_function"] != "NONE":
+        most = made.add(options["fused_activation_function"], [most], (count, depth))
+    made.reshaped(most, result)
+    place = made.add("ARG_MAX", [x, axis_of], (count, depth), dtype="int32", output_type="int32")
+    place = made.add("CAST", [place], (count, depth), dtype="float32")
+    place = made.add("ADD", [place, made.constant(0.1, "float32")], (count, depth), **plain)
+    made.reshaped(place, places)
+
+
+def _max_unpooling(made: _Made, of: Node) -> None:
+    """Compare each place with all of a window; then bring the windows' rows together."""
+    (source, places), (result,), options = of.inputs, of.outputs, pooling_of(of)
+    assert source is not None
+    assert places is not None
+    batch, rows, columns, depth = source.shape
+    high, wide = options["filter_height"], options["filter_width"]
+    count, window = batch * rows * columns, high * wide
+    values, place = (made.reshaped(each, (count, 1, depth)) for each in (source, places))
+    place = made.add("CAST", [place], place.shape, dtype="int32")
+    taps = made.constant(np.arange(window).reshape(1, window, 1))
+    whole = (count, window, depth)
+    is_there = made.add("EQUAL", [place, taps], whole, dtype="bool")
+    zero = made.constant(np.zeros((1, 1, 1)), "float32")
+    x = made.add("SELECT_V2", [is_there, values, zero], whole, dtype="float32")
+    x = made.reshaped(x, (batch * rows, columns, high, wide, depth))
+    turned = (batch * rows, high, columns, wide, depth)
+    x = made.add("TRANSPOSE", [x, made.constant([0, 2, 1, 3, 4])], turned)
+    made.reshaped(x, result)
+
+
+_WAYS: dict[str, Callable[[_Made, Node], None]] = {
+    TRANSPOSE_CONV_BIAS: _transpose_conv,
+    MAX_POOLING: _max_pooling,
+    MAX_UNPOOLING: _max_unpooling,
+}
