@@ -87,20 +87,26 @@ class Generator:
         Shapes: -> (vocabulary,). Raises: ValueError: there is no token, or one that the model has
             not. Full: there is no room for so many. CommandError: the run fails.
         """
-        if not tokens:
-            raise ValueError("nothing can follow no tokens: one at least is needed")
-        if not 0 <= min(tokens) <= max(tokens) < self._runner.form.vocabulary:
-            raise ValueError(f"tokens are from 0 to {self._runner.form.vocabulary - 1}")
-        if len(tokens) > self.places:
-            raise Full(f"there is room for {self.places} tokens, and these are {len(tokens)}")
         ahead = list(tokens)
-        known = 0  # the last one is always run, as its logits are wanted
-        while known < min(len(self._held), len(ahead) - 1) and self._held[known] == ahead[known]:
-            known += 1
+        if not ahead:
+            raise ValueError("nothing can follow no tokens: one at least is needed")
+        known = self._known(ahead)
+        new = ahead[known:]
+        if not 0 <= min(new) <= max(new) < self._runner.form.vocabulary:
+            raise ValueError(f"tokens are from 0 to {self._runner.form.vocabulary - 1}")
+        if len(ahead) > self.places:
+            raise Full(f"there is room for {self.places} tokens, and these are {len(ahead)}")
         del self._held[known:]  # what comes behind is not known if the run fails
-        found = self._runner.form.run(ahead[known:], known)
+        found = self._runner.form.run(new, known)
         self._held = ahead
         return found
+
+    def _known(self, tokens: list[int]) -> int:
+        """Count the tokens that the caches hold; the last one is run, as its logits are wanted."""
+        most = min(len(self._held), len(tokens) - 1)
+        if self._held[:most] == tokens[:most]:  # as it is at nearly each token
+            return most
+        return next(at for at in range(most) if self._held[at] != tokens[at])
 
     def generate(
         self,

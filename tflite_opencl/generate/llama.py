@@ -107,7 +107,7 @@ class Llama:
         Raises: CommandError: its type is not known, or a value is not finite.
         """
         tensor = self._tensors[name]
-        with self._checked():
+        with self._checked(), np.errstate(all="ignore"):  # of values that are refused below
             found = np.asarray(self._gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
             found = self._turned(name, found)
             if not np.isfinite(found).all():
@@ -125,7 +125,8 @@ class Llama:
             np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0] for at in (0, 2)
         )
         values = np.concatenate([raw[..., 4:] & 15, raw[..., 4:] >> 4], -1).astype(np.int8) - 8
-        shifts = least.astype(np.float32) + np.float32(8) * scales.astype(np.float32)
+        with np.errstate(all="ignore"):  # of values that are refused below
+            shifts = least.astype(np.float32) + np.float32(8) * scales.astype(np.float32)
         # XNNPACK wants scales above 0. Where a block is one value, that one is in the shift.
         is_flat = scales == 0
         values = np.where(is_flat[..., None], np.int8(0), values).astype(np.int8)

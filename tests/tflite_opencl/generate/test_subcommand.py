@@ -204,6 +204,10 @@ def test_a_conversation_on_a_terminal(model: Path) -> None:
         terminal.type(line)
         terminal.until_asked(len(line) + 3)
         added.append(len(terminal.text) - before - len(line))
+    terminal.type("x" * 400 + "\n")
+    terminal.until_asked(403)
+    assert f"there is room for {PLACES} tokens, and these are " in terminal.text
+    assert "; a new conversation begins" in terminal.text
     terminal.type("\x04")
     assert terminal.close() == SUCCESS
     assert added[1] == 3  # the line's end has two characters there, and the prompt two
