@@ -76,10 +76,11 @@ CONFINED = {
     "prometheus_client": ("tflite_opencl/serve",),
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time
     "tflite_runtime": (),
-    # Children are `Child`; a C compiler is none, and benchmarks time other programs.
+    # Children are `Child`; a C compiler and pip are none, and benchmarks time other programs.
     "subprocess": (
         "delegate/sandbox/child.py",
         "tflite_opencl/common/plugin_library.py",
+        "tflite_opencl/generate/package.py",
         "benchmarks",
     ),
     "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice

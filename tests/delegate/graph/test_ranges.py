@@ -44,6 +44,15 @@ def remainder(times: int = 3, divisor: int = 3) -> list[Node]:
     ]
 
 
+def clamp(low: int = 0, high: int = 6) -> list[Node]:
+    """Return the nodes that bring an input of any values between two numbers."""
+    below = index()
+    return [
+        op("MINIMUM", [index(), numbers(high)], [below]),
+        op("MAXIMUM", [numbers(low), below], [index()]),
+    ]
+
+
 KNOWN: dict[str, tuple[list[Node], Any, Any]] = {
     "arg_max": ([], [0] * 4, [9] * 4),
     "floor_div": ([op("FLOOR_DIV", [PLACE, numbers(4)], [index()])], [0] * 4, [2] * 4),
@@ -60,6 +69,7 @@ KNOWN: dict[str, tuple[list[Node], Any, Any]] = {
     ),
     "minimum": ([op("MINIMUM", [PLACE, numbers(5)], [index()])], [0] * 4, [5] * 4),
     "maximum": ([op("MAXIMUM", [PLACE, numbers(5)], [index()])], [5] * 4, [9] * 4),
+    "clamped": (clamp(), [0] * 4, [6] * 4),
     "cast": ([op("CAST", [PLACE], [index(dtype="int64")])], [0] * 4, [9] * 4),
     "reshape": (
         [op("RESHAPE", [PLACE, numbers(2, 2)], [index((2, 2))])],
@@ -91,6 +101,10 @@ def test_limits(nodes: list[Node], low: Any, high: Any) -> None:
 
 
 UNKNOWN: dict[str, list[Node]] = {
+    "clamp_of_int64": [
+        op("MINIMUM", [index(dtype="int64"), PLACE], [index(dtype="int64")]),
+    ],
+    "clamp_of_floats": [op("MINIMUM", [t((4,)), PLACE], [index()])],
     "another_op": [op("ABS", [PLACE], [index()])],
     "float": [op("CAST", [PLACE], [t((4,))])],
     "unknown_input": [op("ADD", [PLACE, index()], [index()], FUSED)],

