@@ -111,6 +111,7 @@ _FAMILIES = (
     frequencies.cases,
     mediapipe.pools,
     stablehlo.windows,
+    stablehlo.scatters,
 )
 
 
