@@ -2,7 +2,7 @@
 """The subgraphs that single nodes run, which are theirs alone: each is read once.
 
 A STABLEHLO_COMPOSITE is decomposed into one, CALL_ONCE begins resource variables by one, and one of
-STABLEHLO_REDUCE_WINDOW says how a window is reduced.
+STABLEHLO_REDUCE_WINDOW or STABLEHLO_SCATTER says how two elements are combined.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ BODY_OPTIONS: Mapping[str, str] = {
     "STABLEHLO_COMPOSITE": "decomposition_subgraph_index",
     ONCE: "init_subgraph_index",
     STABLEHLO: "body_subgraph_index",
+    "STABLEHLO_SCATTER": "update_computation_subgraph_index",
 }
 # Of all bodies in one another: a small file could ask for 2^30 nodes.
 _MOST_NODES = 100_000

@@ -48,7 +48,8 @@ _JUMPS = {
     "ARG_MAX", "ARG_MIN", "ATAN2", "CAST", "CEIL", "COS", "EQUAL", "FLOOR", "FLOOR_DIV",
     "FLOOR_MOD", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NON_MAX_SUPPRESSION_V4",
     "NON_MAX_SUPPRESSION_V5", "NOT_EQUAL", "QUANTIZE", "ROUND", "SIGN", "SIN",
-    "REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW", "TFLite_Detection_PostProcess", "TOPK_V2",
+    "REDUCE_WINDOW", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER",
+    "TFLite_Detection_PostProcess", "TOPK_V2",
 }  # fmt: skip
 _VERSIONS = {"BROADCAST_TO": 2}  # TFLite knows no older ones; of all others it knows 1
 _TARGET = Target(rules=installed_rules())

@@ -113,6 +113,7 @@ _FAMILIES = (
     frequencies.cases,
     mediapipe.pools,
     stablehlo.windows,
+    stablehlo.scatters,
 )
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,3 +166,49 @@ def _older(function: str, initial: float) -> Graph:
     windows = [numbers(each, "int64") for each in ((2, 3), (2, 1), (1, 2))]
     inputs = [tensor((7, 9)), constant(np.float32(initial)), *windows]
     return one("REDUCE_WINDOW", inputs, tensor(()), {"reduce_function": function})
+
+
+# Operand, updates, indices, and the options: the updates' dimensions of a window, those of the
+# operand that it lacks, where an index's coordinates go, and where these are in the indices.
+_SCATTERS: dict[str, tuple[Shape, Shape, Any, Shape, Shape, Shape, int]] = {
+    "rows": ((7, 16), (4, 16), [[6], [0], [3], [0]], (1,), (0,), (0,), 1),
+    "elements": ((5, 4), (3,), [[0, 3], [4, 1], [0, 3]], (), (0, 1), (0, 1), 1),
+    "windows": ((7, 5, 3), (2, 2, 5, 3), [[5], [6]], (1, 2, 3), (), (0,), 1),
+    "beyond": ((4, 6), (3, 2, 2), [[3, 5], [9, 0], [2, 2]], (1, 2), (), (0, 1), 1),
+    "other_order": ((5, 4, 3), (3, 2), [[1, 0], [4, 3]], (0,), (0, 1), (1, 0), 0),
+}
+_COMBINED = ("", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MINIMUM", "STABLEHLO_MAXIMUM")
+
+
+def scatters() -> Iterator[Case]:
+    """Yield the cases of STABLEHLO_SCATTER."""
+    for kind, body in itertools.product(("float32", "int32", "int8", "uint8", "16x8"), _COMBINED):
+        for words, given in _SCATTERS.items():
+            detail = f"{words}-{body.removeprefix('STABLEHLO_').lower() or 'update'}"
+            own = dtype_of(kind), body, *given
+            yield case("stablehlo_scatter", kind, detail, _scattered, *own)
+
+
+def _scattered(
+    dtype: str, body: str, shape: Shape, sizes_of: Shape, indices: Any, *options: Any
+) -> Graph:
+    inputs = [usual(shape, dtype), numbers(indices), usual(sizes_of, dtype)]
+    return graph([scattered(inputs, body, *options)])
+
+
+def scattered(
+    inputs: Sequence[Tensor], body: str, window: Shape, inserted: Shape, mapped: Shape, vectors: int
+) -> Node:
+    """Return a STABLEHLO_SCATTER whose elements a body of one op combines, or "": of none."""
+    dtype = inputs[0].dtype
+    pair = [tensor((), dtype), tensor((), dtype)]
+    options = {
+        "update_window_dims": window,
+        "inserted_window_dims": inserted,
+        "scatter_dims_to_operand_dims": mapped,
+        "index_vector_dim": vectors,
+    }
+    result = replace(inputs[0], name="", data=None, ranges=None)
+    made = step("STABLEHLO_SCATTER", inputs, [result], options)
+    nodes = [node(body, pair, [tensor((), dtype)])] if body else []
+    return replace(made, body=graph(nodes, pair, None if nodes else pair[1:]))

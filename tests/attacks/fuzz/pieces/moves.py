@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.attacks.fuzz.drawing import Pen, numbers_of
 from tflite_opencl.common.build import node, numbers, tensor
+from tflite_opencl.conformance.cases.stablehlo import scattered
 
 
 def resize(pen: Pen) -> None:
@@ -243,9 +244,24 @@ def stablehlo_gather(pen: Pen) -> None:
     pen.join(node("STABLEHLO_GATHER", [x, indices], [result], options))
 
 
+def stablehlo_scatter(pen: Pen) -> None:
+    """STABLEHLO_SCATTER: rows of updates to constant places, some of them beyond the end."""
+    x = pen.source()
+    mapped = pen.random.sample(range(len(x.shape)), pen.random.randint(1, len(x.shape)))
+    picks = pen.random.randint(1, 9)
+    sizes = (size for axis, size in enumerate(x.shape) if axis not in mapped)
+    windows = [pen.random.randint(1, size) for size in sizes]
+    updates = pen.operand((picks, *windows), x.dtype, numbers_of(x))
+    places = numbers(pen.arrays.integers(0, 12, (picks, len(mapped))))
+    body = pen.one_of(("", "ADD", "MULTIPLY", "MINIMUM", "MAXIMUM"))
+    inserted, window = tuple(sorted(mapped)), tuple(range(1, len(windows) + 1))
+    op = body and f"STABLEHLO_{body}"
+    pen.join(scattered([x, places, updates], op, window, inserted, tuple(mapped), 1))
+
+
 # How often each is drawn.
 OFTEN = (
     (2, resize), (2, pad), (2, join), (2, part), (3, reshape),
     (4, move), (2, strided_slice), (2, block), (2, shuffle), (1, filled), (1, update), (1, scatter),
-    (1, stablehlo_pad), (1, stablehlo_gather),
+    (1, stablehlo_pad), (1, stablehlo_gather), (1, stablehlo_scatter),
 )  # fmt: skip
