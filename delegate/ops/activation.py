@@ -24,6 +24,7 @@ from delegate.ops._launches.lookup import (
     interpolated_floats,
     lookup,
     rounded_floats,
+    rounded_sigmoid,
 )
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._numbers import bits, fixed_point
@@ -152,18 +153,7 @@ def lower_sigmoid(node: Node, target: Target) -> tuple[Alternative, ...]:
         return _floats(node.op.lower(), source, result, target)
     if source.dtype == "int16":
         return lookup(source, result, _sigmoid_of_int16(source, result, is_tanh), target)
-    limits = np.iinfo(result.dtype)
-    scale, zero = (1 / 128, 128 if limits.min == 0 else 0) if is_tanh else (1 / 256, limits.min)
-    quantized.require_fixed_output(result, scale, int(zero))
-    function = float_function(target.rules.float_function, "tanhf" if is_tanh else "expf")
-
-    def logistic(values: Floats) -> Floats:
-        with np.errstate(over="ignore"):
-            shares: Floats = np.float32(1) / (np.float32(1) + function(-values))
-        return shares
-
-    of = function if is_tanh else logistic
-    return lookup(source, result, rounded_floats(source, result, of), target)
+    return lookup(source, result, rounded_sigmoid(source, result, is_tanh, target), target)
 
 
 def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> Answers:

@@ -17,7 +17,16 @@ from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.node import require_constant, require_same_shape, shape_text
-from delegate.ops._launches.binary import EVERY, NUMBERS, Operands, binary, operands_of, rescaling
+from delegate.ops._launches.binary import (
+    EVERY,
+    NUMBERS,
+    Operands,
+    binary,
+    operands_of,
+    product_params,
+    rescaling,
+    scaling_of,
+)
 from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -36,28 +45,8 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     operands = operands_of(node, (*EVERY, "int64"))
     params = bounds_of(operands.result, activation_of(node))
     if operands.left.dtype in quantized.QUANT:
-        params |= _product_params(operands)
+        params |= product_params(operands)
     return binary(operands, "MULTIPLY", params, target)
-
-
-def _product_params(operands: Operands) -> dict[str, int]:
-    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = operands.quantization()
-    with np.errstate(over="ignore", under="ignore"):
-        # In floats: TFLite's scales are, and only the quotient becomes a double.
-        ratio = float(np.float32(left_scale) * np.float32(right_scale) / np.float32(scale))
-    multiplier, shift = fixed_point.quantize_multiplier(ratio)
-    if not np.isfinite(ratio) or shift > 30:
-        raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
-    return _scaling((left_zero, right_zero, zero), multiplier, shift)
-
-
-def _scaling(zeros: tuple[int, int, int], multiplier: int, shift: int) -> dict[str, int]:
-    """Return the fields of products and quotients, whose inputs are at scales of their own."""
-    return {
-        **dict(zip(("left_zero", "right_zero", "output_zero"), zeros, strict=True)),
-        "output_multiplier": multiplier,
-        "output_shift": shift,
-    }
 
 
 @lowers("MAXIMUM", "MINIMUM")
@@ -131,7 +120,7 @@ def _quotient_params(operands: Operands) -> dict[str, int]:
         ratio = float(np.float32(left_scale) / (np.float32(right_scale) * np.float32(scale)))
     if not 2.0**-_MOST_SHIFT < ratio < 2.0**_MOST_SHIFT:
         raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-15 and 2^15")
-    return _scaling((left_zero, right_zero, zero), *fixed_point.quantize_multiplier(ratio))
+    return scaling_of((left_zero, right_zero, zero), *fixed_point.quantize_multiplier(ratio))
 
 
 @lowers("FLOOR_DIV")

@@ -31,6 +31,7 @@ from delegate.ops._convolution.records import (
     float_bias,
     require_types,
 )
+from delegate.ops._convolution.simt import fully_connected as simt_fully_connected
 from delegate.ops._convolution.x86 import fully_connected as x86_fully_connected
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
 from delegate.ops._launches.types import ELEM
@@ -74,7 +75,8 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
 def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
     """Return the ways to multiply float rows with int8 weights, the plain one last."""
     fast = x86_fully_connected.alternatives(product, target)
-    return (*fast, *hybrid.alternatives(product, target))
+    shared = simt_fully_connected.alternatives(product, target)
+    return (*fast, *shared, *hybrid.alternatives(product, target))
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:
@@ -139,7 +141,8 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
 def of_blocks(product: hybrid_blocks.BlockProduct, target: Target) -> tuple[Alternative, ...]:
     """Return the ways to multiply float rows with int4 weights in blocks, the plain one last."""
     fast = x86_fully_connected.of_blocks(product, target)
-    return (*fast, *hybrid_blocks.alternatives(product, target))
+    shared = simt_fully_connected.of_blocks(product, target)
+    return (*fast, *shared, *hybrid_blocks.alternatives(product, target))
 
 
 def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:

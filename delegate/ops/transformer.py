@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that passes make of a transformer's: rms_norm, rope and silu_mul, each by one kernel.
 
-passes/fuse_rms_norm.py, fuse_rope.py and fuse_silu.py.
+passes/fuse_rms_norm.py, fuse_rope.py and fuse_gate.py.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from delegate.graph.partition import Partition
 from delegate.passes import (
     fuse_add,
     fuse_attention,
+    fuse_gate,
     fuse_pad,
     fuse_rms_norm,
     fuse_rope,
@@ -26,10 +27,11 @@ PASSES: Mapping[str, Pass] = {
     "fuse_pad": fuse_pad.rewrite,
     "fuse_add": fuse_add.rewrite,
     "fuse_shuffle": fuse_shuffle.rewrite,
+    "fuse_silu": fuse_silu.rewrite,
     "fuse_attention": fuse_attention.rewrite,
     "fuse_rms_norm": fuse_rms_norm.rewrite,
     "fuse_rope": fuse_rope.rewrite,
-    "fuse_silu": fuse_silu.rewrite,
+    "fuse_gate": fuse_gate.rewrite,
     "fuse_shifts": fuse_shifts.rewrite,
 }
 

@@ -171,7 +171,7 @@ def test_every_pass_has_something_to_do(name: str) -> None:
             return False
 
     chains = (function for _, function in transformers.OFTEN)
-    pieces = (sums.padded, sums.residual, moves.shuffle, *chains)
+    pieces = (sums.padded, sums.residual, moves.shuffle, functions.silu, *chains)
     for number in range(200):
         graph = drawn(number, pieces)
         whole = partition_of(graph, range(len(graph.nodes)))

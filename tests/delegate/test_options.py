@@ -11,6 +11,7 @@ import pytest
 from delegate import DeviceInfo, Model, OpenCLDelegate, Options
 from delegate.graph.verdict import Verdict
 from delegate.inspect import write_model
+from delegate.passes import PASSES
 from tests.support.deal import any_driver
 from tests.support.nets import net
 
@@ -28,7 +29,7 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
         (
             {"passes": ["fuse"]},
             ValueError,
-            "passes='fuse': one of fuse_pad, fuse_add, fuse_shuffle",
+            "passes='fuse': one of " + ", ".join(PASSES),
         ),
         ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
         (

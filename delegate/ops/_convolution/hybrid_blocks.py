@@ -103,6 +103,18 @@ def pairs_of(weights: Tensor, scales: NDArray[np.float16]) -> NDArray[np.uint8]:
     return pairs
 
 
+def by_eights(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return int4 weights, 8 more: of each eight neighbours four low in a byte, and four high.
+
+    Shapes:
+        (..., pairs), as the file has them -> the same
+    """
+    moved = pairs ^ 0x88
+    eights = np.stack([moved & 15, moved >> 4], -1).reshape(*pairs.shape[:-1], -1, 2, 4)
+    side_by_side: NDArray[np.uint8] = eights[..., 0, :] | (eights[..., 1, :] << 4)
+    return side_by_side.reshape(pairs.shape)
+
+
 def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float16]:
     """Return the scales of int4 weights in blocks, which this TFLite multiplies rightly.
 

@@ -19,7 +19,7 @@ from delegate.ops._checks.node import elements_of, shape_text, tensors_of
 from delegate.ops._launches.broadcast import broadcast, padded
 from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_BYTES, by_share, lanes_of, launch_over
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import ceil_div
+from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.target import Target
 
 FAMILY = {
@@ -96,6 +96,31 @@ def require_broadcast(result: Tensor, *sources: Tensor) -> None:
     if shape != result.shape:
         texts = " and ".join(shape_text(tensor) for tensor in sources)
         raise Unsupported(f"{texts} -> {shape_text(result)}: they are not broadcast to that")
+
+
+def product_params(operands: Operands) -> dict[str, int]:
+    """Return the fields of a product of quantised tensors.
+
+    Raises:
+        Unsupported: a ratio of scales above 2^30.
+    """
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = operands.quantization()
+    with np.errstate(over="ignore", under="ignore"):
+        # In floats: TFLite's scales are, and only the quotient becomes a double.
+        ratio = float(np.float32(left_scale) * np.float32(right_scale) / np.float32(scale))
+    multiplier, shift = fixed_point.quantize_multiplier(ratio)
+    if not np.isfinite(ratio) or shift > 30:
+        raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
+    return scaling_of((left_zero, right_zero, zero), multiplier, shift)
+
+
+def scaling_of(zeros: tuple[int, int, int], multiplier: int, shift: int) -> dict[str, int]:
+    """Return the fields of products and quotients, whose inputs are at scales of their own."""
+    return {
+        **dict(zip(("left_zero", "right_zero", "output_zero"), zeros, strict=True)),
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+    }
 
 
 def rescaling(which: str, multiplier: int, shift: int, zero: int, lift: int) -> dict[str, int]:

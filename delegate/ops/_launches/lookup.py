@@ -20,6 +20,7 @@ from delegate.ops._checks.node import require_same_shape
 from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type, type_of_bytes
 from delegate.ops._numbers import ceil_div, fixed_point
+from delegate.ops._numbers.c_library import float_function
 from delegate.target import Target
 
 # Elements a work-item takes at once: a word of 8-bit values, two of 16-bit ones.
@@ -94,6 +95,25 @@ def rounded_floats(source: Tensor, result: Tensor, function: Callable[[Floats], 
         return fixed_point.clamped(whole, result.dtype)
 
     return answers
+
+
+def rounded_sigmoid(source: Tensor, result: Tensor, is_tanh: bool, target: Target) -> Answers:
+    """Return the answers of LOGISTIC, or of TANH, of 8 bits.
+
+    Raises:
+        Unsupported: another output scale or zero point than TFLite's for the type.
+    """
+    limits = np.iinfo(result.dtype)
+    scale, zero = (1 / 128, 128 if limits.min == 0 else 0) if is_tanh else (1 / 256, limits.min)
+    quantized.require_fixed_output(result, scale, int(zero))
+    function = float_function(target.rules.float_function, "tanhf" if is_tanh else "expf")
+
+    def logistic(values: Floats) -> Floats:
+        with np.errstate(over="ignore"):
+            shares: Floats = np.float32(1) / (np.float32(1) + function(-values))
+        return shares
+
+    return rounded_floats(source, result, function if is_tanh else logistic)
 
 
 def interpolated_floats(

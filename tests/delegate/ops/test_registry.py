@@ -33,6 +33,7 @@ FUSED = {
     "rms_norm",
     "rope",
     "silu_mul",
+    "silu",
 }  # no file has them
 
 

@@ -305,6 +305,32 @@ def test_row(case: Softmax, way: Way, alternative: str, device: DeviceInfo) -> N
     assert name.split()[0] == alternative
 
 
+SHORT = [
+    *(
+        Softmax(shape=(37, depth), dtype=dtype, widens=widens)
+        for depth in (4, 8, 16)
+        for dtype, widens in (("uint8", False), ("int8", False), ("int8", True))
+    ),
+    *(Softmax(shape=(37, 8), scale=scale, beta=0.5) for scale in (1e-4, 0.01, 1.0, 8.0)),
+]
+
+
+@pytest.mark.parametrize("alternative", ["vector", "plain"])
+@pytest.mark.parametrize("case", SHORT, ids=str)
+def test_rows_of_a_vector(case: Softmax, alternative: str, device: DeviceInfo) -> None:
+    (name,) = assert_exact_way(case.model(), device, replace(LANES_16, alternative=alternative))
+    assert name.split()[0] == alternative
+
+
+def test_many_short_rows_are_a_tile() -> None:
+    node = Softmax(shape=(9000, 16), dtype="int8").node()
+    vector, plain = ops.lower(node, LANES_16.target)
+    assert (vector.name, plain.name) == ("vector 16", "plain")
+    assert only_launch(vector).tiles == 8
+    # of a narrower device no vector is a row
+    assert [each.name for each in ops.lower(node, LANES_8.target)] == ["plain"]
+
+
 @pytest.mark.parametrize("alternative", ["row", "plain"])
 @pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
 def test_1001_classes(way: Way, alternative: str, device: DeviceInfo) -> None:
@@ -452,6 +478,7 @@ def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
 
 NODES = {"SOFTMAX_float": FLOAT_NODE}
 BUILT = [
+    *(case.node() for case in SHORT),
     Softmax(shape=(5, 40), dtype="int16").node(),
     *(Softmax(shape=(5, 40), dtype=dtype, widens=True).node() for dtype in ("uint8", "int8")),
     *(

@@ -20,7 +20,7 @@ KINDS = {
     "fuse_attention": ("attention", ATTENTIONS),
     "fuse_rms_norm": ("rms_norm", NORMS),
     "fuse_rope": ("rope", ROPES),
-    "fuse_silu": ("silu_mul", GATES),
+    "fuse_gate": ("silu_mul", GATES),
 }
 
 

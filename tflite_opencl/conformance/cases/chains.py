@@ -178,6 +178,13 @@ def _split_and_join(chain: _Chain) -> list[Tensor]:
     return [chain.joined(*reversed(split.outputs))]
 
 
+def _swish(chain: _Chain) -> list[Tensor]:
+    made = chain.conv(chain.source, 8)
+    share = chain.add("LOGISTIC", [made], out=UNIT)
+    version = {"int8": 2, "int16": 4}.get(chain.dtype, 1)
+    return [chain.pool(chain.add("MUL", [made, share], _PLAIN, version))]
+
+
 _CHAINS: tuple[Callable[[_Chain], list[Tensor]], ...] = (
     _conv_relu_pool,
     _conv_mean_softmax,
@@ -192,6 +199,7 @@ _CHAINS: tuple[Callable[[_Chain], list[Tensor]], ...] = (
     _pad_conv_1x1,
     _split_and_join,
     _concat_of_branches,
+    _swish,
 )
 _BY_NAME = {chain.__name__.removeprefix("_"): chain for chain in _CHAINS}
 

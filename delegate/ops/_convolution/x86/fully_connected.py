@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._convolution import hybrid
-from delegate.ops._convolution.hybrid_blocks import BlockProduct
+from delegate.ops._convolution.hybrid_blocks import BlockProduct, by_eights
 from delegate.ops._convolution.packing import in_blocks_of, in_steps_of
 from delegate.ops._launches.tiles import by_share, launch_over
 from delegate.ops._numbers import ceil_div
@@ -115,8 +115,6 @@ def _proven(target: Target) -> Iterator[Kind]:
 def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
     """Return weights, 8 more, and scales as panels of `block` channels read them.
 
-    A byte has one weight of a lane's first four of eight and, high, one of its last four.
-
     Shapes:
         weights (panels, groups of 8 along the row, vectors, lanes, 4 bytes), scales (panels,
         blocks, block); the last panel ends with the last channel
@@ -125,11 +123,9 @@ def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
     channels = in_blocks_of(block, product.out_c)
 
     def weights() -> NDArray[np.uint8]:
-        moved = (pairs ^ 0x88)[channels]
-        values = np.stack([moved & 15, moved >> 4], -1)
-        eights = values.reshape(len(channels), block // lanes, lanes, -1, 2, 4)
-        side_by_side = eights[..., 0, :] | (eights[..., 1, :] << 4)
-        return np.ascontiguousarray(side_by_side.transpose(0, 3, 1, 2, 4))
+        rows = by_eights(pairs)[channels]
+        eights = rows.reshape(len(channels), block // lanes, lanes, -1, 4)
+        return np.ascontiguousarray(eights.transpose(0, 3, 1, 2, 4))
 
     def scales() -> NDArray[np.generic]:
         return np.ascontiguousarray(stored.astype(dtype)[channels].transpose(0, 2, 1))

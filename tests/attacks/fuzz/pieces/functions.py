@@ -75,6 +75,15 @@ def windows(pen: Pen) -> None:
     pen.join(made)
 
 
+def silu(pen: Pen) -> None:
+    """A tensor times its LOGISTIC, as converters write SILU."""
+    x = pen.source()
+    (share,) = pen.add("LOGISTIC", [x])
+    pen.hide(share)
+    pair = pen.one_of(([x, share], [share, x]))
+    pen.add("MUL", pair, {"fused_activation_function": pen.one_of(FUSED)})
+
+
 def prelu(pen: Pen) -> None:
     x = pen.source(4)
     alpha = pen.one_of((x.shape[1:], (1, 1, x.shape[3]), (1, 1, 1)))
@@ -234,7 +243,7 @@ def requantize(pen: Pen) -> None:
 
 # How often each is drawn.
 OFTEN = (
-    (6, pair), (8, same), (1, prelu), (3, reduce),
+    (6, pair), (8, same), (1, silu), (1, prelu), (3, reduce),
     (3, requantize), (1, select), (1, compare), (1, angle), (1, plain), (2, along_an_axis),
     (1, top), (1, composite), (1, embedding), (1, boxes), (1, frequencies), (1, windows),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from delegate.target import Rules, Target
 from tests.support.cases import (
+    DOTS,
     FUSED,
     LANES_8,
     LANES_16,
@@ -35,7 +36,7 @@ from tests.support.model import chain_model, const, op, t
 HAS_CHANNELS = RUNTIME.name != "tflite-runtime"
 pytestmark = where_hybrid_runs
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86)
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, replace(DOTS[0], alternative=""))
 Floats = NDArray[np.float32]
 ODD = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 0.5], np.float32)
 

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Blocks, Node
 from delegate.target import Rules, Target
-from tests.support.cases import LANES_8, LANES_16, PLAIN, SIMT, X86, Way, assert_exact_way, changed
+from tests.support.cases import (
+    DOTS,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    SIMT,
+    X86,
+    Way,
+    assert_exact_way,
+    changed,
+)
 from tests.support.cases import refusal as refusal_of
 from tests.support.compare import RUNTIME
 from tests.support.deal import where_hybrid_runs
@@ -24,7 +34,7 @@ pytestmark = [
     where_hybrid_runs,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86)
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, replace(DOTS[0], alternative=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
