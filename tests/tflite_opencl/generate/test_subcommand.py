@@ -123,6 +123,7 @@ WRONG = [
     (["--places", "1"], USAGE, "'1' is no number of tokens"),
     (["--weights", "int2"], USAGE, "'int2' is not q4_1 or int8"),
     (["--gguf", "none.gguf"], ERROR, "none.gguf is no file"),
+    (["--gguf", ""], USAGE, "'' is no name of a file or folder"),
     (["none.tflite"], ERROR, "tokenizer.json"),
     (["a.tflite", "--gguf", "b.gguf"], USAGE, "one of them names the model"),
     (["a.tflite", "b.tflite"], USAGE, "one model at a time"),
