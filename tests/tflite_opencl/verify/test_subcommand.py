@@ -25,6 +25,7 @@ from tests.support.nets import LEFT, conv_pool, net
 from tests.support.small_v2 import small_v2
 from tests.support.variables import counter_model
 from tflite_opencl.command import main
+from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.verify import errors as verify_errors
 
 pytestmark = any_driver
@@ -269,6 +270,28 @@ def test_variables_begin_anew_where_the_outputs_are_compared(
     assert code == 0
     assert "2 of 2 equal" in out
     assert "elements differ" not in out, out
+
+
+def test_handles_of_variables_are_not_asked_for(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For some of them TFLite reads where no memory is, and the process ends."""
+    content = counter_model()
+    handles = {each.index for each in read_model(content).tensors if each.dtype == "resource"}
+    path, asked = tmp_path / "counter.tflite", set()
+    path.write_bytes(content)
+    kind = find_runtime().module.Interpreter
+    get_tensor = kind.get_tensor
+
+    def told(self: Any, index: int, *more: Any) -> Any:
+        asked.add(index)
+        return get_tensor(self, index, *more)
+
+    monkeypatch.setattr(kind, "get_tensor", told)
+    assert verify(str(path))[0] == 0
+    assert handles
+    assert asked
+    assert handles.isdisjoint(asked)
 
 
 def test_a_picture_is_given(verify: Verify, model: str, tmp_path: Path) -> None:
