@@ -49,7 +49,8 @@ TILE(max_pooling_undone_float) {
     int source = (y / KERNEL_H * IN_W + x / KERNEL_W) * DEPTH + c;
     float place = ((global const float*)(arena + PLACES))[source];
     float own = (float)(y % KERNEL_H * KERNEL_W + x % KERNEL_W);
-    int is_there = place >= own && place < own + 1.0f;
+    // What lies above -1 is brought to 0, as a number becomes an integer in C.
+    int is_there = place < own + 1.0f && (place >= own || (own == 0.0f && place > -1.0f));
     float value = ((global const float*)(arena + INPUT))[source];
     ((global float*)(arena + OUTPUT))[element] = is_there ? value : 0.0f;
   }
