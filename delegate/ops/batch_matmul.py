@@ -224,7 +224,7 @@ def _turned(
     (way,) = _vectors(own_sizes, own, family, elements, target) or (None,)
     if way is None:
         return ()
-    first = copied([Move(right, turned, box)], target)[-1].launches
+    first = copied([Move(right, turned, box)], target)[0].launches
     return (Alternative(f"turned {way.name}", (*first, *way.launches)),)
 
 
