@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Defines, Params
+from delegate.launch import Alternative, Defines, Params, temporary
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import applied
 from delegate.ops._checks.node import shape_text, tensors_of
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid
+from delegate.ops._launches.copy import Box, Move, copied, steps_of
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, most_rounds, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
@@ -30,6 +31,7 @@ from delegate.target import Rules, Target
 MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
 _FILE = "batch_matmul"
+_TURNED_ROWS = 16  # of the left matrix: fewer are multiplied sooner than the right one is turned
 _MOST_TERMS = most_rounds(1, 1_000)
 
 
@@ -79,7 +81,8 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
     launch = launch_over(_FILE, f"{_FILE}_{family}", one_each(elements), own, defines)
     plain = Alternative("plain", (launch,))
     vectors = () if is_wide else _vectors(sizes, params, family, elements, target)
-    return (*vectors, plain)
+    turned = () if is_wide else _turned(right, sizes, params, family, elements, target)
+    return (*turned, *vectors, plain)
 
 
 def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternative, ...]:
@@ -194,6 +197,35 @@ def _vectors(
     defines: Defines = {"LANES": lanes, side: tile}
     launch = launch_over(_FILE, kernel, by_share(items, target), own, defines)
     return (Alternative(f"{name} {lanes}x{tile}", (launch,)),)
+
+
+def _turned(
+    right: Tensor,
+    sizes: dict[str, int],
+    params: Params,
+    family: str,
+    elements: int,
+    target: Target,
+) -> tuple[Alternative, ...]:
+    """Return the launches that turn the right matrices first, so that columns make vectors.
+
+    That is worth it where many rows read what is turned: queries and keys of an attention.
+    """
+    terms, columns = sizes["k_size"], sizes["n_size"]
+    is_short = sizes["m_size"] < _TURNED_ROWS or min(terms, columns) < 2
+    if sizes["right_term"] != 1 or is_short or target.group_items > 1:
+        return ()
+    outer = right.shape[:-2]
+    turned = temporary("turned right matrices", (*outer, terms, columns), right.dtype)
+    steps = steps_of(right.shape)
+    box = Box(turned.shape, (*steps[:-2], 1, terms), steps_of(turned.shape))
+    own = params | sizes | {"right_at": turned, "right_term": columns, "right_column": 1}
+    own_sizes = sizes | {"right_term": columns, "right_column": 1}
+    (way,) = _vectors(own_sizes, own, family, elements, target) or (None,)
+    if way is None:
+        return ()
+    first = copied([Move(right, turned, box)], target)[0].launches
+    return (Alternative(f"turned {way.name}", (*first, *way.launches)),)
 
 
 def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> dict[str, int]:

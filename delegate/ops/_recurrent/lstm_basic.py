@@ -76,7 +76,7 @@ def basic(node: Node, target: Target) -> tuple[Launch, ...]:
 
 
 def _copies(moves: list[Move], target: Target) -> tuple[Launch, ...]:
-    return copied(moves, target)[-1].launches
+    return copied(moves, target)[0].launches
 
 
 def _require(node: Node, inputs: list[Tensor]) -> tuple[int, int]:

@@ -169,7 +169,7 @@ def beside(one: Tensor, other: Tensor, target: Target) -> tuple[Tensor, tuple[La
     joined = temporary("inputs side by side", (*one.shape[:-1], first + second), one.dtype)
     axis = len(one.shape) - 1
     moves = [layers(one, joined, axis, 0, first), layers(other, joined, axis, first, second)]
-    return joined, copied(moves, target)[-1].launches
+    return joined, copied(moves, target)[0].launches
 
 
 def hybrid_numbers(tensor: Tensor, is_wide: bool, target: Target) -> NDArray[np.int32]:

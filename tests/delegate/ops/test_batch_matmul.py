@@ -123,6 +123,9 @@ class Product:
         (LANES_8, Product(k=3, adj_y=True), ["plain"]),
         (LANES_8, Product(adj_x=True, adj_y=True), ["plain"]),
         (LANES_8, Product(n=1), ["row 8x1", "plain"]),
+        (LANES_8, Product(m=16, adj_y=True), ["turned vector 8x4", "row 8x4", "plain"]),
+        (LANES_8, Product(m=16, k=3, adj_y=True), ["turned vector 8x4", "plain"]),
+        (SIMT, Product(m=16, adj_y=True), ["row 4x4", "plain"]),
         (LANES_8, Product(dtype="int16"), ["plain"]),
     ],
     ids=str,
@@ -248,6 +251,9 @@ SHAPES = [
     Product(m=7, k=17, n=33, batch=((2, 3), (3,)), adj_y=True),
     Product(m=3, k=5, n=19, batch=((2, 1, 3), (4, 1)), is_constant=True),
     Product(m=9, k=33, n=1, batch=((1, 2), (2, 1)), adj_y=True),
+    Product(m=17, k=11, n=19, batch=((2, 1), (1, 3)), adj_y=True),
+    Product(m=16, k=3, n=33, batch=((2,), ()), adj_x=True, adj_y=True),
+    Product(m=20, is_constant=True, adj_y=True),
 ]
 CASES = [
     *(replace(case, dtype=dtype) for case in SHAPES for dtype in ("int8", "int16")),
