@@ -68,12 +68,14 @@ def source_for(launch: Launch, is_argument: bool) -> str:
     """Return what the driver compiles for a launch, the same object for launches that share it."""
     if launch.is_literal:
         return source_of(launch.file, defines_of(launch, is_argument))
-    defines = tuple(launch.defines.items())
-    return _loaded(launch.file, launch.kernel, tuple(launch.params), defines, is_argument)
+    file, defines = launch.file, tuple(launch.defines.items())
+    fields = tuple(launch.params)
+    return _loaded(text_of(f"{file}.cl"), file, launch.kernel, fields, defines, is_argument)
 
 
 @lru_cache(1 << 12)  # a model has far fewer kernels than nodes
 def _loaded(
+    text: str,
     file: str,
     kernel: str,
     fields: tuple[str, ...],
@@ -81,10 +83,14 @@ def _loaded(
     is_argument: bool,
 ) -> str:
     launch = Launch(file, kernel, 1, 1, dict.fromkeys(fields, 0), (), (), dict(defines))
-    return source_of(file, defines_of(launch, is_argument))
+    return _with_macros(text, file, defines_of(launch, is_argument))
 
 
 def source_of(file: str, defines: Mapping[str, str]) -> str:
     """Return what the driver compiles; macros are lines, as drivers parse options differently."""
+    return _with_macros(text_of(f"{file}.cl"), file, defines)
+
+
+def _with_macros(text: str, file: str, defines: Mapping[str, str]) -> str:
     lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    return f'{lines}#line 1 "{file}.cl"\n{text_of(f"{file}.cl")}'
+    return f'{lines}#line 1 "{file}.cl"\n{text}'

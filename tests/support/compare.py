@@ -85,7 +85,7 @@ def inputs_for(graph: Graph, seed: int = 0) -> list[Arrays]:
                     widest = 3 if tensor.dtype == "float16" else 6
                     values = values * 10 ** rng.uniform(-widest, widest, tensor.shape)
                 elif kind == "zero points":
-                    values = 0 * values
+                    values = np.zeros_like(values)
                 arrays.append(np.asarray(values, tensor.dtype))
                 continue
             limits = np.iinfo(tensor.dtype)

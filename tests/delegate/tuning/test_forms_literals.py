@@ -185,6 +185,6 @@ def test_a_kernel_that_does_not_build_leaves_the_numbers_loaded(
     def broken(launch: Launch, is_argument: bool) -> dict[str, str]:
         return defines_of(launch, is_argument) | ({"arena": "0"} if launch.is_literal else {})
 
-    monkeypatch.setattr("delegate.runtime.kernels.defines_of", broken)
+    monkeypatch.setattr("delegate.runtime.sources.defines_of", broken)
     assert not is_literal(start(device, "full"))
     assert "loaded" in kept.values()
