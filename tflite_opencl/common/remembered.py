@@ -38,7 +38,9 @@ def remembered_bounds(
     largest = 0.0
     flips = [[np.zeros(each.shape) for each in of_set] for of_set in outputs]
     if len(graph.nodes) == 1 and is_hybrid(graph.nodes[0]) and terms_of(graph.nodes[0]):
-        flips = off_by_flips(graph.nodes[0], sets)
+        # Graphs may have their outputs in another order than the node.
+        places = [graph.nodes[0].outputs.index(tensor) for tensor in graph.outputs]
+        flips = [[of_set[at] for at in places] for of_set in off_by_flips(graph.nodes[0], sets)]
     for number, inputs in enumerate(sets):
         largest = max([largest, *(_largest_sum(node, inputs[0]) for node in graph.nodes)])
         terms = sum(map(terms_of, graph.nodes)) * (number + 1) ** 2

@@ -12,6 +12,7 @@ from delegate.inspect import Graph, Tensor, read_model, with_tensors, write_mode
 from tests.support.compare import Arrays, interpreter, invoke
 from tflite_opencl.common import flips
 from tflite_opencl.common.flips import off_by_flips
+from tflite_opencl.common.remembered import remembered_bounds
 from tflite_opencl.conformance.cases.recurrent import both_lstm, lstm
 from tflite_opencl.conformance.cases.rnns import rnn
 
@@ -87,3 +88,21 @@ def test_no_value_is_near_a_middle() -> None:
     (node,) = GRAPHS["norm"].nodes
     (found,) = off_by_flips(node, [[np.zeros((2, 1, 13), np.float32)]])
     assert [each.any() for each in found] == [False]
+
+
+def test_a_graph_may_have_its_outputs_in_another_order() -> None:
+    """Both directions may have states of other sizes."""
+    graph = read_model(write_model(rnn("hybrid", SHAPE, "TANH", "BIDIRECTIONAL_SEQUENCE_RNN")))
+    assert len(graph.outputs) == 2
+    turned = replace(graph, outputs=graph.outputs[::-1])
+    sets = sets_of(graph, 4)
+    given = [[np.zeros(each.shape, np.float32) for each in graph.outputs] for _ in sets]
+    one, other = (
+        remembered_bounds(lambda *_: [], each, sets, found)
+        for each, found in ((graph, given), (turned, [each[::-1] for each in given]))
+    )
+    for bounds, swapped in zip(one, other, strict=True):
+        for bound, same in zip(bounds, swapped[::-1], strict=True):
+            assert bound is not None
+            assert same is not None
+            np.testing.assert_array_equal(bound, same)
