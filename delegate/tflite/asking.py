@@ -42,7 +42,10 @@ def asked(rules: Rules, kernels: Kernels) -> Rules:
     found: dict[str, Any] = {}
     by_rule: dict[str, set[bool | str | None]] = {}
     for question in questions():
-        by_rule.setdefault(question.rule, set()).add(_is_older(question, kernels))
+        first = by_rule.get(question.after, {False})
+        unasked = None if first == {None} else True
+        answer = _is_older(question, kernels) if first == {False} else unasked
+        by_rule.setdefault(question.rule, set()).add(answer)
     for rule, answers in by_rule.items():
         told = answers - {None}
         if told in ({True}, {False}):

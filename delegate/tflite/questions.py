@@ -40,6 +40,9 @@ class Question:
     inputs: tuple[bytes, ...]
     older: frozenset[bytes | None]  # of tflite-runtime 2.14 and before; None: it refuses the model
     newer: bytes | None  # of ai-edge-litert 2.3
+    # The rule whose newer answer comes first: kernels without it may read past this one's tensors,
+    # and are taken to have the older answer. "": any may be asked.
+    after: str = ""
 
 
 @functools.cache
@@ -152,6 +155,7 @@ def _hybrid() -> list[Question]:
         _ask(
             "knows_blocks", op, [row, in_blocks], "float32", [[0] * 4], [[254] * 4],
             options=asymmetric, kernel=BUILTIN, version=12, may_be_refused=True,
+            after="int4_convolutions",
         ),
         _ask(
             "embedding_scales_a_row", "EMBEDDING_LOOKUP", looked_up, "float32", [[0]], [[2]],
@@ -188,6 +192,7 @@ def _ask(
     version: int = 1,
     may_be_refused: bool = False,
     also: ArrayLike | None = None,
+    after: str = "",
 ) -> Question:
     """Return the question of an op's rule; `older`, `newer`: the output that each gives.
 
@@ -207,4 +212,5 @@ def _ask(
         tuple(values for _, values in given if values is not None),
         frozenset(answers | {None} if may_be_refused else answers),
         np.asarray(newer, dtype).tobytes(),
+        after,
     )

@@ -95,6 +95,20 @@ def test_each_rule_is_told_by_itself() -> None:
     assert found.batch_matmul_mixes_rows  # nobody is asked: as the version has it
 
 
+def test_what_older_kernels_would_read_past_they_are_not_asked() -> None:
+    """Debian's TFLite 2.14.1 wrote past its memory where it was asked for weights in blocks."""
+    heard = []
+
+    def older(question: Question) -> bytes | None:
+        heard.append(question.rule)
+        return next(iter(question.older))
+
+    assert not asked(NEWER, older).knows_blocks
+    assert "knows_blocks" not in heard
+    asked(OLDER, lambda question: heard.append(question.rule) or question.newer)
+    assert "knows_blocks" in heard
+
+
 def test_kernels_that_answer_otherwise_change_no_rule(caplog: pytest.LogCaptureFixture) -> None:
     def strange(question: Question) -> bytes | None:
         return b"?" if question.op == "CAST" else question.newer
