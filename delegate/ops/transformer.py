@@ -49,8 +49,8 @@ def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     _require_floats(source, scale, result)
     require_shape(result, source.shape)
     values, depth = require_constant(scale, "scales"), source.shape[-1]
-    if values.size != depth or depth > HALF_ROUNDS:
-        raise Unsupported(f"{values.size} scales of rows of {depth}")
+    if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
+        raise Unsupported(f"scales {shape_text(scale)} of rows of {depth}")
     count = math.prod(source.shape[:-1])
     params: Params = {
         "input": source,

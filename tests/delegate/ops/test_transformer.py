@@ -55,7 +55,11 @@ test_refusals = refused(
         "norm_computed": (given(NORM, 1, (37,)), "scales are not constant"),
         "norm_scale": (
             replace(NORM, inputs=(NORM.inputs[0], const(np.ones(36, np.float32)))),
-            "36 scales of rows of 37",
+            "scales 36 of rows of 37",
+        ),
+        "norm_column": (
+            replace(NORM, inputs=(NORM.inputs[0], const(np.ones((37, 1), np.float32)))),
+            "scales 37x1 of rows of 37",
         ),
         "norm_shape": (given(NORM, 0, (3, 5, 38)), "output 3x5x37: the inputs give 3x5x38"),
         "rope_type": (given(ROPE, 1, (5, 32), "int8"), "int8: only float32 is implemented"),
