@@ -17,13 +17,21 @@ from delegate.passes import PASSES, run_passes
 from delegate.target import Target
 
 Check = Callable[[Alternative], str | None]
+Lowered = dict[Node, tuple[Alternative, ...]]  # what nodes were lowered to before
 Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported
 
 
 def verdicts(
-    graph: Graph, target: Target, check: Check, exclude_ops: Collection[str] = ()
+    graph: Graph,
+    target: Target,
+    check: Check,
+    exclude_ops: Collection[str] = (),
+    lowered: Lowered | None = None,
 ) -> list[Verdict]:
-    """Return for each node whether it runs here: it lowers, it builds, its tensors are static."""
+    """Return for each node whether it runs here: it lowers, it builds, its tensors are static.
+
+    `lowered`: as of `compile_partition`.
+    """
     if (disorder := _disorder(graph)) is not None:
         return [Verdict(node.index, node.op, disorder) for node in graph.nodes]
     result: list[Verdict] = []
@@ -37,7 +45,7 @@ def verdicts(
             reason = f"tensor {changed[0].index} is a constant and an input of the graph, too"
         if reason is None:
             try:
-                first_choice(node, target, check)
+                first_choice(node, target, check, lowered)
             except Unsupported as refusal:
                 reason = refusal.args[0]
         result.append(Verdict(node.index, node.op, reason))
@@ -84,13 +92,12 @@ def compile_partition(
     target: Target,
     choose: Choose,
     known: dict[Node, Step] | None = None,
-    lowered: dict[Node, tuple[Alternative, ...]] | None = None,
+    lowered: Lowered | None = None,
 ) -> Program:
     """Return the program of a group of nodes.
 
     `known`: steps of nodes that were compiled before, of which none is lowered again; those made
-    here join them. `lowered`: what nodes were lowered to for another choice; those made here join
-    them.
+    here join them. `lowered`: what was lowered for another choice; what is lowered here joins it.
 
     Raises:
         Unsupported: a node does not lower, with its index.
@@ -99,9 +106,7 @@ def compile_partition(
     new = [node for node in partition.nodes if node not in steps]
     for node in progress.each(new, _words):
         try:
-            alternatives = (lowered or {}).get(node) or _lower(node, target)
-            if lowered is not None:
-                lowered[node] = alternatives
+            alternatives = _lower(node, target, lowered)
             names = tuple(each.name for each in alternatives)
             steps[node] = Step(node.index, node.op, choose(node, alternatives), names)
         except Unsupported as refusal:
@@ -111,13 +116,20 @@ def compile_partition(
 
 
 def rewritten(
-    partition: Partition, target: Target, check: Check, passes: Collection[str] = tuple(PASSES)
+    partition: Partition,
+    target: Target,
+    check: Check,
+    passes: Collection[str] = tuple(PASSES),
+    lowered: Lowered | None = None,
 ) -> Partition:
-    """Return the partition after these passes, which make no node that does not run here."""
+    """Return the partition after these passes, which make no node that does not run here.
+
+    `lowered`: as of `compile_partition`.
+    """
 
     def accepts(node: Node) -> bool:
         try:
-            first_choice(node, target, check)
+            first_choice(node, target, check, lowered)
         except Unsupported:
             return False
         return True
@@ -125,20 +137,30 @@ def rewritten(
     return run_passes(partition, accepts, passes)
 
 
-def first_choice(node: Node, target: Target, check: Check) -> Alternative:
+def first_choice(
+    node: Node, target: Target, check: Check, lowered: Lowered | None = None
+) -> Alternative:
     """Return the alternative that is expected to be the fastest of those that run here.
 
     Raises:
         Unsupported: there is none, or the node does not lower.
     """
-    return first_that_runs(_lower(node, target), check)
+    return first_that_runs(_lower(node, target, lowered), check)
 
 
 def _words(node: Node) -> str:
     return f"node {node.index}, {node.op}"
 
 
-def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:
+def _lower(node: Node, target: Target, lowered: Lowered | None) -> tuple[Alternative, ...]:
+    if lowered is None:
+        return _alternatives(node, target)
+    if node not in lowered:
+        lowered[node] = _alternatives(node, target)
+    return lowered[node]
+
+
+def _alternatives(node: Node, target: Target) -> tuple[Alternative, ...]:
     if any(t is not None and t.kept for t in node.inputs + node.outputs) and node.op in (
         resources.READ,
         resources.ASSIGN,

@@ -66,7 +66,9 @@ from delegate.tflite.metadata import AssociatedFile as AssociatedFile
 from delegate.tflite.metadata import ModelMetadata as ModelMetadata
 from delegate.tflite.metadata import TensorMetadata as TensorMetadata
 from delegate.tflite.metadata import read_metadata as read_metadata
+from delegate.tflite.reader import Subgraphs as Subgraphs
 from delegate.tflite.reader import read_model as read_model
+from delegate.tflite.reader import read_signatures as read_signatures
 from delegate.tflite.reference import is_wrong_in_reference as is_wrong_in_reference
 from delegate.tflite.schema import builtin_op_numbers as builtin_op_numbers
 from delegate.tflite.writer import write_model as write_model

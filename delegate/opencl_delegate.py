@@ -28,6 +28,8 @@ from delegate.start.rehearsal import open_engine
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs, match_plan
 from delegate.tflite.library import installed_rules, rules_of_caller
+from delegate.tflite.marks import Marks
+from delegate.tflite.reader import Subgraphs
 from delegate.variables import Interpreters
 
 _Row = TypeVar("_Row")
@@ -58,7 +60,7 @@ class OpenCLDelegate:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes | Graph | None = None,
+        model: str | os.PathLike[str] | bytes | Graph | Subgraphs | None = None,
         device: str | int | None = None,
         *,
         options: Options | None = None,
@@ -67,18 +69,19 @@ class OpenCLDelegate:
         """Open a device; nothing is built before TFLite asks.
 
         `model`: what the interpreters are made from. It is found in the memory of TFLite, so that
-        it is needed only for a model without names and constants; a Graph that was read of it does,
-        too. `keywords`: the other fields of Options, which says what each means and what is
-        refused. `options`: all of them as one record, in the place of keywords.
+        it is needed only for a model without names and constants; what was read of it does, too.
+        `keywords`: the other fields of Options, which says what each means and what is refused.
+        `options`: all of them as one record, in the place of keywords.
         """
         if options is not None and (keywords or device is not None):
             raise TypeError("options is given, and other keywords, too")
         self._options = options or Options(device, **keywords)
-        self._graphs = Graphs(model)
+        marks = Marks()
+        self._graphs = Graphs(model, marks)
         self._engine = open_engine(self._options, self._graphs.given)
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
-        self._interpreters = Interpreters()
+        self._interpreters = Interpreters(marks)
         self._lock = threading.RLock()  # of what belongs to no kernel yet
         self._last_run: list[PartitionKernel] = []
         self._without_tflite: list[PartitionKernel] = []  # those that no interpreter holds

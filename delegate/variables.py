@@ -19,7 +19,7 @@ from delegate.graph.resources import OPS, Resources, touches, with_resources
 from delegate.graph.verdict import Verdict
 from delegate.runtime.state import State
 from delegate.start.engine import Engine
-from delegate.tflite.marks import mark, mark_of
+from delegate.tflite.marks import Marks
 
 _Claim = TypeVar("_Claim")
 
@@ -104,7 +104,8 @@ class Variables:
 class Interpreters:
     """The variables of all interpreters that a delegate serves."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
         self._variables: dict[int, Variables] = {}  # by the address of the mark
         self._dropped: set[int] = set()
 
@@ -155,17 +156,16 @@ class Interpreters:
         Raises:
             Stay: it has another one's mark. DelegateError: its variables were given up.
         """
-        address = mark_of(context)
+        address = self._marks.of(context)
         if address in self._dropped:
             raise DelegateError("the interpreter's resource variables were given up")
-        if address and address not in self._variables:
+        if address not in self._marks.own:
             raise Stay("another delegate has marked the interpreter")
-        if not address:
+        if address not in self._variables:
             # What nobody uses is of interpreters that are gone: a graph that is built anew finds
             # its interpreter's mark. The last one's kernels are still held, by the delegate.
             for each in [a for a, variables in self._variables.items() if not variables.users]:
                 self._drop(each)
-            address = mark(context)
             self._variables[address] = Variables()
         return self._variables[address]
 

@@ -96,6 +96,7 @@ def _touches_resources(node: Node) -> bool:
 
 def partition_of(graph: Graph, members: Collection[int]) -> Partition:
     """Return the partition of these node indices."""
+    members = frozenset(members)
     group = [node for node in graph.nodes if node.index in members]
     inside = {tensor for node in group for tensor in node.outputs}
     read = {t for node in group for t in node.inputs if t is not None and t.data is None}

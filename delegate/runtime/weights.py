@@ -9,9 +9,12 @@ any more is freed.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +28,7 @@ from delegate.runtime.layout import LARGEST_BYTES, Bytes, as_bytes, constants_of
 from delegate.runtime.recipe import Recipe, recipe_of
 
 _PIECE_BYTES = 1 << 20  # of host memory through which constants go up
+_AHEAD = 8  # constants that may lie packed in the host's memory
 Key = bytes  # a digest of a constant's bytes as they are packed
 
 
@@ -149,8 +153,11 @@ class Weights:
         buffer = cl.Buffer(self._device.context.cl_context, access, size)
         upload = _Upload(queue, buffer, size)
         try:
-            for constant, offset in offsets.items():
-                self._keys[constant] = upload.add(constant, offset)
+            for (constant, offset), (values, key) in zip(
+                offsets.items(), _packed_ahead(offsets), strict=True
+            ):
+                upload.add(values, offset)
+                self._keys[constant] = key
             upload.end()
         except BaseException:
             buffer.release()
@@ -170,10 +177,8 @@ class _Upload:
         self._kept = np.empty_like(self._piece)
         self._begin = 0  # of the piece, in the buffer
 
-    def add(self, constant: Constant, offset: int) -> Key:
-        """Pack a constant, and write it behind those before it; return its key."""
-        values = _packed(constant)
-        key = _key(values)
+    def add(self, values: Bytes, offset: int) -> None:
+        """Write a constant behind those before it."""
         while values.size:
             at = offset - self._begin
             if at >= self._piece.size:
@@ -182,7 +187,6 @@ class _Upload:
             part = values[: self._piece.size - at]
             self._piece[at : at + part.size] = part
             offset, values = offset + part.size, values[part.size :]
-        return key
 
     def end(self) -> None:
         """Write what is left, to the buffer's end."""
@@ -199,6 +203,23 @@ class _Upload:
             raise DeviceError("the device's memory does not hold what was written to it")
         piece[:] = 0
         self._begin += count
+
+
+def _packed_ahead(constants: Iterable[Constant]) -> Iterator[tuple[Bytes, Key]]:
+    """Yield what each is packed to, and its key, while other threads pack the next few."""
+
+    def packed(constant: Constant) -> tuple[Bytes, Key]:
+        values = _packed(constant)
+        return values, _key(values)
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "packing") as pool:
+        ahead: deque[Future[tuple[Bytes, Key]]] = deque()
+        for constant in constants:
+            ahead.append(pool.submit(packed, constant))
+            if len(ahead) > _AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def _packed(constant: Constant) -> Bytes:

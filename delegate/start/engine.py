@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from delegate import compiler, progress
+from delegate.compiler import Lowered
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
@@ -38,7 +39,6 @@ from delegate.tuning.tune import Tuner
 
 # Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
 _OF_NODES, _OF_FIRST = 0.7, 0.8
-Lowered = dict[Node, tuple[Alternative, ...]]  # each node once, for all programs of a partition
 _log = logging.getLogger("delegate")
 
 
@@ -72,6 +72,8 @@ class Engine:
         self._is_free = options.alternative is None
         self._passes = frozenset(options.passes)
         self._profiling = options.profiling
+        # Of the graph that was judged last, until executors take it: each node is lowered once.
+        self._lowered: tuple[Target | None, Lowered] = None, {}
 
     @property
     def _forms(self) -> Forms:
@@ -101,10 +103,13 @@ class Engine:
     ) -> list[Verdict]:
         """Return for each node whether it runs here."""
 
+        lowered: Lowered = {}
+        self._lowered = target, lowered
+
         def look() -> list[Verdict]:
             nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
             with progress.phase("build"), nodes:
-                return compiler.verdicts(graph, target, self._bench.check, exclude_ops)
+                return compiler.verdicts(graph, target, self._bench.check, exclude_ops, lowered)
 
         return self.trials.settled(("verdicts", graph, target, exclude_ops), look)
 
@@ -121,8 +126,10 @@ class Engine:
                 build.
         """
 
+        lowered = self._known(partition, target)
+
         def look() -> tuple[Chosen, Trial]:
-            chosen = self._chosen(partition, target, batch)
+            chosen = self._chosen(partition, target, batch, lowered)
             ends = [(t.shape, t.dtype) for t in (*partition.inputs, *partition.outputs)]
             whole = Trial.of(WHOLE, chosen.key, batch, ends, self._transfer())
             self.trials.awaits(whole)
@@ -143,11 +150,16 @@ class Engine:
                 self.trials.note(whole, DONE)
         return executor
 
-    def _chosen(self, partition: Partition, target: Target, batch: int) -> Chosen:
+    def _known(self, partition: Partition, target: Target) -> Lowered:
+        """Return what a partition's nodes were lowered to, which is forgotten here."""
+        judged_for, lowered = self._lowered
+        known = {node: lowered.pop(node, ()) for node in partition.nodes}
+        return {node: found for node, found in known.items() if found and judged_for == target}
+
+    def _chosen(self, partition: Partition, target: Target, batch: int, lowered: Lowered) -> Chosen:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
         try:
-            fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
-            lowered: Lowered = {}
+            fused = compiler.rewritten(partition, target, self._bench.check, self._passes, lowered)
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(fused, target, batch, lowered)
                 programs = self._programs(partition, fused, target, batch, lowered)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from delegate.errors import AbiMismatch, ModelError
 from delegate.graph.ir import Graph
 from delegate.graph.resources import Resources
+from delegate.tflite import schema
 from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.locate import locate
-from delegate.tflite.reader import read_code, read_subgraph
+from delegate.tflite.marks import Marks, mark_of
+from delegate.tflite.reader import Subgraphs, read_code
 from delegate.tflite.stateful import resources_in
 from delegate.tflite.table import File, Source, named, open_model, options_of
 
@@ -25,32 +28,35 @@ _log = logging.getLogger("delegate")
 
 
 class Graphs:
-    """Finds the graph of each interpreter."""
+    """Finds the graph of each interpreter.
 
-    def __init__(self, model: Source | Graph | None) -> None:
-        """`model`: the one of every interpreter, or a graph of it, which is then not read again.
+    Attributes:
+        given: the main graph of the given model.
+    """
+
+    def __init__(self, model: Source | Graph | Subgraphs | None, marks: Marks) -> None:
+        """`model`: the one of every interpreter, or what was read of it, which is not read again.
 
         None: each is found in the memory of TFLite.
 
         Raises:
             ModelError: the model cannot be read. OSError: nor can its file.
         """
-        self._content: memoryview | None = None
-        self._given: dict[int, Graph | None] = {}  # of the given model, by subgraph
-        self._resources: Resources | None = None  # of the given model
+        self._file: _File | None = None  # of the given model
+        self._marks = marks
+        # By its mark, the last interpreter of several graphs.
+        self._last: tuple[int, _File] = 0, _File(Subgraphs(memoryview(b"")))
+        self.given: Graph | None = None
         # What is asked of the model as a whole is asked of this graph of it.
         self.main = model.subgraph if isinstance(model, Graph) else 0
         if isinstance(model, Graph):
-            self._given[self.main] = model
+            self.given = model
+        elif isinstance(model, Subgraphs):
+            self._file, self.given = _File(model), model[0]
         elif model is not None:
             with named(model):
-                self._content = open_model(model)
-                self._given[0] = read_subgraph(self._content, 0)
-
-    @property
-    def given(self) -> Graph | None:
-        """The main graph of the given model, before any interpreter asks."""
-        return self._given.get(self.main)
+                self._file = _File(Subgraphs(open_model(model)))
+                self.given = self._file.subgraphs[0]
 
     def graph(self, context: int) -> Graph | None:
         """Return the graph that a TfLiteContext is of; None: TFLite keeps it.
@@ -67,16 +73,8 @@ class Graphs:
         given = self.given
         if given is not None and given.subgraphs == 1:
             return given
-        located = locate(context)
-        if located is None:
-            raise ModelError(_NOT_FOUND if given is None else _NOT_TOLD)
-        number = located.subgraph
-        if number in self._given:
-            return self._given[number]
-        if self._content is None:
-            return _graph_of(located.content, number)
-        self._given[number] = _graph_of(self._content, number)
-        return self._given[number]
+        file, number = self._file_of(context)
+        return given if given is not None and number == self.main else file.graph(number)
 
     def resources(self, context: int) -> Resources:
         """Return what all graphs of a TfLiteContext's model say of resource variables.
@@ -84,14 +82,24 @@ class Graphs:
         Raises:
             ModelError: the model is not found.
         """
-        if self._content is not None:
-            if self._resources is None:
-                self._resources = resources_in(self._content)
-            return self._resources
-        located = locate(context)
+        return (self._file or self._file_of(context)[0]).resources
+
+    def _file_of(self, context: int) -> tuple[_File, int]:
+        """Return the file that a TfLiteContext's graph is of, and which of its subgraphs it is.
+
+        Raises:
+            ModelError: it is not found.
+        """
+        mark, last = self._last
+        known = last.subgraphs.content if mark and mark == mark_of(context) else None
+        located = locate(context, known)
         if located is None:
-            raise ModelError(_NOT_FOUND)
-        return resources_in(located.content)
+            raise ModelError(_NOT_FOUND if self.given is None else _NOT_TOLD)
+        if located.content is not known:
+            last = _File(Subgraphs(located.content))
+            if len(last.subgraphs) > 1:
+                self._last = self._marks.of(context), last
+        return self._file or last, located.subgraph
 
 
 _NOT_FOUND = (
@@ -103,24 +111,63 @@ _NOT_TOLD = (
 )
 
 
-def _graph_of(content: memoryview, number: int) -> Graph | None:
-    """Return a subgraph; None: its nodes are another op's, its shapes change, or it is damaged.
+class _File:
+    """A model's graphs as they are judged; what is found is kept."""
 
-    Raises:
-        ModelError: the first cannot be read.
-    """
-    if number == 0:
-        return read_subgraph(content, 0)
-    try:
-        callers = _callers(content).get(number, set())
-        graph = replace(read_subgraph(content, number), is_called=bool(callers))
-        why = _left(graph, callers) if callers else None
-    except ModelError as error:  # TFLite may never run it
-        _log.warning("subgraph %d is left to the CPU: %s", number, error)
-        return None
-    if why is not None:
-        _log.info("subgraph %d is left to the CPU: %s", number, why)
-    return graph if why is None else None
+    def __init__(self, subgraphs: Subgraphs) -> None:
+        self.subgraphs = subgraphs
+        self._graphs: dict[int, Graph | None] = {}
+
+    def graph(self, number: int) -> Graph | None:
+        """Return one; None: its nodes are another op's, its shapes change, or it is damaged.
+
+        Raises:
+            ModelError: the first cannot be read.
+        """
+        if number not in self._graphs:
+            self._graphs[number] = self._judged(number) if number else self.subgraphs[0]
+        return self._graphs[number]
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What all graphs say of resource variables."""
+        return resources_in(self.subgraphs)
+
+    def _judged(self, number: int) -> Graph | None:
+        try:
+            callers = self._callers.get(number, set())
+            graph = replace(self.subgraphs[number], is_called=bool(callers))
+            why = _left(graph, callers) if callers else None
+        except ModelError as error:  # TFLite may never run it
+            _log.warning("subgraph %d is left to the CPU: %s", number, error)
+            return None
+        if why is not None:
+            _log.info("subgraph %d is left to the CPU: %s", number, why)
+        return graph if why is None else None
+
+    @cached_property
+    def _callers(self) -> dict[int, set[str]]:
+        """The ops that call subgraphs, by the subgraph's number; of a WHILE's body also BODY."""
+        model = File(self.subgraphs.content).root()
+        ops = [read_code(c)[0] for c in model.tables("operator_codes", "operator code")]
+        calling = {op for op in ops if _names_subgraphs(op)}
+        found: dict[int, set[str]] = {}
+        for subgraph in model.tables("subgraphs", "subgraph"):
+            for operator in subgraph.tables("operators", "operator"):
+                code = operator.scalar("opcode_index")
+                if code >= len(ops) or ops[code] not in calling:
+                    continue
+                op = ops[code]
+                for name, number in options_of(operator, op).items():
+                    if "subgraph" in name:
+                        is_body = op == "WHILE" and name.startswith("body")
+                        found.setdefault(number, set()).update((op, "BODY") if is_body else (op,))
+        return found
+
+
+def _names_subgraphs(op: str) -> bool:
+    kind = schema.options_class(op)
+    return kind is not None and any("subgraph" in name for name in schema.fields(kind[0]))
 
 
 def _left(graph: Graph, callers: Collection[str]) -> str | None:
@@ -140,22 +187,6 @@ def _left(graph: Graph, callers: Collection[str]) -> str | None:
 
 # What runs a graph as a whole.
 _RUNNERS = frozenset({"IF", "WHILE", "BODY", "CALL_ONCE"})
-
-
-def _callers(content: memoryview) -> dict[int, set[str]]:
-    """Return the ops that call subgraphs, by the subgraph's number; of a WHILE's body also BODY."""
-    model = File(content).root()
-    ops = [read_code(c)[0] for c in model.tables("operator_codes", "operator code")]
-    found: dict[int, set[str]] = {}
-    for subgraph in model.tables("subgraphs", "subgraph"):
-        for operator in subgraph.tables("operators", "operator"):
-            code = operator.scalar("opcode_index")
-            op = ops[code] if code < len(ops) else ""
-            for name, number in (options_of(operator, op) if op else {}).items():
-                if "subgraph" in name:
-                    is_body = op == "WHILE" and name.startswith("body")
-                    found.setdefault(number, set()).update((op, "BODY") if is_body else (op,))
-    return found
 
 
 def match_plan(

@@ -19,6 +19,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from delegate.errors import ModelError
 from delegate.tflite import abi, schema
 from delegate.tflite.table import MAX_FILE_BYTES, File, Table
@@ -56,8 +58,10 @@ class _Piece:
     end: int
 
 
-def locate(context: int) -> Located | None:
+def locate(context: int, known: memoryview | None = None) -> Located | None:
     """Return the flatbuffer behind a TfLiteContext; None: no tensor has a name or a constant.
+
+    `known`: where another graph of the same interpreter was found.
 
     Raises:
         ModelError: it is not there, there are two, or this process may not look.
@@ -65,6 +69,8 @@ def locate(context: int) -> Located | None:
     addresses = _addresses(context)
     if not addresses.anchors:
         return None
+    if known is not None and (number := _subgraph_at(known, addresses)) is not None:
+        return Located(known, number)
     try:
         for piece in _pieces(addresses.anchors):
             found = [*_located(piece.start, piece.lowest, piece.end, addresses)]
@@ -86,7 +92,7 @@ def _located(start: int, anchor: int, end: int, addresses: _Addresses) -> Iterat
     for base in _candidates(start, anchor):
         size = min(end - base, MAX_FILE_BYTES)
         content = memoryview((C.c_ubyte * size).from_address(base)).cast("B").toreadonly()
-        subgraph = _subgraph_at(content, base, addresses)
+        subgraph = _subgraph_at(content, addresses)
         if subgraph is not None:
             yield Located(content, subgraph)
 
@@ -165,11 +171,9 @@ def _candidates(start: int, anchor: int) -> Iterator[int]:
         os.close(memory)
 
 
-def _subgraph_at(content: memoryview, base: int, addresses: _Addresses) -> int | None:
-    """Return the number of the subgraph that TFLite's tensors are of; None: this is no such model.
-
-    `base`: where `content` lies.
-    """
+def _subgraph_at(content: memoryview, addresses: _Addresses) -> int | None:
+    """Return which subgraph TFLite's tensors are of; None: this is no such model."""
+    base = np.frombuffer(content, np.uint8).__array_interface__["data"][0]
     try:
         model = File(content).root()
         buffers = [table.span("data") for table in model.tables("buffers", "buffer")]

@@ -22,10 +22,26 @@ def mark_of(context: int) -> int:
     return view.GetExternalContext(context, abi.MARK) or 0
 
 
-def mark(context: int) -> int:
-    """Mark the interpreter of a TfLiteContext; return its mark, which no other one has or had."""
-    _marks.append(abi.ExternalContext(type=abi.MARK, Refresh=None))
-    address = C.addressof(_marks[-1])
-    view = abi.Context.from_address(context)
-    view.SetExternalContext(context, abi.MARK, address)
-    return address
+class Marks:
+    """The marks that one delegate gives.
+
+    Attributes:
+        own: their addresses.
+    """
+
+    def __init__(self) -> None:
+        self.own: set[int] = set()
+
+    def of(self, context: int) -> int:
+        """Return the mark of a TfLiteContext's interpreter, which gets one where it has none.
+
+        No other interpreter has or had it. It may be another delegate's.
+        """
+        address = mark_of(context)
+        if not address:
+            _marks.append(abi.ExternalContext(type=abi.MARK, Refresh=None))
+            address = C.addressof(_marks[-1])
+            view = abi.Context.from_address(context)
+            view.SetExternalContext(context, abi.MARK, address)
+            self.own.add(address)
+        return address

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from delegate.tflite.reader import buffer_span
+from delegate.tflite.constants import buffer_span
 from delegate.tflite.table import File, Source, Table, named, open_model
 
 _NAME = "TFLITE_METADATA"  # of the entry in Model.metadata

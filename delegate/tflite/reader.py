@@ -6,22 +6,19 @@ Knows no op: options are decoded by their field tables. What an op's values mean
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema
 from delegate.tflite.bodies import Bodies
+from delegate.tflite.constants import buffer_span, dense_of, external_span, shape_text, view_of
 from delegate.tflite.quantization import BlockDetails, read_quantization, with_blocks
-from delegate.tflite.signatures import signature_of
-from delegate.tflite.sparsity import dense as sparsity_values
+from delegate.tflite.signatures import signature_of, signatures_of
 from delegate.tflite.table import File, Source, Table, named, open_model, options_of
 
 _MAX_DIMENSIONS = 32  # numpy 1's limit
@@ -49,76 +46,114 @@ def read_model(source: Source, signature: str | None = None) -> Graph:
         SignatureError: it has no such signature. OSError: the path cannot be read.
     """
     with named(source):
-        content = open_model(source)
-        known = signature_of(content, signature)
-        graph = read_subgraph(content, known.subgraph)
-        return replace(graph, input_names=known.inputs, output_names=known.outputs)
+        return Subgraphs(open_model(source)).of_signature(signature)
 
 
-def read_subgraph(content: memoryview, number: int, bodies: Bodies | None = None) -> Graph:
-    """Return one subgraph of a model whose bytes these are, as `read_model` returns the first.
+def read_signatures(source: Source) -> tuple[Subgraphs, dict[str, Graph]]:
+    """Return the subgraphs of a .tflite model, and those that signatures run, by name.
 
     Raises:
-        ModelError: the model is damaged or foreign, or has no such subgraph.
+        ModelError, OSError: as `read_model`.
     """
-    file = File(content)
-    model = file.root()
-    version = model.scalar("version")
-    if version != schema.VERSION:
-        raise ModelError(f"the model has schema version {version}; only {schema.VERSION} is known")
-    count = model.count("subgraphs")
-    if count == 0:
-        raise ModelError("the model has no subgraphs")
-    if number >= count:
-        raise ModelError(f"the model has no subgraph {number}")
-    subgraph = next(islice(model.tables("subgraphs", "subgraph"), number, None))
+    with named(source):
+        subgraphs = Subgraphs(open_model(source))
+        names = signatures_of(subgraphs.content)
+        return subgraphs, {name: subgraphs.of_signature(name) for name in names}
 
-    buffers = tuple(buffer_span(file, buffer) for buffer in model.tables("buffers", "buffer"))
-    tensors = _read_tensors(file, subgraph, buffers)
-    codes = tuple(read_code(code) for code in model.tables("operator_codes", "operator code"))
+
+class Subgraphs:
+    """The subgraphs of a model whose bytes these are, each read once, as `read_model` does."""
+
+    def __init__(self, content: memoryview) -> None:
+        """Nothing is read yet."""
+        self.content = content
+        self._alone: dict[int, Graph] = {}  # without the bodies of nodes
+        self._whole: dict[int, Graph] = {}
+
+    def __getitem__(self, number: int) -> Graph:
+        """Return one subgraph.
+
+        Raises:
+            ModelError: the model is damaged or foreign, or has no such subgraph.
+        """
+        if number not in self._whole:
+            self._whole[number] = self._with_bodies(number, Bodies(self._head.count))
+        return self._whole[number]
+
+    def of_signature(self, name: str | None) -> Graph:
+        """Return the one that a signature runs, with its names; None: the first.
+
+        Raises:
+            ModelError: as `__getitem__`. SignatureError: there is no such signature.
+        """
+        if name is None:
+            return self[0]
+        own = signature_of(self.content, name)
+        return replace(self[own.subgraph], input_names=own.inputs, output_names=own.outputs)
+
+    def __len__(self) -> int:
+        """Count them; raises ModelError: the model is damaged or foreign."""
+        return self._head.count
+
+    def __iter__(self) -> Iterator[Graph]:
+        """Yield each; raises as `__getitem__`."""
+        return (self[number] for number in range(len(self)))
+
+    @cached_property
+    def _head(self) -> _Head:
+        file = File(self.content)
+        model = file.root()
+        if (version := model.scalar("version")) != schema.VERSION:
+            raise ModelError(
+                f"the model has schema version {version}; only {schema.VERSION} is known"
+            )
+        if (count := model.count("subgraphs")) == 0:
+            raise ModelError("the model has no subgraphs")
+        return _Head(
+            count,
+            tuple(buffer_span(file, buffer) for buffer in model.tables("buffers", "buffer")),
+            tuple(read_code(code) for code in model.tables("operator_codes", "operator code")),
+            model.string("description"),
+        )
+
+    def _with_bodies(self, number: int, bodies: Bodies) -> Graph:
+        if number not in self._alone:
+            self._alone[number] = _read_subgraph(File(self.content), number, self._head)
+        graph = self._alone[number]
+        nodes = bodies.attach(number, graph.nodes, lambda called: self._with_bodies(called, bodies))
+        return replace(graph, nodes=nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What a model's subgraphs share."""
+
+    count: int  # of the subgraphs
+    buffers: tuple[tuple[int, int], ...]  # where each one's bytes start, and how many there are
+    codes: tuple[tuple[str, int, bool], ...]  # as `read_code`
+    description: str
+
+
+def _read_subgraph(file: File, number: int, head: _Head) -> Graph:
+    """Return a subgraph whose nodes have no bodies."""
+    if number >= head.count:
+        raise ModelError(f"the model has no subgraph {number}")
+    subgraph = next(islice(file.root().tables("subgraphs", "subgraph"), number, None))
+    tensors = _read_tensors(file, subgraph, head.buffers)
     nodes = tuple(
-        _read_node(file, operator, index, codes, tensors)
+        _read_node(file, operator, index, head.codes, tensors)
         for index, operator in enumerate(subgraph.tables("operators", "operator"))
     )
     _check_producers(nodes)
-    inner = bodies or Bodies(count)
-    nodes = inner.attach(number, nodes, lambda called: read_subgraph(content, called, inner))
     return Graph(
         tensors=tensors,
         nodes=nodes,
         inputs=_known(_lookup(subgraph, "inputs", "input", tensors), subgraph, "input"),
         outputs=_known(_lookup(subgraph, "outputs", "output", tensors), subgraph, "output"),
-        description=model.string("description"),
+        description=head.description,
         subgraph=number,
-        subgraphs=count,
+        subgraphs=head.count,
     )
-
-
-def read_subgraphs(content: memoryview) -> tuple[Graph, ...]:
-    """Return all subgraphs of a model.
-
-    Raises:
-        ModelError: the model is damaged or foreign.
-    """
-    first = read_subgraph(content, 0)
-    return (first, *(read_subgraph(content, number) for number in range(1, first.subgraphs)))
-
-
-def buffer_span(file: File, buffer: Table) -> tuple[int, int]:
-    """Return where a buffer's bytes start and how many there are."""
-    start, size_bytes = buffer.span("data")
-    if size_bytes == 0:
-        return _external_span(file, buffer, "offset", "size")
-    return start, size_bytes
-
-
-def _external_span(file: File, table: Table, offset: str, size: str) -> tuple[int, int]:
-    # Data outside the flatbuffer counts from the file's start. Writers put 1 for "not yet known".
-    start, size_bytes = table.scalar(offset), table.scalar(size)
-    if start <= 1 or size_bytes == 0:
-        return 0, 0
-    file.check(start, size_bytes, table.where)
-    return start, size_bytes
 
 
 def _read_tensors(
@@ -148,7 +183,7 @@ def _read_tensor(
     if len(shape) > _MAX_DIMENSIONS:
         raise ModelError(f"{table.where} has {len(shape)} dimensions, more than {_MAX_DIMENSIONS}")
     if any(size < 0 for size in shape):
-        raise ModelError(f"{table.where} has a negative size in its shape {_by(shape)}")
+        raise ModelError(f"{table.where} has a negative size in its shape {shape_text(shape)}")
 
     buffer = table.scalar("buffer")
     if buffer and buffer >= len(buffers):
@@ -158,9 +193,9 @@ def _read_tensor(
     sparsity = table.table("sparsity")
     data = None
     if size_bytes and sparsity is None:
-        data = _view(file, start, size_bytes, shape, dtype, table.where)
+        data = view_of(file, start, size_bytes, shape, dtype, table.where)
     elif size_bytes and sparsity is not None:
-        data = _dense(file, start, size_bytes, shape, dtype, sparsity)
+        data = dense_of(file, start, size_bytes, shape, dtype, sparsity)
     quantization = read_quantization(table)
     if isinstance(quantization, BlockDetails):
         in_blocks[index], quantization = quantization, None
@@ -175,37 +210,6 @@ def _read_tensor(
         is_sparse=sparsity is not None,
         shape_signature=table.numbers("shape_signature"),
     )
-
-
-def _view(
-    file: File, start: int, size_bytes: int, shape: tuple[int, ...], dtype: str, where: str
-) -> NDArray[Any]:
-    content = file.view[start : start + size_bytes]
-    number = schema.numpy_dtype(dtype)
-    if number is None:
-        return np.frombuffer(content, np.uint8)
-    needed_bytes = math.prod(shape) * number.itemsize
-    if needed_bytes != size_bytes:
-        raise ModelError(
-            f"{where} has {size_bytes} bytes for shape {_by(shape)} of {dtype} "
-            f"({needed_bytes} needed)"
-        )
-    return np.frombuffer(content, number).reshape(shape)
-
-
-def _dense(
-    file: File, start: int, size_bytes: int, shape: tuple[int, ...], dtype: str, sparsity: Table
-) -> NDArray[Any] | None:
-    number = schema.numpy_dtype(dtype)
-    if number is None or size_bytes % number.itemsize:
-        return None
-    if not file.spend_dense(math.prod(shape) * number.itemsize):
-        return None
-    stored = np.frombuffer(file.view[start : start + size_bytes], number)
-    try:
-        return sparsity_values(stored, shape, sparsity)
-    except ValueError:
-        return None  # malformed: TFLite reports it
 
 
 def read_code(table: Table) -> tuple[str, int, bool]:
@@ -268,7 +272,7 @@ def _known(found: tuple[Tensor | None, ...], table: Table, label: str) -> tuple[
 def _custom_options(file: File, operator: Table) -> Mapping[str, Any]:
     content = operator.copy("custom_options")
     if not content:
-        start, size_bytes = _external_span(
+        start, size_bytes = external_span(
             file, operator, "large_custom_options_offset", "large_custom_options_size"
         )
         file.spend(size_bytes, operator.where)
@@ -294,7 +298,3 @@ def _check_producers(nodes: tuple[Node, ...]) -> None:
 def _short(name: str, quoted: bool = True) -> str:
     short = name if len(name) <= 60 else f"{name[:57]}..."
     return repr(short) if quoted else short
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "()"

@@ -19,24 +19,32 @@ class Signature:
     outputs: Mapping[str, int] = field(default_factory=dict)
 
 
-def signature_of(content: memoryview, name: str | None) -> Signature:
-    """Return the signature of this name; None: the first subgraph without names.
+def signatures_of(content: memoryview) -> dict[str, Signature]:
+    """Return a model's signatures by name.
+
+    Raises:
+        ModelError: the model is damaged or foreign.
+    """
+    tables = File(content).root().tables("signature_defs", "signature")
+    return {each.string("signature_key"): _signature(each) for each in tables}
+
+
+def signature_of(content: memoryview, name: str) -> Signature:
+    """Return the signature of this name.
 
     Raises:
         SignatureError: the model has no such signature. ModelError: it is damaged or foreign.
     """
-    if name is None:
-        return Signature()
-    found = {
-        each.string("signature_key"): each
-        for each in File(content).root().tables("signature_defs", "signature")
-    }
+    found = signatures_of(content)
     if name not in found:
         there = ", ".join(map(repr, found)) or "none"
         raise SignatureError(f"there is no signature {name!r}; the model has {there}")
-    own = found[name]
-    inputs, outputs = (_names(own, which) for which in ("inputs", "outputs"))
-    return Signature(int(own.scalar("subgraph_index")), inputs, outputs)
+    return found[name]
+
+
+def _signature(table: Table) -> Signature:
+    inputs, outputs = (_names(table, which) for which in ("inputs", "outputs"))
+    return Signature(int(table.scalar("subgraph_index")), inputs, outputs)
 
 
 def _names(signature: Table, which: str) -> dict[str, int]:

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph
 from delegate.graph.resources import Resources, resources_of, touches, with_resources
-from delegate.tflite.reader import read_model, read_subgraphs
+from delegate.tflite.reader import Subgraphs, read_model
 from delegate.tflite.table import Source, named, open_model
 
 
@@ -21,14 +19,12 @@ def read_stateful(source: Source, signature: str | None = None) -> Graph:
     if not touches(graph):
         return graph
     with named(source):
-        return with_resources(graph, resources_in(open_model(source)))
+        return with_resources(graph, resources_in(Subgraphs(open_model(source))))
 
 
-def resources_in(content: memoryview) -> Resources:
+def resources_in(subgraphs: Subgraphs) -> Resources:
     """Return what the graphs of a model say of its resource variables."""
-    graphs: Sequence[Graph]
     try:
-        graphs = read_subgraphs(content)
+        return resources_of([*subgraphs])
     except ModelError as error:  # TFLite may never run a damaged one
         return Resources(why_not=f"a graph of the file cannot be read: {error}")
-    return resources_of(graphs)

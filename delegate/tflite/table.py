@@ -7,6 +7,7 @@ Knows the fields' names and places from schema.py, not what they mean.
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 import stat
@@ -229,7 +230,7 @@ class Table:
         """Return a vector's numbers, which are a view of the file."""
         flags = self._fields[name].flags
         start, length = self._find_vector(name, flags.bytewidth)
-        dtype = np.dtype(number_types.to_numpy_type(flags)).newbyteorder("<")
+        dtype = _dtype(flags)
         if length == 0:
             return np.zeros(0, dtype)
         self._file.spend(length * flags.bytewidth, f"{self.where}: the field {name}")
@@ -260,6 +261,12 @@ class Table:
             where = f"{label} {index}"
             at = self._file.follow(start + index * _OFFSET.size, where)
             yield Table(self._file, at, kind, where)
+
+
+@functools.cache
+def _dtype(flags: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.dtype(number_types.to_numpy_type(flags)).newbyteorder("<")
+    return found
 
 
 def options_of(operator: Table, op: str) -> Mapping[str, Any]:

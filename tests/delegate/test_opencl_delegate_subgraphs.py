@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Model, SignatureError
-from delegate.inspect import Graph, Tensor, read_model
+from delegate import DeviceInfo, Model, OpenCLDelegate, SignatureError
+from delegate.inspect import Graph, Tensor, read_model, read_signatures
+from delegate.tflite.reader import _read_subgraph
+from delegate.tflite.table import File
 from tests.support.compare import interpreter, invoke
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import LEFT, POOL, assert_equal_outputs, delegate_for, image
@@ -171,6 +173,41 @@ def test_two_signatures_hold_each_constant_once(device: DeviceInfo) -> None:
         )
         assert_equal_outputs([got], [expected])
     del plain
+
+
+def test_interpreters_of_a_delegate_take_turns(device: DeviceInfo) -> None:
+    """Each graph is found in its own interpreter's memory, whichever was judged last."""
+    delegate = OpenCLDelegate(None, device.index, min_nodes_per_partition=1)
+    models = loop(), choice()
+    made = [(interpreter(model, delegate), interpreter(model)) for model in models]
+    for height in (5, 4):
+        (picture,) = pictures(1, (1, height, 3, 2))
+        for pair, given in zip(made, ([picture, sizes(0)], [np.array(True), picture]), strict=True):
+            for each in pair:
+                at = next(d["index"] for d in each.get_input_details() if len(d["shape"]) == 4)
+                each.resize_tensor_input(at, picture.shape)
+                each.allocate_tensors()
+            assert_equal_outputs(invoke(pair[0], given), invoke(pair[1], given))
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_each_graph_of_a_file_is_read_once(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_given: bool
+) -> None:
+    read: list[int] = []
+
+    def counted(file: File, number: int, head: Any) -> Graph:
+        read.append(number)
+        return _read_subgraph(file, number, head)
+
+    monkeypatch.setattr("delegate.tflite.reader._read_subgraph", counted)
+    model = two_signatures()
+    given = read_signatures(model)[0] if is_given else None
+    delegate = OpenCLDelegate(given, device.index)
+    made = interpreter(model, delegate)
+    assert taken(delegate) == {0: [0], 1: [0, 1]}
+    assert read == [0, 1]
+    del made
 
 
 def test_a_delegate_tells_of_the_graph_that_it_was_given(device: DeviceInfo) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from tflite_opencl.common.exit_codes import BUG, ERROR, NO_DEVICE, USAGE
 from tflite_opencl.common.files import file_obstacle, write_file
@@ -77,6 +78,11 @@ def require_writable(path: str | None) -> None:
     """
     if path is not None and (obstacle := file_obstacle(path)):
         raise CommandError(f"cannot write {path}: {obstacle}")
+
+
+def cannot_read(path: str | os.PathLike[str], error: OSError) -> CommandError:
+    """Return the error of a file that cannot be read."""
+    return CommandError(f"cannot read {path}: {error.strerror or error}")
 
 
 def write(path: str, content: str | bytes) -> None:

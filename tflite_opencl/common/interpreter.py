@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate, Options
-from delegate.inspect import Graph, read_model
+from delegate.inspect import Graph, Subgraphs, read_model
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import CommandError, RunError, one_line
+from tflite_opencl.common.errors import CommandError, RunError, cannot_read, one_line
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = list[NDArray[Any]]
@@ -22,7 +22,7 @@ Arrays = list[NDArray[Any]]
 
 @contextlib.contextmanager
 def delegates_for(
-    graph: Graph,
+    graph: Graph | Subgraphs,
     runtime: Runtime,
     opencl: Options | None,
     library: tuple[str, Mapping[str, str]] | None = None,
@@ -30,7 +30,7 @@ def delegates_for(
 ) -> Iterator[list[Any]]:
     """Give that of a library, and ours, closed in the end, in the order in which they take nodes.
 
-    `graph`: the model's, as it was read, so that it is not read again.
+    `graph`: the model's, as it was read, or all of them, so that none is read again.
     Raises: RunError: the library cannot be used. DelegateError: our delegate cannot.
     """
     found = []
@@ -55,7 +55,7 @@ def read_graph(path: str, signature: str | None = None) -> Graph:
     try:
         return read_model(path, signature)
     except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error
 
 
 @contextlib.contextmanager

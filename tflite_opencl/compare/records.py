@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.flag_values import delegate_options
 from tflite_opencl.common.records import from_json
 from tflite_opencl.common.words import JSON_SCHEMA
@@ -202,7 +202,7 @@ def load(path: str) -> Report:
             raise CommandError(f"{path} has schema {found['schema']}; this is {JSON_SCHEMA}")
         report: Report = from_json(Report, {name: found[name] for name in ("machine", "models")})
     except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error
     except (KeyError, TypeError, ValueError) as error:
         raise CommandError(f"{path} is not what compare --json writes") from error
     return report

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from delegate import DeviceInfo
 from delegate.inspect import KernelUse
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.tables import csv_text, render
 from tflite_opencl.compilers.builds import Built
 
@@ -117,7 +117,7 @@ def read_csv(path: str) -> list[Row]:
             raise ValueError(f"it has no column '{min(absent)}'")
         return [_row(entry) for entry in table]
     except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, TypeError, csv.Error) as error:
         raise CommandError(f"{path} is no table of this command: {error}") from error
 

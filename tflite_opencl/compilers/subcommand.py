@@ -18,7 +18,7 @@ from delegate import DelegateError, DeviceInfo
 from delegate.inspect import KernelUse, kernel_uses
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.flags import (
@@ -129,7 +129,7 @@ def _uses(
     try:
         found = kernel_uses(models, device.info, device.limits, isa)
     except OSError as error:
-        raise CommandError(f"cannot read {error.filename}: {error.strerror or error}") from error
+        raise cannot_read(error.filename, error) from error
     except DelegateError as error:
         raise CommandError(str(error)) from error
     if not found:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tflite_opencl.common.errors import CommandError, one_line
+from tflite_opencl.common.errors import CommandError, cannot_read, one_line
 
 Floats = NDArray[np.float32]
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
@@ -203,6 +203,6 @@ class Llama:
             why = "gguf is not installed: pip install 'tflite-opencl[generate]'"
             raise CommandError(why) from error
         except OSError as error:
-            raise CommandError(f"cannot read {self.path}: {error.strerror or error}") from error
+            raise cannot_read(self.path, error) from error
         except Exception as error:  # gguf raises many kinds on damaged files
             raise CommandError(f"{self.path} cannot be used: {one_line(error)}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from delegate.inspect import CacheError, cache_folder, write_cached, write_signatures
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.generate import package
 from tflite_opencl.generate.llama import Llama
@@ -74,7 +74,7 @@ def _digest(path: str) -> str:
             while chunk := file.read(1 << 20):
                 found.update(chunk)
     except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error
     return found.hexdigest()
 
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping
 
 from delegate import OpenCLDelegate, Options, SignatureError
-from delegate.inspect import Graph
+from delegate.inspect import Graph, Subgraphs, read_signatures
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.interpreter import delegates_for, failures, read_graph
+from tflite_opencl.common.errors import CommandError, cannot_read
+from tflite_opencl.common.interpreter import delegates_for, failures
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.signature import OfSignature
 from tflite_opencl.generate.forms import Array, form_of
@@ -47,16 +47,14 @@ class Runner:
                 f"{runtime.name} multiplies a language model's matrices wrongly: "
                 f"pip install {_RUNTIME}"
             )
-        decode = self._graph("decode")
+        subgraphs, self._graphs = self._read()
+        decode = self._graphs["decode"]
         self._delegate: OpenCLDelegate | None = None
         with self._closing, bars.start(os.path.basename(path)):
-            delegates = self._closing.enter_context(delegates_for(decode, runtime, options))
+            delegates = self._closing.enter_context(delegates_for(subgraphs, runtime, options))
             self._delegate = delegates[0] if delegates else None
             with failures(path, self._delegate):
                 self._made = runtime.interpreter(path, threads, cpu_kernels, delegates)
-                names = self._made.get_signature_list()
-            self._graphs = {name: self._graph(name) for name in names if name != "decode"}
-            self._graphs["decode"] = decode
             self.form = form_of(path, self._graphs, self._run)
             with failures(path, self._delegate):
                 for name in self._graphs:
@@ -66,18 +64,23 @@ class Runner:
         self.load_s = time.perf_counter() - begun
         self.device, self.nodes = runtime.kernels(cpu_kernels), ""
         if self._delegate is not None:
-            taken = sum(verdict.is_taken for verdict in self._delegate.verdicts)
+            verdicts = self._delegate.subgraph_verdicts[decode.subgraph]
+            taken = sum(verdict.is_taken for verdict in verdicts)
             self.device, self.nodes = self._delegate.device_name, f"{taken} of {len(decode.nodes)}"
 
     def close(self) -> None:
         """Give the device's memory back; later runs fail."""
         self._closing.close()
 
-    def _graph(self, name: str) -> Graph:
+    def _read(self) -> tuple[Subgraphs, dict[str, Graph]]:
         try:
-            return read_graph(self._path, name)
+            subgraphs, graphs = read_signatures(self._path)
+            graphs["decode"] = subgraphs.of_signature("decode")
+        except OSError as error:
+            raise cannot_read(self._path, error) from error
         except SignatureError as error:
             raise CommandError(f"{self._path} is no language model: {error}") from error
+        return subgraphs, graphs
 
     def _ready_graph(self, name: str) -> OfSignature:
         if name not in self._ready:

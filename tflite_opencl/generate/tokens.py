@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.common.errors import CommandError, one_line
+from tflite_opencl.common.errors import CommandError, cannot_read, one_line
 from tflite_opencl.generate.llama import Llama
 
 FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
@@ -38,7 +38,7 @@ class Tokens:
             self._own = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
             config = self._config(folder / CONFIG_FILE)
         except OSError as error:
-            raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+            raise cannot_read(path, error) from error
         except Exception as error:  # that of tokenizers has no kind of its own
             raise CommandError(f"{path} is no tokenizer: {one_line(error)}") from error
         self._new_stream = tokenizers.decoders.DecodeStream

@@ -15,7 +15,7 @@ import numpy as np
 
 from delegate.graph.edit import with_tensors
 from delegate.inspect import Graph, Node, Tensor
-from delegate.tflite.reader import read_subgraphs
+from delegate.tflite.reader import Subgraphs
 from delegate.tflite.schema import enum_values
 from delegate.tflite.table import Source, named, open_model
 from delegate.tflite.tree import Tree
@@ -54,7 +54,7 @@ def rewrite_model(
         ValueError: a name is no pass. OSError: the path cannot be read.
     """
     with named(source):
-        graphs = read_subgraphs(open_model(source))
+        graphs = [*Subgraphs(open_model(source))]
     steps: list[tuple[PassStep, ...]] = []
     changed: dict[int, Graph] = {}
     for number, graph in enumerate(graphs):
@@ -87,7 +87,7 @@ def rewritten(source: Source, graphs: Mapping[int, Graph]) -> bytes:
     with named(source):
         content = open_model(source)
         tree, tail = read_tree(content)
-        old = read_subgraphs(content)  # all: the reader checks the numbers that stand in the tables
+        old = [*Subgraphs(content)]  # all: the reader checks the numbers that stand in the tables
         buffers, codes = _used_buffers(tree), _used_codes(tree)
         for number, graph in graphs.items():
             _Subgraph(tree, number, old[number], graph).rewrite()

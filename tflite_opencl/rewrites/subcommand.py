@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from delegate import ModelError
 from delegate.inspect import Graph
 from tflite_opencl.common.bars import steps
-from tflite_opencl.common.errors import CommandError, require_writable, write
+from tflite_opencl.common.errors import CommandError, cannot_read, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.feeds import feeds_of, picture_inputs
 from tflite_opencl.common.flag_values import positive
@@ -120,7 +120,7 @@ def _rewritten(source: str, names: list[str], subgraphs: int) -> RewrittenModel:
     except ValueError as error:
         raise CommandError(f"{source} cannot be rewritten: {error}") from error
     except OSError as error:
-        raise CommandError(f"cannot read {source}: {error.strerror or error}") from error
+        raise cannot_read(source, error) from error
 
 
 def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) -> Agreement | None:

@@ -23,22 +23,13 @@ from delegate.ops._convolution.records import Convolution, Quant8Convolution
 from delegate.ops._launches.tiles import launch_over, one_each
 from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
+from delegate.ops._numbers.order import in_blocks_of, transposed
 
 # The number of the fixed-point form, FIXED in conv_2d_x86.clh; a lower number is a float
 # form with so many exceptions.
 FIXED = 3
 
 Blocked = Callable[[NDArray[Any]], NDArray[Any]]  # (channels,) -> (blocks, vectors, lanes)
-
-
-def in_blocks_of(block: int, channels: int) -> NDArray[np.intp]:
-    """Return the channels of each block, of which the last ends with the last channel.
-
-    Shapes:
-        -> (blocks, block)
-    """
-    starts = np.minimum(np.arange(ceil_div(channels, block)) * block, channels - block)
-    return np.asarray(starts[:, None] + np.arange(block))
 
 
 def as_stored(weights: NDArray[np.generic]) -> Constant:
@@ -73,7 +64,7 @@ def in_steps_of(
     def pack() -> NDArray[Any]:
         padded = np.zeros((shape[0] * block, taps, math.prod(steps)), dtype)
         padded[:, :, :in_c] = weights()[in_blocks_of(block, out_c).ravel()]
-        return np.ascontiguousarray(padded.reshape(shape).transpose(0, 2, 3, 1, 4))
+        return transposed(padded.reshape(shape), 0, 2, 3, 1)
 
     return Constant(math.prod(shape) * np.dtype(dtype).itemsize, pack)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema
-from delegate.tflite.reader import read_model, read_subgraphs
+from delegate.tflite.reader import Subgraphs, read_model
 from delegate.tflite.writer import write_model
 from tests.support.model import chain_model, const, graph_of, graph_values, one_op_model, op, t
 from tests.support.subgraphs import write_subgraphs
@@ -395,4 +395,4 @@ def test_a_damaged_graph_of_call_once_leaves_the_node_without_one() -> None:
     model = write_subgraphs(counter(), damaged)
     assert read_model(model).nodes[0].body is None
     with pytest.raises(ModelError, match="already produces"):
-        read_subgraphs(memoryview(model))
+        [*Subgraphs(memoryview(model))]

@@ -16,7 +16,7 @@ import pytest
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph
 from delegate.tflite import schema
-from delegate.tflite.reader import read_model, read_subgraph
+from delegate.tflite.reader import Subgraphs, read_model
 from delegate.tflite.tree import Tree
 from delegate.tflite.writer import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
@@ -127,12 +127,10 @@ def assert_survives(model: bytes) -> None:
     written = rewritten(model, {})
     assert without_places(tree_of(written)) == without_places(tree_of(model))
     assert rewritten(written, {}) == written == rewritten(model, {})
-    graphs = {
-        number: read_subgraph(memoryview(model), number) for number in range(subgraphs(model))
-    }
+    graphs = {number: Subgraphs(memoryview(model))[number] for number in range(subgraphs(model))}
     assert rewritten(model, graphs) == written
     for number, graph in graphs.items():
-        again = read_subgraph(memoryview(written), number)
+        again = Subgraphs(memoryview(written))[number]
         assert graph_values(again) == graph_values(graph)
 
 
@@ -242,7 +240,7 @@ def test_a_new_op_and_its_options_are_written() -> None:
     found = read_model(written)
     assert [node.op for node in found.nodes] == ["ADD", "RELU6", "MUL"]
     assert found.nodes[0].options["fused_activation_function"] == "RELU6"
-    assert read_subgraph(memoryview(written), 1).nodes[1].op == "RELU"
+    assert Subgraphs(memoryview(written))[1].nodes[1].op == "RELU"
 
 
 def test_scales_of_blocks_are_named_where_they_are_now() -> None:

@@ -16,6 +16,7 @@ from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import ceil_div, fixed_point
+from delegate.ops._numbers.order import transposed
 from delegate.target import Target
 
 GROUP_ITEMS = 256
@@ -237,7 +238,7 @@ def _packed_weights(conv: Quant8Convolution, c_blocks: int, padded_c: int, steps
         # A warp's lanes are 8 rows of 4 columns. Channels: warp's block, row, 16 channels, half;
         # terms: step, column, pair, word of the pair, byte.
         split = padded.reshape(-1, 8, c_blocks, 2, steps, _LANES_A_PIXEL, 2, 2, 4)
-        return np.ascontiguousarray(split.transpose(0, 4, 2, 6, 1, 5, 7, 3, 8))
+        return transposed(split, 0, 4, 2, 6, 1, 5, 7, 3)
 
     return Constant(padded_c * steps * _LANES_A_PIXEL * _CHUNK, pack)
 

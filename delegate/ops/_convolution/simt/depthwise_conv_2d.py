@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Defines, Params
-from delegate.ops._convolution.packing import alike_rows, in_blocks_of, zeros_row
+from delegate.ops._convolution.packing import alike_rows, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
     may_use_floats,
@@ -16,6 +16,7 @@ from delegate.ops._convolution.simt.bytes_by_four import (
 )
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import ceil_div
+from delegate.ops._numbers.order import in_blocks_of
 from delegate.target import Target
 
 _MOST_TAPS = 25  # of runs: a window's weights and pixels are in registers

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._convolution.packing import (
-    in_blocks_of,
     vector_rows,
     vector_rows_a_block,
     zeros_row,
@@ -23,6 +22,7 @@ from delegate.ops._convolution.packing import (
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import by_share, launch_of
 from delegate.ops._numbers import ceil_div
+from delegate.ops._numbers.order import in_blocks_of
 from delegate.target import Target
 
 COLUMN_BYTES = 16384  # gathered rows, which half of a small first cache holds

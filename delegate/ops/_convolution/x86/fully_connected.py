@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._convolution import hybrid
 from delegate.ops._convolution.hybrid_blocks import BlockProduct, by_eights
-from delegate.ops._convolution.packing import in_blocks_of, in_steps_of
+from delegate.ops._convolution.packing import in_steps_of
 from delegate.ops._launches.tiles import by_share, launch_over
 from delegate.ops._numbers import ceil_div
+from delegate.ops._numbers.order import in_blocks_of, transposed
 from delegate.target import Target
 
 _GROUP = 32  # int4 weights of a channel that are summed up before sums could pass 16 bits
@@ -125,7 +126,7 @@ def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
     def weights() -> NDArray[np.uint8]:
         rows = by_eights(pairs)[channels]
         eights = rows.reshape(len(channels), block // lanes, lanes, -1, 4)
-        return np.ascontiguousarray(eights.transpose(0, 3, 1, 2, 4))
+        return transposed(eights, 0, 3, 1, 2)
 
     def scales() -> NDArray[np.generic]:
         return np.ascontiguousarray(stored.astype(dtype)[channels].transpose(0, 2, 1))
