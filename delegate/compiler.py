@@ -13,6 +13,7 @@ from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
 from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.once import once
 from delegate.passes import PASSES, run_passes
 from delegate.target import Target
 
@@ -112,7 +113,7 @@ def compile_partition(
         except Unsupported as refusal:
             raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
     in_order = tuple(steps[node] for node in partition.nodes)
-    return in_place(Program(in_order, partition.inputs, partition.outputs))
+    return once(in_place(Program(in_order, partition.inputs, partition.outputs)))
 
 
 def rewritten(

@@ -77,12 +77,13 @@ class Executor:
         self.batch = batch
         self._device = device
         self._trials = kernels.trials
-        self._layout = layout = layout_of(program, batch)
+        is_whole = form == PERSISTENT and len(program.launches) > 1
+        self._layout = layout = layout_of(program, batch, is_whole)
         for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
             device.check_buffer(what, size, LARGEST_BYTES)
         launches, whole = program.launches, None
-        if form == PERSISTENT and len(launches) > 1:
-            whole = persistent_kernel(device, kernels, launches, layout.firsts, batch)
+        if is_whole:
+            whole = persistent_kernel(device, kernels, launches, layout, batch)
         runs = kernels.runs(launches, batch) if whole is None else [whole.trial]
         facts = runs, form, transfer, layout.arena_bytes, layout.inputs
         self.trial = Trial.of(EXECUTOR, *facts)

@@ -33,6 +33,7 @@ class Layout:
     offsets: Mapping[Tensor, int]  # of every tensor, in each picture's arena
     stored: Mapping[Tensor, int]  # tensors with data that launches read from the arena -> offset
     firsts: tuple[int, ...]  # where each launch's own parameters begin in the blocks of all
+    phases: tuple[int, ...]  # of each launch, rising; those of a phase may run at once
     constant_bytes: int  # of all launches, in one buffer
 
     @property
@@ -54,9 +55,14 @@ class Layout:
         return tuple(blocks)
 
 
-def layout_of(program: Program, batch: int = 1) -> Layout:
-    """Return the layout of a program that runs for `batch` pictures at once."""
-    slot_bytes, offsets = plan_arena(program)
+def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layout:
+    """Return the layout of a program that runs for `batch` pictures at once.
+
+    `is_whole`: its launches are one; others go one by one, and each node's results are there after
+    its last launch.
+    """
+    phases = phases_of(program) if is_whole else _nodes_of(program)
+    slot_bytes, offsets = plan_arena(program, phases)
     firsts, end = [], 0
     for launch in program.launches:
         firsts.append(end + _HEAD_INTS)
@@ -69,6 +75,7 @@ def layout_of(program: Program, batch: int = 1) -> Layout:
         offsets=offsets,
         stored={t: offset for t, offset in offsets.items() if t.data is not None},
         firsts=tuple(firsts),
+        phases=phases,
         constant_bytes=plan_constants(constants_of(program.launches))[0],
     )
 
@@ -78,17 +85,48 @@ def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
     return as_bytes(np.array(blocks[first - _HEAD_INTS : first + fields], np.int32))
 
 
+def phases_of(program: Program) -> tuple[int, ...]:
+    """Return a phase for each launch, in order, of which none needs another launch of its own.
+
+    None reads what another one of the phase writes, and none writes what another one touches.
+    """
+    phases: list[int] = []
+    root: dict[Tensor, Tensor] = {}
+    read: set[Tensor] = set()  # in the last phase
+    written: set[Tensor] = set()
+    phase = 0
+    for step in program.steps:
+        if step.alternative.view is not None:
+            source, result = step.alternative.view
+            root[result] = root.get(source, source)
+        for launch in step.alternative.launches:
+            reads = {root.get(tensor, tensor) for tensor in launch.reads}
+            writes = {root.get(tensor, tensor) for tensor in launch.writes}
+            if not (written.isdisjoint(reads | writes) and read.isdisjoint(writes)):
+                phase, read, written = phase + 1, set(), set()
+            read |= reads
+            written |= writes
+            phases.append(phase)
+    return tuple(phases)
+
+
+def _nodes_of(program: Program) -> tuple[int, ...]:
+    return tuple(
+        place for place, step in enumerate(program.steps) for _ in step.alternative.launches
+    )
+
+
 @dataclass(slots=True)
 class _Block:
     tensor: Tensor
     size: int
-    first: int  # step that writes it; -1 = before the run
-    last: int  # step that reads it last
+    first: int  # phase that writes it; -1 = before the run
+    last: int  # phase that reads it last
     offset: int = -1
 
 
-def plan_arena(program: Program) -> tuple[int, Mapping[Tensor, int]]:
-    """Return the arena's size and each tensor's offset, both in bytes.
+def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Tensor, int]]:
+    """Return the arena's size and each tensor's offset, both in bytes; `phases`: as of Layout.
 
     No two tensors that live at once overlap; the largest are placed first.
     A view shares its source's bytes. Constants that launches read as tensors live for ever, and
@@ -96,28 +134,30 @@ def plan_arena(program: Program) -> tuple[int, Mapping[Tensor, int]]:
     """
     root: dict[Tensor, Tensor] = {}
     blocks: dict[Tensor, _Block] = {}
-    end = len(program.steps)
+    now = 0
+    end = max(phases, default=now) + 1
 
-    def touch(tensor: Tensor, step: int) -> None:
+    def touch(tensor: Tensor, phase: int) -> None:
         tensor = root.get(tensor, tensor)
         if tensor not in blocks:
-            blocks[tensor] = _Block(tensor, room_of(tensor), step, step)
+            blocks[tensor] = _Block(tensor, room_of(tensor), phase, phase)
         block = blocks[tensor]
-        block.first, block.last = min(block.first, step), max(block.last, step)
+        block.first, block.last = min(block.first, phase), max(block.last, phase)
 
     for tensor in program.inputs:
         touch(tensor, -1)
         if tensor.kept:
             touch(tensor, end)
-    for step, entry in enumerate(program.steps):
-        view = entry.alternative.view
-        if view is not None:
-            source, result = view
-            touch(source, step)
+    of_launches = iter(phases)
+    for step in program.steps:
+        if step.alternative.view is not None:
+            source, result = step.alternative.view
+            touch(source, now)
             root[result] = root.get(source, source)
-        for launch in entry.alternative.launches:
+        for launch in step.alternative.launches:
+            now = next(of_launches)
             for tensor in (*launch.reads, *launch.writes):
-                touch(tensor, step)
+                touch(tensor, now)
     for tensor in program.outputs:
         touch(tensor, end)
     for tensor, block in blocks.items():

@@ -17,6 +17,7 @@ from delegate.launch import Launch
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.layout import Layout
 from delegate.runtime.sources import defines_of, source_of, text_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
 
@@ -33,7 +34,7 @@ class Persistent:
     kernel: cl.Kernel
     groups: int
     group_items: int
-    table: Sequence[int]  # a row a launch: body, first, end; see runtime_persistent.cl
+    table: Sequence[int]  # a row a launch: body, first, end, after; see runtime_persistent.cl
     control_ints: int  # of its counts, zero before the first run; see there, too
     trial: Trial  # to run it
 
@@ -42,13 +43,11 @@ def persistent_kernel(
     device: Device,
     kernels: Kernels,
     launches: Sequence[Launch],
-    firsts: Sequence[int],
+    layout: Layout,
     batch: int,
 ) -> Persistent | None:
     """Return the one kernel that runs all launches; None where the device was not proven to order
     memory between groups as it needs, or does not build it.
-
-    `firsts`: where each launch's block of params begins.
     """
     proven = device.proven
     if not ORDERS & proven:
@@ -59,8 +58,8 @@ def persistent_kernel(
     launches = [_in_groups_of(group_items, launch) for launch in launches]
     # NVIDIA's units wait long for what is not in local memory, with one group each.
     is_local = ORDER_PTX in proven and not one_item
-    source, runs, table = _side_by_side(launches, firsts, batch, is_local)
-    tiles = table[-1]
+    source, runs, table = _side_by_side(launches, layout, batch, is_local)
+    tiles = batch * sum(launch.tiles for launch in launches)
     scratch = max((int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches), default=0)
     defines = {
         "BODIES": " ".join(runs),
@@ -103,20 +102,22 @@ def _in_groups_of(items: int, launch: Launch) -> Launch:
 
 
 def _side_by_side(
-    launches: Sequence[Launch], firsts: Sequence[int], batch: int, is_local: bool
+    launches: Sequence[Launch], layout: Layout, batch: int, is_local: bool
 ) -> tuple[str, list[str], list[int]]:
     """Return the source of all builds, a RUN for each of them, and the table of the launches."""
     bodies: dict[str, int] = {}
     runs: list[str] = []
     table: list[int] = []
-    tiles = 0
-    for launch, first in zip(launches, firsts, strict=True):
+    tiles = after = phase = 0
+    for launch, first, own in zip(launches, layout.firsts, layout.phases, strict=True):
         text = _body(launch, is_local)
         if text not in bodies:
             bodies[text] = len(bodies)
             runs.append(f"RUN({bodies[text]}, {launch.kernel}_tile_{bodies[text]})")
+        if own != phase:
+            after, phase = tiles, own
         tiles += launch.tiles * batch
-        table += [bodies[text], first, tiles]
+        table += [bodies[text], first, tiles, after]
     source = "".join(text.replace("@BODY@", f"_{number}") for text, number in bodies.items())
     return source, runs, table
 

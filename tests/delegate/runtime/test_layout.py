@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from hypothesis import given
@@ -18,7 +18,7 @@ from delegate.runtime.layout import (
     block_of,
     constants_of,
     layout_of,
-    plan_arena,
+    phases_of,
     plan_constants,
 )
 from tests.support.model import const, t
@@ -45,6 +45,12 @@ def program(
             way = Alternative("plain", tuple(step))
         made.append(Step(index, "OP", way))
     return Program(tuple(made), tuple(inputs), tuple(outputs))
+
+
+def planned(made: Program) -> tuple[int, Mapping[Tensor, int]]:
+    """Return the arena's size and each tensor's offset, of launches that go one by one."""
+    layout = layout_of(made)
+    return layout.slot_bytes, layout.offsets
 
 
 def bytes_of(tensor: Tensor, offset: int) -> range:
@@ -83,7 +89,7 @@ def programs(draw: st.DrawFn) -> Program:
 @given(programs())
 def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made: Program) -> None:
     # Each byte of a model arena names the value it holds; views hold their source's.
-    size, offsets = plan_arena(made)
+    size, offsets = planned(made)
     arena = np.full(size, -1)
     value: dict[Tensor, int] = {}
 
@@ -119,8 +125,63 @@ def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made
 
 
 @given(programs())
+def test_launches_of_a_phase_may_run_in_any_order(made: Program) -> None:
+    layout = layout_of(made, is_whole=True)
+    root: dict[Tensor, Tensor] = {}
+    phases: dict[int, list[tuple[list[Tensor], list[Tensor]]]] = {}
+    of_launches = iter(layout.phases)
+    for step in made.steps:
+        if step.alternative.view:
+            source, result = step.alternative.view
+            root[result] = root.get(source, source)
+        for entry in step.alternative.launches:
+            reads, writes = ([root.get(x, x) for x in some] for some in (entry.reads, entry.writes))
+            phases.setdefault(next(of_launches), []).append((reads, writes))
+    arena = np.full(layout.slot_bytes, -1)
+    value: dict[Tensor, int] = {}
+
+    def write(targets: Sequence[Tensor]) -> None:
+        for target in targets:
+            value[target] = len(value)
+            arena[layout.offsets[target] :][: size_bytes(target)] = value[target]
+
+    def check(sources: Sequence[Tensor]) -> None:
+        for source in sources:
+            held = arena[layout.offsets[source] :][: size_bytes(source)]
+            assert (held == value[source]).all()
+
+    write([*layout.stored, *made.inputs])
+    for number in sorted(phases):
+        launches = phases[number]
+        for reads, _ in launches:
+            check(reads)
+        for _, writes in launches:
+            write(writes)
+        for reads, writes in launches:
+            check([*reads, *writes])
+    check([root.get(each, each) for each in made.outputs])
+
+
+def test_launches_that_need_each_other_are_of_several_phases() -> None:
+    first, left, right, both = (tensor(64) for _ in range(4))
+    view, other = tensor(64), tensor(64)
+    made = program(
+        [
+            [launch([first], [left])],
+            [launch([first], [right])],
+            (right, view),
+            [launch([left], [both]), launch([view], [other])],
+            [launch([both], [left])],  # which another one reads
+        ],
+        [first],
+        [left],
+    )
+    assert phases_of(made) == (0, 0, 1, 1, 2)
+
+
+@given(programs())
 def test_offsets_are_aligned_and_inside_with_room_to_read_on(made: Program) -> None:
-    size, offsets = plan_arena(made)
+    size, offsets = planned(made)
     for placed, offset in offsets.items():
         assert offset % ALIGNMENT == 0
         assert offset + size_bytes(placed) + SLACK_BYTES <= size
@@ -133,9 +194,9 @@ def chain(sizes: Sequence[int]) -> Program:
 
 
 def test_a_chain_needs_two_tensors_at_a_time() -> None:
-    assert plan_arena(chain([1000] * 20))[0] == 2 * 1024 + SLACK_BYTES
-    assert plan_arena(chain([64] * 20))[0] == 2 * 64 + SLACK_BYTES
-    assert plan_arena(chain([65] * 20))[0] == 2 * 128 + SLACK_BYTES
+    assert planned(chain([1000] * 20))[0] == 2 * 1024 + SLACK_BYTES
+    assert planned(chain([64] * 20))[0] == 2 * 64 + SLACK_BYTES
+    assert planned(chain([65] * 20))[0] == 2 * 128 + SLACK_BYTES
 
 
 def test_a_temporary_lives_while_its_alternative_runs() -> None:
@@ -145,7 +206,7 @@ def test_a_temporary_lives_while_its_alternative_runs() -> None:
         [launch([a], [between]), launch([between], [b])]
         for a, between, b in ((first, here, middle), (middle, there, last))
     ]
-    size, offsets = plan_arena(program(steps, [first], [last]))
+    size, offsets = planned(program(steps, [first], [last]))
     assert offsets[here] == offsets[there]
     assert size == 1024 + 2 * 64 + SLACK_BYTES
 
@@ -161,7 +222,7 @@ def test_a_tensor_read_late_is_kept() -> None:
         [source],
         [result],
     )
-    assert plan_arena(made)[0] == 3 * 64 + SLACK_BYTES
+    assert planned(made)[0] == 3 * 64 + SLACK_BYTES
 
 
 def test_constants_that_tensors_hold_share_with_nothing() -> None:
@@ -170,14 +231,14 @@ def test_constants_that_tensors_hold_share_with_nothing() -> None:
     made = program(
         [[launch([source, constant], [middle])], [launch([middle], [result])]], [source], [result]
     )
-    offsets = plan_arena(made)[1]
+    offsets = planned(made)[1]
     assert offsets[source] == offsets[result]
     assert offsets[constant] not in (offsets[source], offsets[middle])
 
 
 def test_a_program_of_views_alone_has_one_place() -> None:
     source, middle, result = tensor(100), tensor(100), tensor(100)
-    size, offsets = plan_arena(program([(source, middle), (middle, result)], [source], [result]))
+    size, offsets = planned(program([(source, middle), (middle, result)], [source], [result]))
     assert offsets[source] == offsets[middle] == offsets[result]
     assert size == 128 + SLACK_BYTES
 

@@ -14,12 +14,12 @@ from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_model
 from delegate.isa import ORDERS
-from delegate.launch import Program, size_bytes
+from delegate.launch import Alternative, Program, size_bytes
 from delegate.runtime import persistent, sources
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import layout_of
+from delegate.runtime.layout import layout_of, phases_of
 from delegate.runtime.persistent import persistent_kernel
 from delegate.start.engine import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
@@ -29,6 +29,17 @@ from tests.support.shared import model_path
 
 pytestmark = pytest.mark.usefixtures("one_context")
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
+# Four that need only the first one, two that need two of them each, and one that needs all.
+BRANCHES = net(
+    [
+        ("ADD", [0, 0], 1),
+        *(("MUL" if n % 2 else "ADD", [1, 0], n) for n in range(2, 6)),
+        ("ADD", [2, 3], 6),
+        ("ADD", [4, 5], 7),
+        ("ADD", [6, 7], 8),
+    ],
+    [8],
+)
 
 
 def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
@@ -79,8 +90,8 @@ def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
     # A child that takes too long for one gives up its file.
     opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
     for program, file in ((loaded, "persistent"), (loaded.literal(), "persistent_literal")):
-        firsts = layout_of(program).firsts
-        made = persistent_kernel(opened, Kernels(opened), program.launches, firsts, 1)
+        layout = layout_of(program)
+        made = persistent_kernel(opened, Kernels(opened), program.launches, layout, 1)
         assert made is not None
         assert made.trial.name == f"runtime_{file}"
         assert made.trial.is_of_a_model
@@ -91,7 +102,13 @@ def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
 def test_any_number_of_groups_gets_through(device: DeviceInfo, groups: int) -> None:
     opened = ordered(device, LANES_16)
     opened.compute_units = groups
-    assert_same(opened, program_of(CHAIN, LANES_16))
+    for graph in (CHAIN, BRANCHES):
+        assert_same(opened, program_of(graph, LANES_16))
+
+
+def test_launches_that_need_nothing_of_each_other_wait_for_none() -> None:
+    program = program_of(BRANCHES, LANES_16)
+    assert phases_of(program) == (0, 1, 1, 1, 1, 2, 2, 3)
 
 
 @pytest.mark.model
@@ -102,11 +119,14 @@ def test_a_whole_model(device: DeviceInfo) -> None:
 
 def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo) -> None:
     opened = ordered(device, LANES_4)
-    one = program_of(CHAIN, LANES_4).launches
+    program = program_of(CHAIN, LANES_4)
+    one = program.launches
     many = tuple(replace(launch, group_items=64) for launch in one)
     kernels = Kernels(opened)
     for launches, items in ((one, 1), (many, 64), ((*one, *many), 1)):
-        made = persistent_kernel(opened, kernels, launches, [2] * len(launches), 1)
+        ways = Alternative("", launches)
+        layout = layout_of(replace(program, steps=(replace(program.steps[0], alternative=ways),)))
+        made = persistent_kernel(opened, kernels, launches, layout, 1)
         assert made is not None
         assert made.group_items == items
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import json
 import runpy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ class Verify:
         self._device, self._capsys = device, capsys
         self.firsts: dict[int, list[tuple[str, int]]] = {}  # node -> its kernels, with that place
 
-        def noted(program: Program, batch: int = 1) -> Layout:
-            made = layout.layout_of(program, batch)
+        def noted(program: Program, batch: int = 1, is_whole: bool = False) -> Layout:
+            made = layout.layout_of(program, batch, is_whole)
             steps = [(s, launch) for s in program.steps for launch in s.alternative.launches]
             if len(program.steps) > 5:  # no single alternative that is tried
                 self.firsts = {}
@@ -191,8 +192,8 @@ def test_memory_that_two_tensors_share_is_wrong_only_after_others(
 
     honest = layout.plan_arena
 
-    def plan(program: Program) -> tuple[int, dict[Tensor, int]]:
-        tensors = [*honest(program)[1]]
+    def plan(program: Program, phases: Sequence[int]) -> tuple[int, dict[Tensor, int]]:
+        tensors = [*honest(program, phases)[1]]
         places = {t: 0 if t.index in (kept, later) else n for n, t in enumerate(tensors, 1)}
         offsets = {t: 1024 * place for t, place in places.items()}
         return 1024 * (len(tensors) + 1), offsets

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Program -> Program in which what several nodes compute of the same tensors is computed once.
+
+Ops know nothing of it: each node that multiplies a row has a launch of its own that quantises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Launch, Program, Step, is_temporary
+
+
+def once(program: Program) -> Program:
+    """Return the program without launches that write temporaries which an equal launch wrote."""
+    known: dict[Hashable, tuple[Tensor, ...]] = {}
+    same: dict[Tensor, Tensor] = {}  # a temporary that nobody writes now -> its equal
+    steps: list[Step] = []
+    for step in program.steps:
+        way = step.alternative
+        launches: list[Launch] = []
+        for launch in way.launches:
+            launch = _reading(launch, same)
+            if all(map(is_temporary, launch.writes)):
+                written = known.setdefault(_key(launch), launch.writes)
+                if written is not launch.writes:
+                    same |= zip(launch.writes, written, strict=True)
+                    continue
+            launches.append(launch)
+        steps.append(replace(step, alternative=replace(way, launches=tuple(launches))))
+    return replace(program, steps=tuple(steps)) if same else program
+
+
+def _reading(launch: Launch, same: Mapping[Tensor, Tensor]) -> Launch:
+    """Return the launch that reads these tensors in the place of their equals."""
+    if same.keys().isdisjoint(launch.reads):
+        return launch
+    params = {
+        name: same.get(value, value) if isinstance(value, Tensor) else value
+        for name, value in launch.params.items()
+    }
+    return replace(launch, params=params, reads=tuple(same.get(t, t) for t in launch.reads))
+
+
+def _key(launch: Launch) -> Hashable:
+    """Return what two launches share that compute the same, each in tensors of its own."""
+    own = {tensor: place for place, tensor in enumerate(launch.writes)}
+    params = tuple(
+        (name, ("own", own[value]) if isinstance(value, Tensor) and value in own else value)
+        for name, value in launch.params.items()
+    )
+    return (
+        (launch.file, launch.kernel, launch.tiles, launch.group_items, launch.is_literal),
+        tuple(launch.defines.items()),
+        tuple((tensor.shape, tensor.dtype) for tensor in launch.writes),
+        launch.reads,
+        params,
+    )

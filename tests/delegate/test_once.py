@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several nodes need of the same tensor is computed once: rows as int8, with their scales."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from delegate.compiler import compile_partition
+from delegate.graph.partition import partition_of
+from delegate.inspect import Graph, write_model
+from delegate.runtime.layout import phases_of
+from delegate.target import Target
+from tests.support.cases import LANES_16, PLAIN, SIMT, Way, assert_exact_way
+from tests.support.deal import where_hybrid_runs
+from tests.support.model import const, graph_of, op, t
+
+
+def products(asymmetric: tuple[bool, ...]) -> Graph:
+    """Return hybrid FULLY_CONNECTED of one row, and one of the first of their results."""
+    rng = np.random.default_rng(3)
+    x, results, nodes = t((1, 64)), [], []
+    for number, is_asymmetric in enumerate(asymmetric):
+        weights = rng.integers(-127, 127, (64, 64), endpoint=True).astype(np.int8)
+        options = {
+            "fused_activation_function": "NONE",
+            "keep_num_dims": False,
+            "asymmetric_quantize_inputs": is_asymmetric,
+        }
+        source = results[0] if number == len(asymmetric) - 1 else x
+        results.append(t((1, 64)))
+        inputs = [source, const(weights, np.float32([0.01])), None]
+        nodes.append(op("FULLY_CONNECTED", inputs, [results[-1]], options, version=9))
+    return graph_of(nodes, [x], results)
+
+
+def test_equal_rows_are_quantised_once() -> None:
+    graph = products((False, False, True, False, False))
+    partition = partition_of(graph, range(len(graph.nodes)))
+    program = compile_partition(partition, Target(), lambda _, ways: ways[-1])
+    kernels = Counter(launch.kernel for launch in program.launches)
+    # x with a zero point and without, and what the last one reads.
+    assert kernels["quantize_row_float"] == 3
+    assert kernels["fully_connected_hybrid"] == 5
+    # Rows of x; their products, and rows of x in the other way; the products of both, and rows of
+    # the first result; their product.
+    assert phases_of(program) == (0, 1, 1, 1, 2, 2, 2, 3)
+
+
+@where_hybrid_runs
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_16], ids=str)
+def test_the_same_results(device: DeviceInfo, way: Way) -> None:
+    assert_exact_way(write_model(products((False, False, True, False, False))), device, way)
