@@ -60,7 +60,7 @@
 #define ROW_INTS 4
 #define BODY_OF(launch) table[(launch) * ROW_INTS]
 #define FIRST_OF(launch) table[(launch) * ROW_INTS + 1]
-#define END_OF(launch) table[(launch) * ROW_INTS + 2] /* tiles of this and all earlier launches */
+#define END_OF(launch) table[(launch) * ROW_INTS + 2]   /* tiles of this and all earlier launches */
 #define AFTER_OF(launch) table[(launch) * ROW_INTS + 3] /* tiles of all earlier phases */
 
 // The counts lie in cache lines of their own: finished tiles, groups that left, claimed tiles.
@@ -115,9 +115,9 @@ static int LOCAL(claim)(volatile global int* claimed, int end) {
 // All launches of a program as one. Each group owns an equal share of each launch's tiles, side by
 // side, so that its core finds in its own cache what it wrote in the launch before. A group that is
 // done with its own helps the others. A launch's tiles wait until those of all earlier phases are
-// done: the launches of a phase touch nothing of each other. As no tile of a phase is counted before
-// that, the count is enough to tell it. Earlier tiles were claimed by groups that run, so that any
-// number of groups gets through. The last group to leave sets the counts back to zero.
+// done: the launches of a phase touch nothing of each other. None of a phase is counted before
+// that, so the count tells it. Earlier tiles were claimed by groups that run, so that any number of
+// groups gets through. The last group to leave sets the counts back to zero.
 kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
                                           global const int* params, global int* control,
                                           int first) {
