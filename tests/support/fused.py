@@ -88,14 +88,23 @@ def attention(
 
 
 def shifted(
-    rows: int, out_c: int, blocks: int, size: int = 32, is_swapped: bool = False
+    rows: int,
+    out_c: int,
+    blocks: int,
+    size: int = 32,
+    is_swapped: bool = False,
+    are_halves: bool = False,
 ) -> list[Node]:
-    """Return the nodes of int4 weights in blocks with shifts; `is_swapped`: the ADD's inputs."""
+    """Return the nodes of int4 weights in blocks with shifts.
+
+    `is_swapped`: the ADD's inputs. `are_halves`: each shift is a float16, too.
+    """
     rng = np.random.default_rng(out_c)
     depth = blocks * size
     values = as_int4(const(rng.integers(-128, 128, (out_c, depth)).astype(np.int8)))
     weights = in_blocks(values, rng.normal(0, 0.1, (out_c, blocks)))
-    shifts = const(rng.normal(0, 0.1, (out_c, blocks)).astype(np.float32))
+    shift = np.float16 if are_halves else np.float32
+    shifts = const(rng.normal(0, 0.1, (out_c, blocks)).astype(shift).astype(np.float32))
     source, sums, product, more = (
         t((rows, depth)),
         t((rows, blocks)),
@@ -163,6 +172,8 @@ SHIFTED = {
     "rows": shifted(5, 70, 2),
     "many": shifted(9, 33, 4, 64),
     "swapped": shifted(2, 19, 4, 10, is_swapped=True),
+    "halves_row": shifted(1, 40, 3, are_halves=True),
+    "halves_rows": shifted(5, 70, 2, are_halves=True),
 }
 EVERY = {
     f"{kind}_{name}": nodes

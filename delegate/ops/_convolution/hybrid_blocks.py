@@ -61,8 +61,17 @@ class BlockProduct:
         pairs, scales, bias = self.pairs, self.scales, self.bias
         return Constant(8 * self.out_c, lambda: np.stack([_offsets(pairs, scales), bias]))
 
-    def more(self, lanes: int) -> Params:
+    def has_shifts_as(self, dtype: str) -> bool:
+        """Whether there are shifts, each of which is a number of this type, too."""
+        if self.shifts is None:
+            return False
+        _, values = self.shifts
+        return bool((values.astype(dtype).astype(np.float32) == values).all())
+
+    def more(self, lanes: int, dtype: str = "float32") -> Params:
         """Return the fields of shifts, `lanes` channels side by side, if there are any.
+
+        `dtype`: which they have in memory.
 
         Shapes:
             shifts (channel blocks, blocks, lanes); the last channel block ends with the last
@@ -73,10 +82,10 @@ class BlockProduct:
         sums, values = self.shifts
         channels = in_blocks_of(lanes, len(values))
 
-        def pack() -> NDArray[np.float32]:
-            return np.ascontiguousarray(values[channels].transpose(0, 2, 1))
+        def pack() -> NDArray[np.generic]:
+            return np.ascontiguousarray(values.astype(dtype)[channels].transpose(0, 2, 1))
 
-        size = 4 * channels.size * values.shape[1]
+        size = np.dtype(dtype).itemsize * channels.size * values.shape[1]
         return {"sums": sums, "shifts": Constant(size, pack)}
 
 

@@ -42,7 +42,7 @@ class Kind:
 KINDS = (
     Kind(
         "vnni", 16, 4, "uint8",
-        ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 1, 4)), ((4, 2), (2, 2), (1, 1)), "float16",
+        ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 1, 4)), ((4, 2), (2, 2), (1, 2)), "float16",
     ),
     Kind(
         "avx2", 8, 2, "int16",
@@ -90,6 +90,7 @@ def of_blocks(product: BlockProduct, target: Target) -> Iterator[Alternative]:
         rows = hybrid.quantised(product.source, sizes, True, target)
         row_blocks = ceil_div(product.batch, tile_w)
         items = row_blocks * ceil_div(out_c, block)
+        are_small = product.has_shifts_as(kind.scales_int4)  # which are read faster
         params: Params = {
             **rows.fields,
             "output": product.result,
@@ -98,13 +99,14 @@ def of_blocks(product: BlockProduct, target: Target) -> Iterator[Alternative]:
             "groups": 2 * pairs // _GROUP,
             "channels": product.channels(),
             **_panels(product, block, kind),
-            **product.more(block),
+            **product.more(block, kind.scales_int4 if are_small else "float32"),
             "rows": product.batch,
             "row_blocks": row_blocks,
             "items": items,
         }
         file, kernel = f"fully_connected_{kind.isa}", f"fully_connected_blocks_{kind.isa}_hybrid"
-        defines = product.defines | {"TILE_W": tile_w, "VECTORS": vectors}
+        own = {"TILE_W": tile_w, "VECTORS": vectors, "SMALL_SHIFTS": int(are_small)}
+        defines = product.defines | own
         launch = launch_over(file, kernel, by_share(items, target), params, defines)
         yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
 
