@@ -159,9 +159,11 @@ def each(
     """
     hears = _hears.get()
     costs = [cost(item) for item in items]
-    for number, item in enumerate(items):
-        hears("at", sum(costs[:number]) / sum(costs), words(item))
+    whole, before = sum(costs), 0.0
+    for own, item in zip(costs, items, strict=True):
+        hears("at", before / whole, words(item))
         yield item
+        before += own
     hears("at", 1.0)
 
 

@@ -16,27 +16,18 @@ from dataclasses import replace
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
-from delegate.passes.matching import is_plain, number_of
+from delegate.passes.matching import Found, fused, is_plain, number_of
 
 _FEW_ROWS = 16  # of more, products of matrices share what they load, if there is nothing to hide
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such chain as one node."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        found = _chain_to(links, node)
-        if found is None:
-            continue
-        chain, fused = found
-        if accepts(fused):
-            new |= {**dict.fromkeys(chain), node: fused}
-    return partition.with_nodes(new)
+    return fused(partition, accepts, _found_at)
 
 
-def _chain_to(links: Links, node: Node) -> tuple[list[Node], Node] | None:
-    """Return the chain that a BATCH_MATMUL ends, and the node in its place."""
+def _found_at(links: Links, node: Node) -> Found | None:
+    """Return the chain that a BATCH_MATMUL ends."""
     if node.op != "BATCH_MATMUL" or _is_adjoint(node) != (False, False):
         return None
     shares, values = node.inputs
@@ -67,14 +58,14 @@ def _chain_to(links: Links, node: Node) -> tuple[list[Node], Node] | None:
     *_, rows, places = product.outputs[0].shape
     if rows > _FEW_ROWS and places < 2 * rows:
         return None
-    fused = replace(
+    made = replace(
         node,
         op="attention",
         inputs=(queries, keys, values, *(() if mask is None else (mask,))),
         options={"scale": scale},
         inner=inner,
     )
-    return [product, *chain], fused
+    return [product, *chain], made
 
 
 def _parted(links: Links, node: Node, ops: tuple[str, ...]) -> tuple[Tensor, Tensor] | None:

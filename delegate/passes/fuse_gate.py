@@ -12,33 +12,16 @@ from dataclasses import replace
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
-from delegate.passes.matching import first_made, is_plain
+from delegate.passes.matching import Found, first_made, fused, is_plain
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such chain as one node."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        chain = _chain_to(links, node)
-        if chain is None:
-            continue
-        logistic, silu = chain
-        source = next(t for t in node.inputs if t is not silu.outputs[0])
-        fused = replace(
-            node,
-            op="silu_mul",
-            inputs=(logistic.inputs[0], source),
-            options={},
-            inner=(logistic.outputs[0], silu.outputs[0]),
-        )
-        if accepts(fused):
-            new |= {logistic: None, silu: None, node: fused}
-    return partition.with_nodes(new)
+    return fused(partition, accepts, _found_at)
 
 
-def _chain_to(links: Links, node: Node) -> tuple[Node, Node] | None:
-    """Return the LOGISTIC and the MUL before this MUL."""
+def _found_at(links: Links, node: Node) -> Found | None:
+    """Return the LOGISTIC, the MUL before this MUL, and this one."""
     if node.op != "MUL" or not is_plain(node):
         return None
     for tensor in node.inputs:
@@ -47,5 +30,9 @@ def _chain_to(links: Links, node: Node) -> tuple[Node, Node] | None:
             continue
         logistic = first_made(links, silu, "LOGISTIC")
         if logistic is not None and logistic.inputs[0] in silu.inputs:
-            return logistic, silu
+            source = next(t for t in node.inputs if t is not tensor)
+            inner = (logistic.outputs[0], silu.outputs[0])
+            inputs = (logistic.inputs[0], source)
+            made = replace(node, op="silu_mul", inputs=inputs, options={}, inner=inner)
+            return (logistic, silu, node), made
     return None

@@ -10,42 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
-from delegate.passes.matching import first_made, is_plain, number_of
+from delegate.passes.matching import Found, first_made, fused, is_plain, number_of
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such chain as one node."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        chain = _chain_to(links, node)
-        if chain is None:
-            continue
-        source, scale, epsilon = _parts(chain)
-        fused = replace(
-            node,
-            op="rms_norm",
-            inputs=(source, scale),
-            options={"epsilon": epsilon},
-            inner=tuple(each.outputs[0] for each in chain[:-1]),
-        )
-        if accepts(fused):
-            new |= {**dict.fromkeys(chain), node: fused}
-    return partition.with_nodes(new)
+    return fused(partition, accepts, _found_at)
 
 
-def _parts(chain: list[Node]) -> tuple[Tensor | None, Tensor | None, float]:
+def _norm_of(chain: list[Node]) -> Node:
     square, _, add, _, times, last = chain
     scale = next(t for t in last.inputs if t is not times.outputs[0])
-    epsilon = number_of(add)
-    assert epsilon is not None
-    return square.inputs[0], scale, epsilon
+    return replace(
+        last,
+        op="rms_norm",
+        inputs=(square.inputs[0], scale),
+        options={"epsilon": number_of(add)},
+        inner=tuple(each.outputs[0] for each in chain[:-1]),
+    )
 
 
-def _chain_to(links: Links, node: Node) -> list[Node] | None:
+def _found_at(links: Links, node: Node) -> Found | None:
     """Return the six nodes that end with this MUL."""
     if node.op != "MUL" or not is_plain(node):
         return None
@@ -64,7 +52,8 @@ def _chain_to(links: Links, node: Node) -> list[Node] | None:
                 continue
             source = next((t for t in times.inputs if t is not root), None)
             if square.inputs == (source, source):
-                return [square, mean, add, rsqrt, times, node]
+                chain = [square, mean, add, rsqrt, times, node]
+                return chain, _norm_of(chain)
     return None
 
 

@@ -12,30 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
-from delegate.passes.matching import is_plain
+from delegate.passes.matching import Found, fused, is_plain
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such group of nine nodes as one."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        found = _group_to(links, node)
-        if found is None:
-            continue
-        nodes, inputs = found
-        inner = tuple(each.outputs[0] for each in nodes)
-        fused = replace(node, op="rope", inputs=inputs, options={}, inner=inner)
-        if accepts(fused):
-            new |= {**dict.fromkeys(nodes), node: fused}
-    return partition.with_nodes(new)
+    return fused(partition, accepts, _found_at)
 
 
-def _group_to(links: Links, join: Node) -> tuple[list[Node], tuple[Tensor | None, ...]] | None:
-    """Return the eight nodes before a CONCATENATION, and what they read."""
+def _found_at(links: Links, join: Node) -> Found | None:
+    """Return the nine nodes that end with a CONCATENATION."""
     if join.op != "CONCATENATION" or len(join.inputs) != 2 or not is_plain(join):
         return None
     sub = links.made_for_one(join.inputs[0], "SUB")
@@ -66,7 +55,10 @@ def _group_to(links: Links, join: Node) -> tuple[list[Node], tuple[Tensor | None
         return None
     if any(links.is_seen(each.outputs[0]) for each in slices):
         return None
-    return [*slices, *muls, sub, add], (source, cos, sin)
+    nodes = [*slices, *muls, sub, add]
+    inner = tuple(each.outputs[0] for each in nodes)
+    made = replace(join, op="rope", inputs=(source, cos, sin), options={}, inner=inner)
+    return [*nodes, join], made
 
 
 def _is_half(node: Node, at: int, half: int) -> bool:

@@ -15,30 +15,30 @@ from dataclasses import replace
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
-from delegate.passes.matching import is_plain
+from delegate.passes.matching import Found, fused, is_plain
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such pair of products as one node."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        if node.op != "ADD" or len(node.inputs) != 2 or not is_plain(node):
-            continue
-        products = [links.made_for_one(tensor, "FULLY_CONNECTED") for tensor in node.inputs]
-        for blocks, shifted in (products, products[::-1]):
-            if blocks is None or shifted is None or not _are_pair(blocks, shifted):
-                continue
-            fused = replace(
+    return fused(partition, accepts, _found_at)
+
+
+def _found_at(links: Links, node: Node) -> Found | None:
+    """Return the two products that this ADD adds, and the ADD."""
+    if node.op != "ADD" or len(node.inputs) != 2 or not is_plain(node):
+        return None
+    products = [links.made_for_one(tensor, "FULLY_CONNECTED") for tensor in node.inputs]
+    for blocks, shifted in (products, products[::-1]):
+        if blocks is not None and shifted is not None and _are_pair(blocks, shifted):
+            made = replace(
                 node,
                 op="fully_connected_shifted",
                 inputs=(*(*blocks.inputs, None)[:3], *shifted.inputs[:2]),
                 options=blocks.options,
                 inner=(blocks.outputs[0], shifted.outputs[0]),
             )
-            if accepts(fused):
-                new |= {blocks: None, shifted: None, node: fused}
-    return partition.with_nodes(new)
+            return (blocks, shifted, node), made
+    return None
 
 
 def _are_pair(blocks: Node, shifted: Node) -> bool:

@@ -18,24 +18,15 @@ import numpy as np
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
+from delegate.passes.matching import Found, fused
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such chain as one node."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        chain = _chain_around(links, node)
-        if chain is None:
-            continue
-        last = chain[-1]
-        fused = replace(last, op="channel_shuffle", inputs=chain[0].inputs, options={})
-        if accepts(fused):
-            new |= {**dict.fromkeys(chain), last: fused}
-    return partition.with_nodes(new)
+    return fused(partition, accepts, _found_at)
 
 
-def _chain_around(links: Links, node: Node) -> tuple[Node, ...] | None:
+def _found_at(links: Links, node: Node) -> Found | None:
     """Return the chain whose TRANSPOSE a node is, from the CONCATENATION on."""
     if node.op != "TRANSPOSE" or not _turns_pairs(node):
         return None
@@ -45,8 +36,10 @@ def _chain_around(links: Links, node: Node) -> tuple[Node, ...] | None:
     if before is None or after is None or join is None or not _joins(join, node, after):
         return None
     split = links.only_reader(after.outputs[0], "SPLIT")
-    chain = (join, before, node, after)
-    return chain if split is None or not _halves(split) else (*chain, split)
+    chain: tuple[Node, ...] = (join, before, node, after)
+    if split is not None and _halves(split):
+        chain = (*chain, split)
+    return chain, replace(chain[-1], op="channel_shuffle", inputs=join.inputs, options={})
 
 
 def _only_maker(links: Links, node: Node, op: str) -> Node | None:

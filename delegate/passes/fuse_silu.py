@@ -15,22 +15,22 @@ from dataclasses import replace
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
+from delegate.passes.matching import Found, fused
 
 _TYPES = ("int8", "uint8")
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such pair as one node."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        if node.op != "LOGISTIC" or node.outputs[0].dtype not in _TYPES:
-            continue
-        source, share = node.inputs[0], node.outputs[0]
-        product = links.only_reader(share, "MUL")
-        if product is None or sorted(map(id, product.inputs)) != sorted((id(source), id(share))):
-            continue
-        fused = replace(product, op="silu", inputs=(source,), intermediates=(share,))
-        if accepts(fused):
-            new |= {node: None, product: fused}
-    return partition.with_nodes(new)
+    return fused(partition, accepts, _found_at)
+
+
+def _found_at(links: Links, node: Node) -> Found | None:
+    """Return a LOGISTIC and the MUL that alone reads it."""
+    if node.op != "LOGISTIC" or node.outputs[0].dtype not in _TYPES:
+        return None
+    source, share = node.inputs[0], node.outputs[0]
+    product = links.only_reader(share, "MUL")
+    if product is None or sorted(map(id, product.inputs)) != sorted((id(source), id(share))):
+        return None
+    return (node, product), replace(product, op="silu", inputs=(source,), intermediates=(share,))

@@ -3,8 +3,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
+from delegate.graph.partition import Partition
+
+# Nodes that one may take the place of, the last one's; and that one.
+Found = tuple[Sequence[Node], Node]
+
+
+def fused(
+    partition: Partition,
+    accepts: Callable[[Node], bool],
+    find: Callable[[Links, Node], Found | None],
+) -> Partition:
+    """Return the partition with one node in the place of several, wherever that one is accepted.
+
+    `find`: what there is to be found at a node.
+    """
+    links = Links(partition)
+    new: dict[Node, Node | None] = {}
+    for node in partition.nodes:
+        if (found := find(links, node)) is not None:
+            nodes, made = found
+            if accepts(made):
+                new |= {**dict.fromkeys(nodes), nodes[-1]: made}
+    return partition.with_nodes(new)
 
 
 def is_plain(node: Node) -> bool:

@@ -277,8 +277,8 @@ def test_a_called_graph_that_is_left_or_wrong_is_found(
     with monkeypatch.context() as lying:
         lying.setattr(PartitionKernel, "invoke", wrong)
         assert "other bytes than the reference's" in of_way(device, way).detail
-    real = graphs._graph_of
-    monkeypatch.setattr(graphs, "_graph_of", lambda c, n: None if n == 1 else real(c, n))
+    real = graphs._File.graph
+    monkeypatch.setattr(graphs._File, "graph", lambda f, n: None if n == 1 else real(f, n))
     assert of_way(device, way).detail == "graph 1 was not judged"
 
 
