@@ -6,6 +6,7 @@ Ops know nothing of it: each node that multiplies a row has a launch of its own 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
@@ -14,21 +15,38 @@ from delegate.launch import Launch, Program, Step, is_temporary
 
 
 def once(program: Program) -> Program:
-    """Return the program without launches that write temporaries which an equal launch wrote."""
-    known: dict[Hashable, tuple[Tensor, ...]] = {}
+    """Return the program without launches that write temporaries which an equal launch wrote.
+
+    That launch counts until what it reads is written anew, as the state of a recurrent network is at
+    each step. Temporaries that are written twice stay what they are.
+    """
+    counts = Counter(tensor for launch in program.launches for tensor in launch.writes)
+    known: dict[Hashable, Launch] = {}
+    reading: dict[Tensor, set[Hashable]] = {}  # which of these, by each tensor
+    root: dict[Tensor, Tensor] = {}  # of views
     same: dict[Tensor, Tensor] = {}  # a temporary that nobody writes now -> its equal
     steps: list[Step] = []
     for step in program.steps:
         way = step.alternative
+        if way.view is not None:
+            source, result = way.view
+            root[result] = root.get(source, source)
         launches: list[Launch] = []
         for launch in way.launches:
             launch = _reading(launch, same)
-            if all(map(is_temporary, launch.writes)):
-                written = known.setdefault(_key(launch), launch.writes)
-                if written is not launch.writes:
-                    same |= zip(launch.writes, written, strict=True)
-                    continue
+            is_own = all(is_temporary(t) and counts[t] == 1 for t in launch.writes)
+            key = _key(launch) if is_own else None
+            if is_own and (equal := known.get(key)) is not None:
+                same |= zip(launch.writes, equal.writes, strict=True)
+                continue
             launches.append(launch)
+            for tensor in launch.writes:
+                for other in reading.pop(root.get(tensor, tensor), ()):
+                    known.pop(other, None)
+            if is_own:
+                known[key] = launch
+                for tensor in launch.reads:
+                    reading.setdefault(root.get(tensor, tensor), set()).add(key)
         steps.append(replace(step, alternative=replace(way, launches=tuple(launches))))
     return replace(program, steps=tuple(steps)) if same else program
 

@@ -8,7 +8,13 @@ import math
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params, temporary
-from delegate.ops._checks.node import inputs_of, output_of, require_shape, shape_text
+from delegate.ops._checks.node import (
+    inputs_of,
+    output_of,
+    require_floats,
+    require_shape,
+    shape_text,
+)
 from delegate.ops._launches.tiles import (
     GROUP_ITEMS,
     HALF_ROUNDS,
@@ -40,9 +46,7 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     (queries, keys, values), (mask,) = inputs_of(node.inputs, 3, 1)
     result = output_of(node.outputs)
-    for tensor in (queries, keys, values, result, *([] if mask is None else [mask])):
-        if tensor.dtype != "float32":
-            raise Unsupported(f"{tensor.dtype}: only float32 is implemented")
+    require_floats(queries, keys, values, result, *([] if mask is None else [mask]))
     *outer, rows, head = queries.shape
     places = keys.shape[-2]
     require_shape(keys, (*outer, places, head))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks.node import (
     inputs_of,
     output_of,
     require_constant,
+    require_floats,
     require_shape,
     shape_text,
 )
@@ -46,7 +47,7 @@ def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     (source, scale), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)
-    _require_floats(source, scale, result)
+    require_floats(source, scale, result)
     require_shape(result, source.shape)
     values, depth = require_constant(scale, "scales"), source.shape[-1]
     if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
@@ -84,7 +85,7 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     (source, cosines, sines), _ = inputs_of(node.inputs, 3)
     result = output_of(node.outputs)
-    _require_floats(source, cosines, sines, result)
+    require_floats(source, cosines, sines, result)
     require_shape(result, source.shape)
     require_shape(sines, cosines.shape)
     *outer, size = source.shape
@@ -127,16 +128,10 @@ def lower_silu_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     (gate, source), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)
-    _require_floats(gate, source, result)
+    require_floats(gate, source, result)
     require_shape(source, gate.shape)
     require_shape(result, gate.shape)
     count = math.prod(gate.shape)
     params: Params = {"gate": gate, "input": source, "output": result, "elements": count}
     tiling = by_elements(count, target, least=_LEAST_FUNCTIONS)
     return (Alternative("plain", (launch_over("silu_mul", "silu_mul_float", tiling, params),)),)
-
-
-def _require_floats(*tensors: Tensor) -> None:
-    for tensor in tensors:
-        if tensor.dtype != "float32":
-            raise Unsupported(f"{tensor.dtype}: only float32 is implemented")

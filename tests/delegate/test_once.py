@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from delegate import DeviceInfo
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
-from delegate.inspect import Graph, write_model
+from delegate.inspect import Graph, Tensor, write_model
+from delegate.launch import Alternative, Launch, Program, Step, temporary
+from delegate.once import once
 from delegate.runtime.layout import phases_of
 from delegate.target import Target
 from tests.support.cases import LANES_16, PLAIN, SIMT, Way, assert_exact_way
@@ -54,3 +57,44 @@ def test_equal_rows_are_quantised_once() -> None:
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_16], ids=str)
 def test_the_same_results(device: DeviceInfo, way: Way) -> None:
     assert_exact_way(write_model(products((False, False, True, False, False))), device, way)
+
+
+def launch(reads: Tensor, writes: Tensor) -> Launch:
+    return Launch("file", "kernel", 1, 1, {"x": reads, "y": writes}, (reads,), (writes,))
+
+
+def of(*launches: Launch, view: tuple[Tensor, Tensor] | None = None) -> list[Launch]:
+    """Return what is left of launches, behind a view of the first one's input if there is one."""
+    steps = [Step(n, "OP", Alternative("", (each,))) for n, each in enumerate(launches)]
+    if view is not None:
+        steps.insert(0, Step(len(steps), "OP", Alternative("", (), view)))
+    return [*once(Program(tuple(steps), (), ())).launches]
+
+
+X, Y, Z = t((4,)), t((4,)), t((4,))
+FIRST, SECOND = (temporary("rows", (4,), "int8") for _ in range(2))
+A, B = launch(X, FIRST), launch(X, SECOND)
+
+
+def test_what_reads_the_second_reads_the_first() -> None:
+    first, last = of(A, B, launch(SECOND, Y))
+    assert first is A
+    assert (last.reads, last.params["x"]) == ((FIRST,), FIRST)
+
+
+@pytest.mark.parametrize(
+    ("launches", "view"),
+    [
+        pytest.param((A, launch(Y, X), B), None, id="written-anew"),
+        pytest.param((A, launch(Y, Z), B), (X, Z), id="written-anew-by-a-view"),
+        pytest.param((A, B, launch(Y, SECOND)), None, id="written-twice"),
+        pytest.param((A, launch(Y, SECOND)), None, id="of-another"),
+        pytest.param((launch(X, Y), launch(X, Z)), None, id="no-temporaries"),
+        pytest.param((A, replace(B, tiles=2)), None, id="other-sizes"),
+        pytest.param((A, replace(B, defines={"OUT": "char"})), None, id="other-macros"),
+    ],
+)
+def test_what_may_differ_stays(
+    launches: tuple[Launch, ...], view: tuple[Tensor, Tensor] | None
+) -> None:
+    assert of(*launches, view=view) == [*launches]

@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 import numpy as np
 
-from delegate.inspect import Node, Tensor
-from tests.support.model import const, op, t
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.graph.partition import partition_of
+from delegate.inspect import Node, Tensor, read_model
+from delegate.passes import PASSES, run_passes
+from tests.support.cases import RUN, Way, forced, require_isa
+from tests.support.compare import assert_close, interpreter, invoke
+from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.moves import numbers
 from tflite_opencl.common.build import as_int4, in_blocks
 
@@ -185,3 +193,40 @@ EVERY = {
     )
     for name, nodes in table.items()
 }
+
+
+def fused(nodes: list[Node], passes: Collection[str] = tuple(PASSES)) -> Node:
+    """Return the one node that passes make of them."""
+    graph = graph_of(nodes)
+    whole = partition_of(graph, range(len(nodes)))
+    (node,) = run_passes(whole, lambda node: True, passes).nodes
+    return node
+
+
+def given(node: Node, position: int, shape: tuple[int, ...], dtype: str = "float32") -> Node:
+    """Return a node with another input at a place."""
+    inputs = [*node.inputs]
+    inputs[position] = t(shape, dtype)
+    return replace(node, inputs=tuple(inputs))
+
+
+def assert_near_nodes(
+    nodes: list[Node], device: DeviceInfo, way: Way, cpu_kernels: str = "reference"
+) -> None:
+    """Assert that one node runs in their place, and gives what TFLite's nodes do, in floats."""
+    require_isa(way, device)
+    model = chain_model(nodes)
+    with forced(way):
+        delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
+        made = interpreter(model, delegate)
+    reference = interpreter(model, cpu_kernels=cpu_kernels)
+    graph = read_model(model)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        values = [rng.normal(0, 1.5, x.shape).astype(np.float32) for x in graph.inputs]
+        for ours, theirs in zip(invoke(made, values), invoke(reference, values), strict=True):
+            bound = 3e-6 * (1 + np.abs(theirs.astype(np.float64)).max())
+            assert_close(ours, theirs, bound, f"seed {seed}")
+    (op,) = {row.op for row in delegate.profile()}
+    assert op == fused(nodes).op
+    RUN[op] += 1

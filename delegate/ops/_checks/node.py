@@ -47,6 +47,13 @@ def output_of(outputs: Sequence[Tensor]) -> Tensor:
     return outputs[0]
 
 
+def require_floats(*tensors: Tensor) -> None:
+    """Raise Unsupported where one is of another type than float32."""
+    for tensor in tensors:
+        if tensor.dtype != "float32":
+            raise Unsupported(f"{tensor.dtype}: only float32 is implemented")
+
+
 def tensors_of(node: Node, inputs: int, types: Sequence[str] = ()) -> list[Tensor]:
     """Return a node's inputs, and then its output.
 

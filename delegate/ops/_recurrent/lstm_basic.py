@@ -10,7 +10,7 @@ import numpy as np
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Defines, Launch, Params
-from delegate.ops._checks.node import inputs_of, require_constant, shape_text
+from delegate.ops._checks.node import inputs_of, require_constant, require_floats, shape_text
 from delegate.ops._launches.copy import Move, copied, layers
 from delegate.ops._launches.tiles import MOST_ROUNDS
 from delegate.ops._numbers import bits
@@ -81,9 +81,7 @@ def _copies(moves: list[Move], target: Target) -> tuple[Launch, ...]:
 
 def _require(node: Node, inputs: list[Tensor]) -> tuple[int, int]:
     """Check types and shapes, and return how many elements an input has, and how many cells."""
-    for tensor in (*inputs, *node.outputs):
-        if tensor.dtype != "float32":
-            raise Unsupported(f"{tensor.dtype}: only float32 is implemented")
+    require_floats(*inputs, *node.outputs)
     shapes = [tensor.shape for tensor in inputs]
     if len(shapes[0]) != 2 or len(shapes[1]) != 2 or 0 in (*shapes[0], *shapes[1]):
         raise Unsupported(f"inputs {shape_text(inputs[0])}, {shape_text(inputs[1])}: rank 2")

@@ -8,45 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, OpenCLDelegate
-from delegate.graph.partition import partition_of
-from delegate.inspect import Node, read_model
-from delegate.passes import run_passes
+from delegate import DeviceInfo
 from tests.support.cases import (
     LANES_4,
     LANES_8,
     LANES_16,
     PLAIN,
-    RUN,
     SIMT,
     Way,
-    forced,
-    require_isa,
 )
-from tests.support.compare import assert_close, interpreter, invoke
 from tests.support.factories import refused
-from tests.support.fused import EVERY, GATES, NORMS, ROPES
-from tests.support.model import chain_model, const, graph_of, t
+from tests.support.fused import EVERY, GATES, NORMS, ROPES, assert_near_nodes, fused, given
+from tests.support.model import const
 
 WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 
 
-def fused(nodes: list[Node]) -> Node:
-    """Return the one node that a pass makes of them."""
-    graph = graph_of(nodes)
-    (node,) = run_passes(partition_of(graph, range(len(nodes))), lambda node: True).nodes
-    return node
-
-
 BUILT = [fused(nodes) for nodes in EVERY.values()]
 NORM, ROPE, GATE = fused(NORMS["rows"]), fused(ROPES["rows"]), fused(GATES["row"])
-
-
-def given(node: Node, position: int, shape: tuple[int, ...], dtype: str = "float32") -> Node:
-    """Return a node with another input at a place."""
-    inputs = [*node.inputs]
-    inputs[position] = t(shape, dtype)
-    return replace(node, inputs=tuple(inputs))
 
 
 test_refusals = refused(
@@ -77,19 +56,4 @@ test_refusals = refused(
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("name", EVERY)
 def test_exact(device: DeviceInfo, name: str, way: Way) -> None:
-    require_isa(way, device)
-    nodes = EVERY[name]
-    model, node = chain_model(nodes), fused(nodes)
-    with forced(way):
-        delegate = OpenCLDelegate(model, device.index, tune="off", profiling=True)
-        made = interpreter(model, delegate)
-    reference = interpreter(model)
-    graph = read_model(model)
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        values = [rng.normal(0, 1.5, x.shape).astype(np.float32) for x in graph.inputs]
-        for ours, theirs in zip(invoke(made, values), invoke(reference, values), strict=True):
-            bound = 3e-6 * (1 + np.abs(theirs.astype(np.float64)).max())
-            assert_close(ours, theirs, bound, f"{name}, seed {seed}")
-    assert [row.op for row in delegate.profile()] == [node.op]
-    RUN[node.op] += 1
+    assert_near_nodes(EVERY[name], device, way)
