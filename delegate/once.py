@@ -17,8 +17,8 @@ from delegate.launch import Launch, Program, Step, is_temporary
 def once(program: Program) -> Program:
     """Return the program without launches that write temporaries which an equal launch wrote.
 
-    That launch counts until what it reads is written anew, as the state of a recurrent network is at
-    each step. Temporaries that are written twice stay what they are.
+    That launch counts until what it reads is written anew, as the state of a recurrent network is
+    at each step. Temporaries that are written twice stay what they are.
     """
     counts = Counter(tensor for launch in program.launches for tensor in launch.writes)
     known: dict[Hashable, Launch] = {}
