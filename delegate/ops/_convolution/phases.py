@@ -33,7 +33,9 @@ from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _Integers = Quant8Convolution | Quant16Convolution
-_MOST = 2  # alternatives: the convolution's own come with the fastest expected first
+# Alternatives: the convolution's own come with the fastest expected first. On CPUs the second is of
+# slower instructions, and not worth its build; how GPUs take bytes is better measured.
+_MOST, _MOST_OF_GROUPS = 1, 2
 _MOST_TAPS = 4  # for one that is not zero: the vector kernel of transpose_conv.cl has no others
 _STORE_BYTES = 16  # of the kernel that puts pixels in rows
 # Weights by a digest of what they follow from: delegate/runtime/recipe.py knows large arrays by
@@ -70,9 +72,12 @@ def by_phases(conv: _Integers, target: Target) -> tuple[Alternative, ...]:
     are_rows = rows.stride == 1 and columns.blocks * columns.stride == area.out_w
     shape = (conv.batch, rows.blocks, columns.blocks, phases * conv.out_c)
     result = conv.result if are_rows else temporary("phases", shape, conv.result.dtype)
-    found = variants.conv_2d(_in_blocks(conv, rows, columns, result), target)[:-1][:_MOST]
+    found = variants.conv_2d(_in_blocks(conv, rows, columns, result), target)[:-1]
+    most = _MOST_OF_GROUPS if target.group_items > 1 else _MOST
     last = () if are_rows else (_in_rows(conv, rows, columns, result, target),)
-    return tuple(Alternative(f"phases {each.name}", (*each.launches, *last)) for each in found)
+    return tuple(
+        Alternative(f"phases {each.name}", (*each.launches, *last)) for each in found[:most]
+    )
 
 
 def _axis(size: int, kernel: int, stride: int, pad: int) -> _Axis:
