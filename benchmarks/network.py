@@ -17,7 +17,7 @@ _QUANTIZATION: dict[str, dict[str, tuple[float, int]]] = {
     "uint8": {"picture": (1 / 128, 128), "activation": (6 / 255, 0), "shares": (1 / 256, 0),
               "logits": (0.166, 66), "codes": (0.06, 131)},
     "int8": {"picture": (1 / 128, -1), "activation": (6 / 255, -128), "shares": (1 / 256, -128),
-             "logits": (0.166, 66), "linear": (0.05, 3)},
+             "logits": (0.166, 66), "linear": (0.05, 3), "tanh": (1 / 128, 0)},
 }  # fmt: skip
 
 
@@ -66,6 +66,18 @@ class Network:
             fused_activation_function=activation,
             **options,
         )
+
+    def transposed(
+        self, x: Tensor, out_c: int, side: int, stride: int, holds: str = "activation"
+    ) -> Tensor:
+        """Add a transposed convolution with SAME padding; a sum has a part of the window's taps."""
+        _, height, width, in_c = x.shape
+        shape = (1, stride * height, stride * width, out_c)
+        terms = max(1, side * side // stride**2) * in_c
+        weights, bias = self._weights(x, (out_c, side, side, in_c), terms, out_c)
+        options = {"padding": "SAME", "stride_w": stride, "stride_h": stride}
+        inputs = [numbers(shape), weights, x, bias]
+        return self.add("TRANSPOSE_CONV", inputs, self.tensor(shape, holds), **options)
 
     def pool(self, op: str, x: Tensor, side: int, stride: int, padding: str = "VALID") -> Tensor:
         """Add a pooling."""

@@ -53,9 +53,6 @@ _GROUPS = (
     (72, 2, 3, 8, 3), (72, 1, 3, 8, 3), (120, 2, 5, 8, 3), (144, 1, 3, 8, 0),
 )  # fmt: skip
 _DENSE_GROUPS = 3
-# Channels after each TRANSPOSE_CONV of stride 2, and its window.
-# Source: DCGAN (arXiv 1511.06434), figure 1, at half its width.
-_UPWARDS = ((256, 5), (128, 5), (64, 5), (3, 5))
 # Of SSD: channels of the 1x1 before, and of the 3x3 of stride 2, of each layer behind MobileNet.
 # Source: tensorflow/models, research/object_detection, models/ssd_mobilenet_v1_feature_extractor.py
 # and anchor_generators/multiple_grid_anchor_generator.py; classes of COCO.
@@ -255,29 +252,3 @@ def _classify(network: Network, x: Tensor) -> None:
     mean = network.tensor((1, x.shape[3]))
     mean = network.add("MEAN", [x, numbers((1, 2))], mean, keep_dims=False)
     network.softmax(network.fully_connected(mean, 1000))
-
-
-def dcgan() -> Graph:
-    """Return DCGAN's generator in float32, as converters write it: MUL and ADD normalise a batch.
-
-    Shapes: code (1, 100) -> picture (1, 64, 64, 3)
-    """
-    network = Network("float32")
-
-    def a_channel(op: str, x: Tensor) -> Tensor:
-        return network.add(op, [x, network.floats(x.shape[3:], 1)], network.tensor(x.shape))
-
-    x = network.fully_connected(network.tensor((1, 100)), 4 * 4 * 512)
-    x = network.reshaped(x, (1, 4, 4, 512))
-    for out_c, window in _UPWARDS:
-        x = a_channel("ADD", a_channel("MUL", x))
-        x = network.add("LEAKY_RELU", [x], network.tensor(x.shape), alpha=0.2)
-        _, height, width, in_c = x.shape
-        shape = (1, 2 * height, 2 * width, out_c)
-        weights = network.floats((out_c, window, window, in_c), window * window * in_c / 4)
-        options = {"padding": "SAME", "stride_w": 2, "stride_h": 2}
-        result = network.tensor(shape)
-        x = network.add("TRANSPOSE_CONV", [numbers(shape), weights, x], result, **options)
-    x = a_channel("ADD", x)
-    network.add("TANH", [x], network.tensor(x.shape))
-    return network.graph("DCGAN's generator")

@@ -36,6 +36,9 @@ _MODELS = (
     ("shufflenet", setup.SHUFFLENET, (_of_xnnpack(0.80, 0.60),)),
     ("edgetpu", setup.EDGETPU, (_of_xnnpack(0.80, 0.60),)),
     ("dcgan", setup.DCGAN, (_of_xnnpack(1.0, 0.80),)),
+    ("dcgan-int8", setup.DCGAN_INT8, (_of_xnnpack(0.80),)),
+    ("pix2pix", setup.PIX2PIX, (_of_xnnpack(0.80, 0.50),)),
+    ("resolution", setup.SUPER_RESOLUTION, (_of_xnnpack(0.80, 0.50),)),
     # 32x32 pixels: 12 launches of a few microseconds, and a call into Python.
     ("resnet", "pretrainedResnet_quant", ()),
     ("float", "mobilenet_v1_0.25_128", (_of_xnnpack(1.1, 0.9),)),

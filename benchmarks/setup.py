@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import networks
+from benchmarks import generators, networks
 from benchmarks.measure import Skipped
 from benchmarks.peers import Workload, versions
 from benchmarks.results import Goal, RowResult
@@ -47,6 +47,9 @@ SHUFFLENET = "shufflenet_v2_1.0 in int8 of random weights"
 EDGETPU = "mobilenet_edgetpu_0.75 in int8 of random weights"
 SSD = "ssd_mobilenet_v1 of random weights"
 DCGAN = "dcgan's generator in float32 of random weights"
+DCGAN_INT8 = "dcgan's generator of digits in int8 of random weights"
+PIX2PIX = "pix2pix's generator in int8 of random weights"
+SUPER_RESOLUTION = "super-resolution in int8 of random weights"
 # Networks that are made where no file is found; of V1 alone there is an official one.
 _MADE: Mapping[str, Callable[[], Graph]] = {
     V1: partial(networks.mobilenet_v1, 1.0, 224),
@@ -56,7 +59,10 @@ _MADE: Mapping[str, Callable[[], Graph]] = {
     SHUFFLENET: networks.shufflenet_v2,
     EDGETPU: networks.mobilenet_edgetpu,
     SSD: networks.ssd_mobilenet_v1,
-    DCGAN: networks.dcgan,
+    DCGAN: generators.dcgan,
+    DCGAN_INT8: generators.dcgan_int8,
+    PIX2PIX: generators.pix2pix_int8,
+    SUPER_RESOLUTION: generators.super_resolution_int8,
 }
 POCL, RUSTICL, NVIDIA = "pocl", "rusticl", "nvidia"  # words of their platforms' names
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRANSPOSE_CONV: plain for every type, and over vectors of channels for 8 bits and floats.
+"""TRANSPOSE_CONV: as a CONV_2D for integers, over vectors of channels for 8 bits and floats, plain.
 
 And Convolution2DTransposeBias, which is the same of floats, by MediaPipe.
 """
@@ -16,6 +16,7 @@ from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
 from delegate.ops._convolution.packing import fixed_rows, int16_pairs, packed, plain, zeros
+from delegate.ops._convolution.phases import by_phases
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
@@ -52,11 +53,12 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     last = plain(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
     if isinstance(conv, FloatConvolution) and target.group_items == 1:
         return (*_tiled(conv, target), last)
+    first = () if isinstance(conv, FloatConvolution) else by_phases(conv, target)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or isinstance(conv, Quant16Convolution):
-        return (last,)
+        return (*first, last)
     tile_w = TILE_W if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
-    return _vector(conv, lanes, tile_w, target), last
+    return *first, _vector(conv, lanes, tile_w, target), last
 
 
 @lowers(TRANSPOSE_CONV_BIAS, is_custom=True)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' and the weights' type where they are of 8 bits, uchar or char;
 // ROUNDING of int16, see wide.clh; for the vector kernels LANES channels and TILE_W pixels a
-// work-item.
+// work-item. Of transpose_conv_blocks ELEM is a type as wide as what moves as one.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -242,4 +242,57 @@ TILE(transpose_conv_vector_float) {
 }
 
 KERNEL(transpose_conv_vector_float)
+#endif
+
+#if USES_TRANSPOSE_CONV_BLOCKS
+// output[n,y,x,o] = input[n,y'/stride_h,x'/stride_w,y'%stride_h,x'%stride_w,o] where y' = y + skip
+// and x' alike: pixels out of their blocks, moved in ELEMs, of which a pixel has PIXEL
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*pixel / TILE_ITEMS)
+TILE(transpose_conv_blocks) {
+  EACH_ITEM (element, tile, ELEMENTS) {
+    int x = element / PIXEL % OUT_W + SKIP_LEFT;
+    int row = element / PIXEL / OUT_W;
+    int y = row % OUT_H + SKIP_TOP;
+    int block = (row / OUT_H * BLOCKS_H + y / STRIDE_H) * BLOCKS_W + x / STRIDE_W;
+    int place = (block * STRIDE_H + y % STRIDE_H) * STRIDE_W + x % STRIDE_W;
+    ((global ELEM*)(arena + OUTPUT))[element] =
+        ((global const ELEM*)(arena + INPUT))[place * PIXEL + element % PIXEL];
+  }
+}
+
+KERNEL(transpose_conv_blocks)
+#endif
+
+#if USES_TRANSPOSE_CONV_ROW_BLOCKS
+DEFINE_STORE(uchar16)
+
+// The same row by row, of PIXEL bytes a pixel: those of a block that share a row are neighbours.
+// tile: TILE_ITEMS output rows, one a work-item; tiles: ceil(n*out_h / TILE_ITEMS)
+TILE(transpose_conv_row_blocks) {
+  const int near = STRIDE_W * PIXEL;
+  const int pitch = STRIDE_H * near;
+  const int bytes = OUT_W * PIXEL;
+  EACH_ITEM (row, tile, ROWS) {
+    int y = row % OUT_H + SKIP_TOP;
+    int block_row = row / OUT_H * BLOCKS_H + y / STRIDE_H;
+    int skip = SKIP_LEFT * PIXEL;
+    global const uchar* from =
+        arena + INPUT + block_row * BLOCKS_W * pitch + y % STRIDE_H * near + skip;
+    global uchar* to = arena + OUTPUT + row * bytes;
+    int left = bytes;
+    for (int count = near - skip; left > 0; count = near) {
+      count = min(count, left);
+      // The 16 bytes may pass the block, but not the row: the next block's are written after them.
+      int at = 0;
+      for (; at < count && at + 16 <= left; at += 16)
+        STORE(uchar16, vload16(0, from + at), to + at);
+      for (; at < count; at++) to[at] = from[at];
+      from += count + pitch - near;
+      to += count;
+      left -= count;
+    }
+  }
+}
+
+KERNEL(transpose_conv_row_blocks)
 #endif

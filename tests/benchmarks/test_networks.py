@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.generators import dcgan, dcgan_int8, pix2pix_int8, super_resolution_int8
 from benchmarks.network import Network
 from benchmarks.networks import (
     RESOLUTIONS,
     WIDTHS,
-    dcgan,
     mobilenet_edgetpu,
     mobilenet_v1,
     mobilenet_v2,
@@ -169,7 +169,17 @@ def test_mobilenet_edgetpu_expands_by_dense_convolutions() -> None:
     assert (len(dense), sum(node.op == "ADD" for node in nodes)) == (10, 15)
 
 
-@pytest.mark.parametrize("graph", [shufflenet_v2(32), mobilenet_edgetpu(32), dcgan()])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        shufflenet_v2(32),
+        mobilenet_edgetpu(32),
+        dcgan(),
+        dcgan_int8(),
+        pix2pix_int8(64),
+        super_resolution_int8(16),
+    ],
+)
 def test_they_run_on_the_cpu(graph: Graph) -> None:
     made = interpreter(write_model(graph))
     (given,) = made.get_input_details()

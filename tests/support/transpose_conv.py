@@ -70,8 +70,8 @@ class Transposed(Convolution):
 
 
 @st.composite
-def transposed(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Transposed:
-    """Draw a TRANSPOSE_CONV of one of these types."""
+def transposed(draw: st.DrawFn, dtypes: tuple[str, ...], least_c: int = 1) -> Transposed:
+    """Draw a TRANSPOSE_CONV of one of these types; `least_c`: channels of the output."""
     dtype = draw(st.sampled_from(dtypes))
     small = st.integers(1, 4)
     zeros = None
@@ -81,7 +81,7 @@ def transposed(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Transposed:
     return Transposed(
         size=(draw(st.integers(1, 7)), draw(st.integers(1, 11)), draw(st.integers(1, 19))),
         kernel=(draw(small), draw(small)),
-        out_c=draw(st.integers(1, 40)),
+        out_c=draw(st.integers(least_c, 40)),
         batch=draw(st.integers(1, 3)),
         stride=(draw(small), draw(small)),
         padding=draw(st.sampled_from(["SAME", "VALID"])),

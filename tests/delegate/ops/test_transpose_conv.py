@@ -23,7 +23,6 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
-    WAYS,
     Way,
     assert_exact_way,
     changed,
@@ -42,22 +41,28 @@ from tests.support.transpose_conv import Transposed, transposed
 @pytest.mark.parametrize(
     ("way", "case", "names"),
     [
-        (SIMT, Transposed(out_c=3), ["plain"]),
-        (SIMT, Transposed(size=(4, 3, 3)), ["vector 4x1", "plain"]),
+        (SIMT, Transposed(out_c=3), ["phases float4 4x8", "plain"]),
+        (SIMT, Transposed(size=(4, 3, 3)), ["phases float4 4x8", "vector 4x1", "plain"]),
         (SIMT, Transposed(dtype="float32"), ["vector 4x4", "plain"]),
-        (LANES_8, Transposed(out_c=7), ["vector 4x4", "plain"]),
-        (LANES_16, Transposed(dtype="int8", out_c=17), ["vector 16x4", "plain"]),
-        (LANES_16, Transposed(dtype="int16", out_c=17), ["plain"]),
+        (LANES_8, Transposed(out_c=7), ["phases tiled 8x2", "vector 4x4", "plain"]),
+        (
+            LANES_16,
+            Transposed(dtype="int8", out_c=17),
+            ["phases tiled 16x2", "vector 16x4", "plain"],
+        ),
+        (LANES_16, Transposed(dtype="int16", out_c=17), ["phases tiled 16x2", "plain"]),
         (LANES_16, Transposed(dtype="float32", out_c=33), ["tiled 8x32", "plain"]),
         (LANES_8, Transposed(dtype="float32", out_c=3), ["tiled 8x4", "plain"]),
         (LANES_8, Transposed(dtype="float32", size=(4, 1, 3)), ["tiled 4x8", "plain"]),
     ],
     ids=str,
 )
-def test_vectors_then_plain(way: Way, case: Transposed, names: list[str]) -> None:
+def test_phases_then_vectors_then_plain(way: Way, case: Transposed, names: list[str]) -> None:
     found = ops.lower(case.node(), way.target)
     assert [alternative.name for alternative in found] == names
     for alternative in found:
+        if alternative.name.startswith("phases"):  # test_phases.py
+            continue
         launch = only_launch(alternative)
         assert (launch.params["in_h"], launch.params["out_h"]) == (4, 8)
         for value in launch.params.values():
@@ -72,7 +77,8 @@ def test_vectors_then_plain(way: Way, case: Transposed, names: list[str]) -> Non
 def test_rounding_of_int16(has_bias: bool, is_int32: bool, rounding: str) -> None:
     target = replace(SIMT.target, rules=Rules(int16_sums_of_int32=is_int32))
     node = Transposed(dtype="int16", has_bias=has_bias).node()
-    assert only_launch(ops.lower(node, target)[0]).defines["ROUNDING"] == rounding
+    for alternative in ops.lower(node, target):
+        assert alternative.launches[0].defines["ROUNDING"] == rounding
 
 
 # What it refuses.
@@ -151,8 +157,11 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusal = refused(REFUSALS)
 
 
-# Its numbers.
+# Its numbers. As a convolution: test_phases.py.
 
+VECTOR, VECTOR_8, VECTOR_16 = (
+    replace(way, alternative="vector") for way in (SIMT, LANES_8, LANES_16)
+)
 GEOMETRY: list[dict[str, Any]] = [
     {},
     {"size": (1, 1, 1), "kernel": (1, 1), "stride": (1, 1), "out_c": 1},
@@ -182,7 +191,9 @@ CASES = [
     [
         pytest.param(case, way, id=f"{case}-{way}")
         for case in CASES
-        for way in ([PLAIN] if case.dtype == "int16" else [PLAIN, SIMT, LANES_8])
+        for way in (
+            [PLAIN] if case.dtype == "int16" or case.out_c < 4 else [PLAIN, VECTOR, VECTOR_8]
+        )
     ],
 )
 def test_transpose_conv(case: Transposed, way: Way, device: DeviceInfo) -> None:
@@ -211,7 +222,12 @@ def test_bound_of_a_float_is_that_of_its_terms() -> None:
     assert (bound[0, :2, :2, 0] > 1e-7 * np.abs(weights.data[0, :, :, 0])).all()
 
 
-test_drawn = drawn(transposed(("uint8", "int8", "int16")), WAYS, assert_seeded_or_refused)
+test_drawn = drawn(transposed(("uint8", "int8", "int16")), (PLAIN,), assert_seeded_or_refused)
+test_drawn_vectors = drawn(
+    transposed(("uint8", "int8"), least_c=4),
+    (VECTOR, VECTOR_8, VECTOR_16),
+    assert_seeded_or_refused,
+)
 
 
 @any_driver

@@ -112,16 +112,18 @@ def conv_2d(pen: Pen, x: Tensor | None = None, options: dict[str, Any] | None = 
 def transpose_conv(pen: Pen) -> None:
     x = pen.source(4)
     n, h, w, c = x.shape
-    window, stride, padding = _window(pen), pen.one_of((1, 2, 2, 3)), pen.one_of(("SAME", "VALID"))
-    reach = (
-        (0, 0) if padding == "SAME" else (max(0, window[0] - stride), max(0, window[1] - stride))
-    )
+    window, padding = _window(pen), pen.one_of(("SAME", "VALID"))
+    strides = pen.one_of((1, 2, 2, 3, 4)), pen.one_of((1, 2, 2, 3, 4))
+    reach = [
+        0 if padding == "SAME" else max(0, side - stride)
+        for side, stride in zip(window, strides, strict=True)
+    ]
     count = pen.one_of(CHANNELS)
     if math.prod(x.shape) * math.prod(window) * count > _MOST_STEPS:
         raise Skip
     (weights, bias), about = _weights(pen, x, (count, *window, c), 0)
-    size = numbers((n, h * stride + reach[0], w * stride + reach[1], count))
-    options = {"padding": padding, "stride_h": stride, "stride_w": stride}
+    size = numbers((n, h * strides[0] + reach[0], w * strides[1] + reach[1], count))
+    options = {"padding": padding, "stride_h": strides[0], "stride_w": strides[1]}
     activation = {"fused_activation_function": pen.one_of(("NONE", "NONE", "RELU", "RELU6"))}
     pen.add(
         "TRANSPOSE_CONV", [size, weights, x, *([] if bias is None else [bias])],
