@@ -22,6 +22,7 @@ from delegate.runtime.sources import defines_of, source_of, text_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
 
 _LINE_INTS = 32  # of a count, in cache lines of its own
+_ITEMS_A_UNIT = 128  # fewer wait for memory most of the time: a unit takes another group then
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
 _DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 _log = logging.getLogger("delegate")
@@ -84,7 +85,8 @@ def persistent_kernel(
     except (DeviceError, KernelBuildError) as error:
         _log.info("launches run one by one: %s", error)
         return None
-    groups, group_items = device.compute_units, min(group_items, limit)
+    group_items = min(group_items, limit)
+    groups = device.compute_units * (1 if one_item else max(1, _ITEMS_A_UNIT // group_items))
     sizes = groups, group_items, tiles
     trial = build._replace(kind=RUN, kernel=_KERNEL, sizes=sizes)
     control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
