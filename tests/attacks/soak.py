@@ -33,7 +33,6 @@ from label_image.video import preparing
 from tests.attacks.held import soak
 from tests.support.command import pooling_model
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.llama import write_gguf
 from tests.support.model import chain_model, op, t
 from tests.support.process import ROOT
 from tests.support.variables import SHAPE as KEPT
@@ -131,6 +130,9 @@ def stateful(device: DeviceInfo, share: float) -> None:
 
 def tokens(device: DeviceInfo, share: float) -> None:
     """Let two generators answer in turns, a token each; after an answer one forgets all."""
+    # It needs the extra [generate], which other parts do without.
+    from tests.support.llama import write_gguf
+
     given = list(range(20, 90))
     with tempfile.TemporaryDirectory() as folder:
         model = model_of_gguf(str(write_gguf(Path(folder, "drawn.gguf"))), "int8", 136)

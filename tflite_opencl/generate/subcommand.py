@@ -79,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw among that many of the best (default: 0, all)")  # fmt: skip
     add_flag(parser, "seed", None, "; without it each time something else", not_negative)
     add("--cpu", action="store_true", help="run TFLite's kernels (XNNPACK), and no OpenCL")
-    add_flag(parser, "compare", None, ", and show the times of both", nargs="?", const=True)
+    add_flag(
+        parser, "compare", None, ", and show times, loads and memory of both", nargs="?", const=True
+    )
     add_flag(parser, "threads", more=" of TFLite (default: as many as cores)")
     add_device_arguments(parser)
     add_flag(parser, "json")

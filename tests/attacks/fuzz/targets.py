@@ -27,7 +27,6 @@ from delegate.passes import run_passes
 from delegate.runtime.layout import layout_of
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from tests.support.llama import write_gguf
 from tests.support.pictures import encoded, random_pixels
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.pictures.image import PictureError, load_picture, to_input
@@ -155,6 +154,9 @@ def _read_picture(data: bytes, path: Path) -> None:
 
 @cache
 def _gguf() -> bytes:
+    # It needs the extra [generate], which other kinds do without.
+    from tests.support.llama import write_gguf
+
     with tempfile.TemporaryDirectory() as folder:
         return write_gguf(Path(folder, "drawn.gguf")).read_bytes()
 
