@@ -130,7 +130,10 @@ def rows_of(found: Sequence[Measured]) -> list[tuple[str, list[str]]]:
         row("prefill, tokens/s", 0, lambda each: each.prefill_rate),
         row("decode, tokens/s", 1, lambda each: each.decode_rate),
         *(
-            (f"decode at place {place}", [f"{each.decode_rates[place]:.1f}" for each in found])
+            (
+                f"decode at place {place}, tokens/s",
+                [f"{each.decode_rates[place]:.1f}" for each in found],
+            )
             for place in found[0].decode_rates
         ),
         row("CPU load, cores", 2, lambda each: each.cpu_load),

@@ -90,7 +90,7 @@ def test_a_row_says_nothing_where_nothing_is_known() -> None:
     assert rows["nodes on the device"] == ["-", "7 of 7"]
     assert rows["prefill, tokens/s"] == ["68", "136"]
     assert rows["decode, tokens/s"] == ["1.5", "1.0"]
-    assert rows["decode at place 64"] == ["3.2", "3.0"]
+    assert rows["decode at place 64, tokens/s"] == ["3.2", "3.0"]
     assert rows["GPU load, engines"] == ["-", "0.25"]
     assert rows["peak memory, MiB"] == ["-", "-"]
     assert rows["tokens alike"] == ["2 of 4", "3 of 3"]

@@ -111,7 +111,7 @@ def test_both_paths_are_compared(
     code, out, _ = said(capsys, str(model), *SHORT, *how)
     assert code == SUCCESS
     rows = [line.partition("  ")[0].strip() for line in out.splitlines()]
-    last = f"decode at place {PLACES - 1}"
+    last = f"decode at place {PLACES - 1}, tokens/s"
     assert {"load, s", "prefill, tokens/s", last, "CPU load, cores", "peak memory, MiB"} <= {*rows}
     assert "XNNPACK" in out.splitlines()[0]
     ours, theirs = json.loads(Path(path).read_text())["paths"]
