@@ -58,7 +58,7 @@ def compared(
             # Ctrl-C does not reach the child.
             child = stack.enter_context(Child(path.command, check=interrupts.check))
             with _step(name, failed):
-                _asked(child, path.words)
+                _asked(name, child, path.words)
                 children[name], found[name] = child, []
         for number, name in turns([*children], _ROUNDS):
             if name not in found or any(map(_is_slow, found[name])):
@@ -67,7 +67,7 @@ def compared(
             time.sleep(_SETTLE_S)
             before = found.pop(name)
             with _step(name, failed):
-                found[name] = [*before, Measured(**_asked(children[name], request))]
+                found[name] = [*before, Measured(**_asked(name, children[name], request))]
     return {name: _merged(found[name]) for name in paths if name in found}
 
 
@@ -79,11 +79,11 @@ def _step(name: str, failed: Callable[[str, CommandError], None]) -> Iterator[No
         failed(name, error)
 
 
-def _asked(child: Child, request: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(name: str, child: Child, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         answer = child.ask(math.inf, **request)
     except Died as died:
-        raise CommandError(f"its process {died.ended}") from None
+        raise CommandError(f"the process of {name} {died.ended}") from None
     if "failed" in answer:
         raise CommandError(answer["failed"], answer["code"])
     return answer

@@ -239,4 +239,4 @@ def _compared(options: argparse.Namespace, path: str, told: Options, prompt: str
 
 
 def _fail(path: str, error: CommandError) -> None:
-    raise CommandError(f"{path}: {error}", error.code) from error
+    raise error

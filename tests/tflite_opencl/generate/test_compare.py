@@ -71,7 +71,7 @@ def test_a_path_that_fails_is_named_and_the_others_go_on() -> None:
     words = {"dead": ["open", 1, "die"], "failed": ["fail"], "well": ["open", 1, 1, 1]}
     found, _, why = told(words)
     assert [*found] == ["well"]
-    assert why == ["failed: no such device", "dead: its process ended with code 7"]
+    assert why == ["failed: no such device", "dead: the process of dead ended with code 7"]
 
 
 def test_a_failure_has_its_exit_code() -> None:

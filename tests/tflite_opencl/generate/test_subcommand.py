@@ -123,13 +123,18 @@ def test_both_paths_are_compared(
         assert [*each["decode_rates"]] == ["64", str(PLACES - 1)]
 
 
-def test_a_path_that_does_not_start_ends_a_comparison(
-    model: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.any_driver
+def test_a_path_that_fails_ends_a_comparison(
+    device: DeviceInfo, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = said(capsys, str(model), *SHORT, "--compare", "--device", "99")
     assert (code, out) == (NO_DEVICE, "")
-    assert err.startswith("ERROR: OpenCL: ")
+    assert err.startswith("ERROR: ")
     assert err.count("\n") == 1
+    long = "x" * 1000
+    code, out, err = said(capsys, str(model), "--prompt", long, "--compare", "--tune", "off")
+    assert (code, out) == (ERROR, "")
+    assert err.startswith(f"ERROR: there is room for {PLACES} tokens, and these are ")
 
 
 WRONG = [
