@@ -19,6 +19,7 @@ from tflite_opencl.generate.tokens import Tokens
 from tflite_opencl.generate.weights import KINDS
 
 PROMPT = "What is gravity?"
+ROUNDS = 9  # in which the contenders take turns: their medians count
 
 
 def language_model(
@@ -41,7 +42,7 @@ def language_model(
     def failed(name: str, error: CommandError) -> None:
         missing.append(f"without {name}: {error}")
 
-    found = compared(paths, {"prompt": tokens, "count": count}, tell, failed)
+    found = compared(paths, {"prompt": tokens, "count": count}, tell, failed, ROUNDS)
     if not found:
         return "\n".join(missing)
     rows = rows_of([*found.values()])

@@ -19,7 +19,6 @@ from tflite_opencl.common.tables import NONE
 from tflite_opencl.common.timing import turns
 from tflite_opencl.generate.measured import Measured
 
-_ROUNDS = 3
 _MOST_S = 60  # of a path's turn: one that takes longer has no other
 _SETTLE_S = 0.1  # before a turn: threads of the one before may go on spinning for a while
 _MIB = 2**20
@@ -44,6 +43,7 @@ def compared(
     request: Mapping[str, Any],
     tell: Callable[[str], None],
     failed: Callable[[str, CommandError], None],
+    rounds: int = 3,
 ) -> dict[str, Measured]:
     """Return what came of each path, by its name, where it runs.
 
@@ -60,10 +60,10 @@ def compared(
             with _step(name, failed):
                 _asked(name, child, path.words)
                 children[name], found[name] = child, []
-        for number, name in turns([*children], _ROUNDS):
+        for number, name in turns([*children], rounds):
             if name not in found or any(map(_is_slow, found[name])):
                 continue
-            tell(f"round {number + 1} of {_ROUNDS}: {name}")
+            tell(f"round {number + 1} of {rounds}: {name}")
             time.sleep(_SETTLE_S)
             before = found.pop(name)
             with _step(name, failed):
