@@ -15,11 +15,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import chart, first_starts, layers, loadgen, report, rows, series, service, video
+from benchmarks import (
+    chart,
+    first_starts,
+    language,
+    layers,
+    loadgen,
+    report,
+    rows,
+    series,
+    service,
+    video,
+)
 from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, SSD, THREAD_VARIABLES, V1, Setup, machine
-from delegate import DelegateError
+from delegate import DelegateError, Options
+from tflite_opencl.common import bars
 from tflite_opencl.common.cluster.scheduler import require_distributed
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.exit_codes import ERROR, NOT_SO, SUCCESS
@@ -30,6 +42,7 @@ from tflite_opencl.common.flags import add_flag, add_flags, prepare_environment
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.start import OutputError
 from tflite_opencl.common.words import printable
+from tflite_opencl.generate import package
 
 _CLUSTER = ("chunks", "boards", "pictures")
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -63,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with _setup(options) as setup:
                 models = options.models or [Path(setup.model(name)[0]) for name in (V1, SSD)]
                 print(video.video(models, options.frames, threads))
+            return SUCCESS
+        if options.tokens:
+            print(_language_model(options))
             return SUCCESS
         if options.loadgen:
             print(_loadgen(options))
@@ -114,6 +130,9 @@ def parser() -> argparse.ArgumentParser:
     add("--videos", type=positive, nargs="?", const=300, metavar="FRAMES", dest="frames",
         help="label_image --video beside the same loop in OpenCV, on a video of so many frames of "
         "1280x720 (default: 300), and exit")  # fmt: skip
+    add("--language_model", type=positive, nargs="?", const=64, metavar="TOKENS", dest="tokens",
+        help="SmolLM2, or the .gguf file that is named, beside TFLite's CPU and llama.cpp: so many "
+        "tokens after a prompt (default: 64), and exit")  # fmt: skip
     add("--loadgen", type=duration, nargs="?", const=60.0, metavar="SECONDS",
         help="let MLPerf's LoadGen drive MobileNet V1 or the model, SingleStream and Offline, each "
         "for so long (default: 60), and exit")  # fmt: skip
@@ -140,6 +159,14 @@ def _cluster(parts: Sequence[str]) -> Iterator[str]:
     from benchmarks import cluster
 
     return cluster.cluster(parts)
+
+
+def _language_model(options: argparse.Namespace) -> str:
+    gguf = str(options.models[0] if options.models else package.weights(is_fetched=False))
+    told = Options(options.device, tune=options.tune)
+    threads = options.threads or len(os.sched_getaffinity(0))
+    with bars.waiting("") as tell:
+        return language.language_model(gguf, options.tokens, threads, told, tell)
 
 
 def _loadgen(options: argparse.Namespace) -> str:

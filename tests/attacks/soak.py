@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens and invokes so often that what is kept of it shows in memory, file handles or threads.
 
-    python -m tests.attacks.soak                10,000 invokes, 1,000 openings, 100,000 frames
+    python -m tests.attacks.soak     10,000 invokes, 1,000 openings, 100,000 frames, 10,000 tokens
     python -m tests.attacks.soak --share 0.1    a tenth of them
     python -m tests.attacks.soak --part frames --device 0 --share 10    a million frames of a video
 
@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
-import gc
 import io
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from delegate.inspect import write_model
 from delegate.tflite.reader import read_model
 from label_image import command
 from label_image.video import preparing
+from tests.attacks.held import soak
 from tests.support.command import pooling_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.model import chain_model, op, t
@@ -39,13 +38,13 @@ from tests.support.process import ROOT
 from tests.support.variables import SHAPE as KEPT
 from tests.support.variables import counter_model
 from tflite_opencl.conformance.cases.chains import chain_graph
+from tflite_opencl.generate import Generator
+from tflite_opencl.generate.maker import model_of_gguf
 
-INVOKES, OPENINGS, THREADS = 10_000, 1_000, 4
+INVOKES, OPENINGS, THREADS, TOKENS = 10_000, 1_000, 4, 10_000
 FRAMES, SIDE = 100_000, 32  # of a video, and the pixels of a frame's side
 COLOURS = ((204, 102, 51), (51, 204, 102), (51, 102, 204))  # of frames, in turns
 _OF_EACH = 100  # frames of a colour that a round has
-# Pages that the C library and drivers keep, of all the second half together and of each round.
-_SLACK_BYTES, _BYTES_EACH = 4 << 20, 512
 MODEL = write_model(chain_graph("conv_relu_pool", "int8", (1, 9, 8, 3)))
 INPUTS = inputs_for(read_model(MODEL))[0]
 
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def invokes(device: DeviceInfo, share: float) -> None:
     """Invoke one interpreter."""
     made, expected = _opened(device), _expected()
-    _soak(int(INVOKES * share), lambda: _compare(invoke(made, INPUTS), expected))
+    soak(int(INVOKES * share), lambda: _compare(invoke(made, INPUTS), expected))
 
 
 def openings(device: DeviceInfo, share: float) -> None:
@@ -83,7 +82,7 @@ def openings(device: DeviceInfo, share: float) -> None:
         _compare(invoke(interpreter(MODEL, delegate), INPUTS), expected)
         delegate.close()
 
-    _soak(int(OPENINGS * share), once)
+    soak(int(OPENINGS * share), once)
 
 
 def models(device: DeviceInfo, share: float) -> None:
@@ -94,7 +93,7 @@ def models(device: DeviceInfo, share: float) -> None:
         with Model(MODEL, device=device.index, tune="off") as model:
             _in_threads(lambda: _compare(_outputs(model.run(INPUTS)), expected))
 
-    _soak(int(OPENINGS * share), once)
+    soak(int(OPENINGS * share), once)
 
 
 def threads(device: DeviceInfo, share: float) -> None:
@@ -105,7 +104,7 @@ def threads(device: DeviceInfo, share: float) -> None:
         free = list(made)
         _in_threads(lambda: _compare(invoke(free.pop(), INPUTS), expected))
 
-    _soak(int(INVOKES * share) // THREADS, once)
+    soak(int(INVOKES * share) // THREADS, once)
 
 
 def stateful(device: DeviceInfo, share: float) -> None:
@@ -126,7 +125,30 @@ def stateful(device: DeviceInfo, share: float) -> None:
 
     once()
     assert all(verdict.is_taken for verdict in delegate.verdicts)
-    _soak(int(OPENINGS * share), once)
+    soak(int(OPENINGS * share), once)
+
+
+def tokens(device: DeviceInfo, share: float) -> None:
+    """Let two generators answer in turns, a token each; after an answer one forgets all."""
+    # It needs the extra [generate], which other parts do without.
+    from tests.support.llama import write_gguf
+
+    given = list(range(20, 90))
+    with tempfile.TemporaryDirectory() as folder:
+        model = model_of_gguf(str(write_gguf(Path(folder, "drawn.gguf"))), "int8", 136)
+
+    def answers(prompt: Sequence[int]) -> Iterator[None]:
+        with Generator(model, cpu_kernels="reference") as reference:
+            expected = list(reference.generate(prompt))
+        with Generator(model, device.index, tune="off", min_nodes_per_partition=1) as made:
+            while True:
+                for got, wanted in zip(made.generate(prompt), expected, strict=True):
+                    assert got == wanted
+                    yield
+                made.reset()
+
+    each = [answers(given[:9]), answers(given)]
+    soak(int(TOKENS * share) // len(each), lambda: [*map(next, each)].clear())
 
 
 def frames(device: DeviceInfo, share: float) -> None:
@@ -142,7 +164,7 @@ def frames(device: DeviceInfo, share: float) -> None:
     def feed() -> None:
         try:
             with open(writer, "wb") as pipe:
-                _soak(rounds, lambda: pipe.write(b"".join(each) * _OF_EACH))
+                soak(rounds, lambda: pipe.write(b"".join(each) * _OF_EACH))
         except BaseException as error:
             errors.append(error)
 
@@ -189,7 +211,7 @@ class _Rows(io.TextIOBase):
 
 
 PARTS: dict[str, Callable[[DeviceInfo, float], None]] = {
-    part.__name__: part for part in (invokes, openings, models, threads, stateful, frames)
+    part.__name__: part for part in (invokes, openings, models, threads, stateful, tokens, frames)
 }
 
 
@@ -230,34 +252,6 @@ def _in_threads(run: Callable[[], None]) -> None:
         each.join()
     if errors:
         raise errors[0]
-
-
-def _soak(count: int, once: Callable[[], None]) -> None:
-    """Do it so often, print what the process holds. Raises: AssertionError: it holds more."""
-    seen = []
-    for half in (count // 2, count - count // 2):
-        for _ in range(half):
-            once()
-        gc.collect()
-        seen.append(_held())
-    middle, end = seen
-    print(
-        f"{count} rounds; {end[0] >> 20} MiB ({(end[0] - middle[0]) >> 10:+} KiB in the second",
-        end="",
-    )
-    print(f" half), {end[1]} handles ({end[1] - middle[1]:+}), {end[2]} threads", end="")
-    print(f" ({end[2] - middle[2]:+})", flush=True)
-    assert end[0] - middle[0] <= _SLACK_BYTES + _BYTES_EACH * count, "memory grows"
-    assert end[1] <= middle[1], "file handles grow"
-    assert end[2] <= middle[2], "threads grow"
-
-
-def _held() -> tuple[int, int, int]:
-    """Return this process's bytes of memory, file handles and threads."""
-    ctypes.CDLL(None).malloc_trim(0)  # freed memory that the C library keeps is not held
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    counts = (len(list(Path(f"/proc/self/{name}").iterdir())) for name in ("fd", "task"))
-    return pages * 4096, *counts
 
 
 def _parser() -> argparse.ArgumentParser:

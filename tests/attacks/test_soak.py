@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.attacks.soak import _soak
+from tests.attacks.held import soak
 from tests.support.deal import slow
 
 kept: list[Any] = []
@@ -44,9 +44,9 @@ def let_go() -> Any:
 )
 def test_a_leak_is_noticed(leak: Callable[[], None], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
-        _soak(20, leak)
+        soak(20, leak)
 
 
 def test_nothing_kept_is_no_leak(capsys: pytest.CaptureFixture[str]) -> None:
-    _soak(20, lambda: os.close(os.open(os.devnull, os.O_RDONLY)))
+    soak(20, lambda: os.close(os.open(os.devnull, os.O_RDONLY)))
     assert "20 rounds" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
+NONE = "-"  # a cell that says nothing
 _WIDTH = 100  # without a terminal
 _LONGEST, _NARROW = 26, 60  # characters of a name with its value beside it; columns for that
 
@@ -43,6 +44,14 @@ def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int) -
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def table_text(
+    width: int, head: str, names: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]
+) -> str:
+    """Return a table of these columns, without rows that say nothing."""
+    kept = [(name, *cells) for name, cells in rows if any(cell != NONE for cell in cells)]
+    return render(width, columns((head, *names), kept, left=1)).strip("\n")
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

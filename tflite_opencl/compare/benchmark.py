@@ -23,7 +23,7 @@ from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.flag_values import positive, seconds
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.common.profile import NodeTime
-from tflite_opencl.common.tables import csv_text, terminal_width
+from tflite_opencl.common.tables import csv_text, table_text, terminal_width
 from tflite_opencl.compare.records import (
     EXTERNAL,
     OPENCL,
@@ -35,7 +35,7 @@ from tflite_opencl.compare.records import (
 )
 from tflite_opencl.compare.runs import Given, Running, Settings, run_all
 from tflite_opencl.compare.subcommand import each_model, given_of
-from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, table_text, timed
+from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, timed
 
 HELP = "time models as TFLite's benchmark_model does, with random input"
 EXAMPLES = (

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tflite_opencl.common.tables import columns, csv_text, render
+from tflite_opencl.common.tables import NONE, columns, csv_text, render, table_text
 from tflite_opencl.compare.records import ModelResult, PathResult, Report, Timing
 
 _MIB = 2**20
-NONE = "-"
 
 
 def milliseconds(value: float | None) -> str:
@@ -66,14 +65,6 @@ ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
     ("top result", lambda result: result.top or NONE),
     ("off the reference, quanta", _off),
 )
-
-
-def table_text(
-    width: int, head: str, names: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]
-) -> str:
-    """Return a table of these columns, without rows that say nothing."""
-    kept = [(name, *cells) for name, cells in rows if any(cell != NONE for cell in cells)]
-    return render(width, columns((head, *names), kept, left=1)).strip("\n")
 
 
 def text_of(report: Report, width: int) -> str:

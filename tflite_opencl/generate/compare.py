@@ -1,97 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same prompt on the device and on TFLite's CPU, side by side."""
+"""The same prompt on several paths, each in a process of its own, in turns; and the table."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import math
+import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tflite_opencl.common.tables import columns, render, terminal_width
-from tflite_opencl.generate.generator import Generator
+from delegate import Options
+from delegate.sandbox.child import Child, Died, command_of
+from tflite_opencl.common import interrupts
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.tables import NONE
+from tflite_opencl.common.timing import turns
+from tflite_opencl.generate.measured import Measured
+
+_MOST_S = 60  # of a path's turn: one that takes longer has no other
+_SETTLE_S = 0.1  # before a turn: threads of the one before may go on spinning for a while
+_MIB = 2**20
 
 
-@dataclass(slots=True)
-class Measured:
-    """What came of a prompt; times are filled in while tokens come."""
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path: the command of its child, and what the first request tells that."""
 
-    path: str
-    nodes: str
-    load_s: float
-    prompt_tokens: int
-    first_token_s: float = 0.0  # after the load
-    decode_s: float = 0.0  # of all tokens but the first
-    prefill_s: float | None = None  # of the prompt once more
-    tokens: list[int] = field(default_factory=list)
-
-    @property
-    def prefill_rate(self) -> float:
-        """Give the prompt's tokens a second."""
-        return self.prompt_tokens / max(self.prefill_s or self.first_token_s, 1e-9)
-
-    @property
-    def decode_rate(self) -> float:
-        """Give the tokens a second after the first."""
-        return max(0, len(self.tokens) - 1) / max(self.decode_s, 1e-9)
-
-    def document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {
-            **dataclasses.asdict(self),
-            "prefill_tokens_per_s": self.prefill_rate,
-            "decode_tokens_per_s": self.decode_rate,
-        }
+    command: Sequence[str]
+    words: Mapping[str, Any]
 
 
-def timed(
-    generator: Generator, prompt: Sequence[int], **how: Any
-) -> tuple[Measured, Iterator[int]]:
-    """Return the times of what follows a prompt, and its tokens, of which each adds to them."""
-    found = Measured(generator.device, generator.nodes, generator.load_s, len(prompt))
-
-    def tokens() -> Iterator[int]:
-        before = begun = time.perf_counter()
-        for token in generator.generate(prompt, **how):
-            now = time.perf_counter()
-            if found.tokens:
-                found.decode_s += now - before
-            else:
-                found.first_token_s = now - begun
-            found.tokens.append(token)
-            yield token
-            before = time.perf_counter()
-
-    return found, tokens()
+def own_path(model: str, threads: int, options: Options | None) -> Path:
+    """Return a path of a .tflite file; without options it is TFLite's own, with XNNPACK."""
+    words = {"path": model, "threads": threads, "opencl": options and asdict(options)}
+    return Path(command_of("tflite_opencl.generate.path_child"), words)
 
 
-def measured(generator: Generator, prompt: Sequence[int], **how: Any) -> Measured:
-    """Return what comes of a prompt, with the time of its prefill alone."""
-    found, tokens = timed(generator, prompt, **how)
-    for _ in tokens:
-        pass
-    generator.reset()
-    begun = time.perf_counter()
-    generator.logits(prompt)
-    found.prefill_s = time.perf_counter() - begun
-    return found
+def compared(
+    paths: Mapping[str, Path],
+    request: Mapping[str, Any],
+    tell: Callable[[str], None],
+    failed: Callable[[str, CommandError], None],
+    rounds: int = 3,
+) -> dict[str, Measured]:
+    """Return what came of each path, by its name, where it runs.
+
+    `request`: of a turn. `tell`: is told what is done, for people; `failed`: why a path has no
+    result, and may raise it.
+    """
+    found: dict[str, list[Measured]] = {}
+    with contextlib.ExitStack() as stack:
+        children = {}
+        for name, path in paths.items():
+            tell(f"{name} opens")
+            # Ctrl-C does not reach the child.
+            child = stack.enter_context(Child(path.command, check=interrupts.check))
+            with _step(name, failed):
+                _asked(name, child, path.words)
+                children[name], found[name] = child, []
+        for number, name in turns([*children], rounds):
+            if name not in found or any(map(_is_slow, found[name])):
+                continue
+            tell(f"round {number + 1} of {rounds}: {name}")
+            time.sleep(_SETTLE_S)
+            before = found.pop(name)
+            with _step(name, failed):
+                found[name] = [*before, Measured(**_asked(name, children[name], request))]
+    return {name: _merged(found[name]) for name in paths if name in found}
 
 
-def text_of(found: Sequence[Measured]) -> str:
-    """Return the table."""
-    heads = ("path", "nodes on the device", "load s", "first token s", "prefill tokens/s",
-             "decode tokens/s", "tokens alike")  # fmt: skip
-    rows = [
-        (each.path, each.nodes, f"{each.load_s:.2f}", f"{each.first_token_s:.3f}",
-         f"{each.prefill_rate:.0f}", f"{each.decode_rate:.1f}",
-         f"{alike(found[-1].tokens, each.tokens)} of {len(each.tokens)}")
-        for each in found
-    ]  # fmt: skip
-    return render(terminal_width(), columns(heads, rows, 2))
+@contextlib.contextmanager
+def _step(name: str, failed: Callable[[str, CommandError], None]) -> Iterator[None]:
+    try:
+        yield
+    except CommandError as error:
+        failed(name, error)
 
 
-def alike(one: Sequence[int], other: Sequence[int]) -> int:
+def _asked(name: str, child: Child, request: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        answer = child.ask(math.inf, **request)
+    except Died as died:
+        raise CommandError(f"the process of {name} {died.ended}") from None
+    if "failed" in answer:
+        raise CommandError(answer["failed"], answer["code"])
+    return answer
+
+
+def _is_slow(turn: Measured) -> bool:
+    return turn.first_token_s + turn.decode_s > _MOST_S
+
+
+def _merged(turns: Sequence[Measured]) -> Measured:
+    """Return the medians; the first token is the first one after the start."""
+    first, later = turns[0], turns[1:]
+
+    def median(of: Callable[[Measured], float | None], among: Sequence[Measured]) -> float | None:
+        known = [value for each in among if (value := of(each)) is not None]
+        return statistics.median(known) if known else None
+
+    return replace(
+        first,
+        prefill_s=median(lambda each: each.first_token_s, later),
+        decode_s=median(lambda each: each.decode_s, turns) or 0.0,
+        decode_rates={
+            place: statistics.median(each.decode_rates[place] for each in turns)
+            for place in first.decode_rates
+        },
+        cpu_load=median(lambda each: each.cpu_load, turns),
+        gpu_load=median(lambda each: each.gpu_load, turns),
+        peak_bytes=turns[-1].peak_bytes,
+    )
+
+
+def rows_of(found: Sequence[Measured]) -> list[tuple[str, list[str]]]:
+    """Return what is measured, with a cell for each path; the last one has the tokens to equal."""
+
+    def row(
+        name: str, digits: int, of: Callable[[Measured], float | None]
+    ) -> tuple[str, list[str]]:
+        return name, [NONE if (x := of(each)) is None else f"{x:.{digits}f}" for each in found]
+
+    return [
+        ("nodes on the device", [each.nodes or NONE for each in found]),
+        row("load, s", 2, lambda each: each.load_s),
+        row("first token, s", 3, lambda each: each.first_token_s),
+        row("prefill, tokens/s", 0, lambda each: each.prefill_rate),
+        row("decode, tokens/s", 1, lambda each: each.decode_rate),
+        *(
+            (
+                f"decode at place {place}, tokens/s",
+                [f"{each.decode_rates[place]:.1f}" for each in found],
+            )
+            for place in found[0].decode_rates
+        ),
+        row("CPU load, cores", 2, lambda each: each.cpu_load),
+        row("GPU load, engines", 2, lambda each: each.gpu_load),
+        row("peak memory, MiB", 0, lambda each: each.peak_bytes and each.peak_bytes / _MIB),
+        ("tokens alike", [_alike(found[-1].tokens, each.tokens) for each in found]),
+    ]
+
+
+def _alike(one: Sequence[int], other: Sequence[int]) -> str:
     """Count the tokens up to the first that differs."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    same = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return f"{same} of {len(other)}"

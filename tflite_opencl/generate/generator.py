@@ -75,10 +75,10 @@ class Generator:
         if name is None or name.endswith(".gguf"):
             name = str(model_of_gguf(name, weights, places))
         self.text = Tokens(Path(name).parent)
-        self._runner = Runner(name, told, cpu_kernels or "builtin", threads)
-        self.places = self._runner.form.places
-        self.device, self.nodes = self._runner.device, self._runner.nodes
-        self.load_s = self._runner.load_s
+        runner = Runner(name, told, cpu_kernels or "builtin", threads)
+        self._form, self._close = runner.form, runner.close
+        self.places = runner.form.places
+        self.device, self.nodes, self.load_s = runner.device, runner.nodes, runner.load_s
         self._held: list[int] = []  # the tokens whose keys and values are in the caches
 
     def logits(self, tokens: Sequence[int]) -> Array:
@@ -92,12 +92,12 @@ class Generator:
             raise ValueError("nothing can follow no tokens: one at least is needed")
         known = self._known(ahead)
         new = ahead[known:]
-        if not 0 <= min(new) <= max(new) < self._runner.form.vocabulary:
-            raise ValueError(f"tokens are from 0 to {self._runner.form.vocabulary - 1}")
+        if not 0 <= min(new) <= max(new) < self._form.vocabulary:
+            raise ValueError(f"tokens are from 0 to {self._form.vocabulary - 1}")
         if len(ahead) > self.places:
             raise Full(f"there is room for {self.places} tokens, and these are {len(ahead)}")
         del self._held[known:]  # what comes behind is not known if the run fails
-        found = self._runner.form.run(new, known)
+        found = self._form.run(new, known)
         self._held = ahead
         return found
 
@@ -153,12 +153,12 @@ class Generator:
 
         Raises: CommandError: the file has no graph for that.
         """
-        return State(tuple(self._held), self._runner.form.save(len(self._held)))
+        return State(tuple(self._held), self._form.save(len(self._held)))
 
     def set_state(self, state: State) -> None:
         """Go on from there. Raises: ValueError: it is of another model."""
         self._held = []
-        self._runner.form.restore(state.caches)
+        self._form.restore(state.caches)
         self._held = list(state.tokens)
 
     def reset(self) -> None:
@@ -167,7 +167,7 @@ class Generator:
 
     def close(self) -> None:
         """Give the device's memory back; later runs fail."""
-        self._runner.close()
+        self._close()
 
     def __enter__(self) -> Generator:
         return self

@@ -19,8 +19,10 @@ from tflite_opencl.common.errors import CommandError, cannot_read, one_line
 Floats = NDArray[np.float32]
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 _BLOCK = 32  # values of a block of Q4_1
+_ARRAY = 9  # GGUFValueType's number of arrays: their values' type, their count, and they
 _Q4_1_BYTES = 20  # two float16, and 32 values of 4 bits
 _TURNED = ("attn_q.weight", "attn_k.weight")
+_MOST_VALUES = 1 << 20  # of an array in the file: those of the largest vocabularies have half of it
 # What would change the network, and what it must be.
 _KEYS = {"rope.scaling.type": "none", "expert_count": 0}
 
@@ -78,7 +80,7 @@ class Llama:
             import gguf
 
             self._gguf = gguf
-            self._reader = gguf.GGUFReader(path)
+            self._reader = _careful(gguf.GGUFReader)(path)
             self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
             self.sizes = self._sizes()
             self._require_tensors()
@@ -206,3 +208,24 @@ class Llama:
             raise cannot_read(self.path, error) from error
         except Exception as error:  # gguf raises many kinds on damaged files
             raise CommandError(f"{self.path} cannot be used: {one_line(error)}") from error
+
+
+def _careful(reader: Any) -> Any:
+    """Return gguf's reader, but for arrays that end behind the file or never.
+
+    It has no bounds: it would count empty values for ever, or keep an object for each byte.
+    """
+
+    class Careful(reader):  # type: ignore[misc]
+        def _get(self, offset: int, dtype: Any, count: int = 1, **more: Any) -> Any:
+            found = super()._get(offset, dtype, count, **more)
+            if len(found) < count:
+                raise ValueError("it ends early")
+            return found
+
+        def _get_field_parts(self, offset: int, kind: int) -> Any:
+            if kind == _ARRAY and (count := self._get(offset + 4, np.uint64)[0]) > _MOST_VALUES:
+                raise ValueError(f"it has an array of {count} values")
+            return super()._get_field_parts(offset, kind)
+
+    return Careful

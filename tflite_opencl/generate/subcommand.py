@@ -8,10 +8,11 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from delegate import Options
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flag_values import not_negative, one_of, real, within
@@ -25,11 +26,13 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
+from tflite_opencl.common.tables import table_text, terminal_width
 from tflite_opencl.common.words import printable
-from tflite_opencl.generate.compare import Measured, measured, text_of, timed
+from tflite_opencl.generate.compare import compared, own_path, rows_of
 from tflite_opencl.generate.generator import Full, Generator
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
-from tflite_opencl.generate.tokens import Message
+from tflite_opencl.generate.measured import Measured, timed
+from tflite_opencl.generate.tokens import Message, Tokens
 from tflite_opencl.generate.weights import KINDS
 
 HELP = "let a language model answer: SmolLM2-135M-Instruct, or any Llama of a GGUF file"
@@ -76,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw among that many of the best (default: 0, all)")  # fmt: skip
     add_flag(parser, "seed", None, "; without it each time something else", not_negative)
     add("--cpu", action="store_true", help="run TFLite's kernels (XNNPACK), and no OpenCL")
-    add_flag(parser, "compare", None, ", and show the times of both", nargs="?", const=True)
+    add_flag(
+        parser, "compare", None, ", and show times, loads and memory of both", nargs="?", const=True
+    )
     add_flag(parser, "threads", more=" of TFLite (default: as many as cores)")
     add_device_arguments(parser)
     add_flag(parser, "json")
@@ -214,20 +219,24 @@ def _document(path: str, talk: _Talk, found: Measured) -> dict[str, Any]:
 
 
 def _compared(options: argparse.Namespace, path: str, told: Options, prompt: str) -> str:
-    how = _how(options)
-    how["count"] = how["count"] or _COMPARED
-    results, texts = [], []
-    for cpu in (None, "auto"):
-        with Generator(path, cpu_kernels=cpu, threads=options.threads, options=told) as generator:
-            system = [{"role": "system", "content": options.system}] if options.system else []
-            messages: list[Message] = [*system, {"role": "user", "content": prompt}]
-            found = measured(generator, generator.text.conversation(messages), **how)
-            results.append(found)
-            texts.append(generator.text.decode(found.tokens))
+    text = Tokens(Path(path).parent)
+    system = [{"role": "system", "content": options.system}] if options.system else []
+    tokens = text.conversation([*system, {"role": "user", "content": prompt}])
+    how = {**_how(options), "count": options.count or _COMPARED, "seed": options.seed or 0}
+    paths = {
+        "OpenCL": own_path(path, options.threads, told),
+        "XNNPACK": own_path(path, options.threads, None),
+    }
+    with bars.waiting("") as tell:
+        found = compared(paths, {"prompt": tokens, **how}, tell, _fail)
+    results = [*found.values()]
     document = {
         "model": path,
-        "paths": [
-            each.document() | {"text": text} for each, text in zip(results, texts, strict=True)
-        ],
+        "paths": [each.document() | {"text": text.decode(each.tokens)} for each in results],
     }
-    return shown(options, text_of(results), json=lambda: as_json(document))
+    table = table_text(terminal_width(), "", [each.path for each in results], rows_of(results))
+    return shown(options, table, json=lambda: as_json(document))
+
+
+def _fail(path: str, error: CommandError) -> None:
+    raise error

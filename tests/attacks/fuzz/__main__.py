@@ -7,11 +7,11 @@
     python -m tests.attacks.fuzz --attack graphs --graph 771203486215
 
 Models go through the reader and all that happens before a device, and beside TFLite through the
-delegate; pictures and the cache folder through label_image's own code. Graphs
-are drawn from numbers, and run in many ways beside TFLite: by themselves, with state, and as the
-graphs of IF, WHILE and signatures; `state` runs them with state alone. A finding is shrunk and
-saved as a case under tests/data/fuzz, where test_fuzz.py runs it from then on. Exit code: 0 without
-findings, 1 with some.
+delegate; pictures and the cache folder through label_image's own code; language models and their
+tokenizers through what makes a .tflite file of them. Graphs are drawn from numbers, and run in many
+ways beside TFLite: by themselves, with state, and as the graphs of IF, WHILE and signatures;
+`state` runs them with state alone. A finding is shrunk and saved as a case under tests/data/fuzz,
+where test_fuzz.py runs it from then on. Exit code: 0 without findings, 1 with some.
 """
 
 from __future__ import annotations

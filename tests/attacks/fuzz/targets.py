@@ -6,8 +6,10 @@ A verdict returns, whatever it refuses, or raises what is a finding.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from delegate.errors import Unsupported
 from delegate.graph.infer import infer
 from delegate.graph.ir import Node
 from delegate.graph.partition import dynamic_tensors, partition_of
-from delegate.inspect import Graph, read_model, write_model
+from delegate.inspect import Graph, read_model, write_model, write_signatures
 from delegate.isa import FEATURES, instructions
 from delegate.launch import Alternative, Constant, Program, Step
 from delegate.passes import run_passes
@@ -26,8 +28,13 @@ from delegate.runtime.layout import layout_of
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.support.pictures import encoded, random_pixels
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.pictures.image import PictureError, load_picture, to_input
 from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.generate.llama import Llama
+from tflite_opencl.generate.network import graphs
+from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, Tokens, files_of
+from tflite_opencl.generate.weights import Weights
 
 SMALL_BYTES = 4000  # of a model: a changed byte then matters
 _EVERY = 11  # takes so few cases of the suite, of every op some
@@ -39,6 +46,7 @@ _TARGETS = (
     Target("gpu", 1, 132, isa=frozenset({*instructions("gpu"), "nearest"}), rules=_RULES),
 )
 _MOST_CONSTANT_BYTES = 1 << 24  # larger ones are left unpacked: that takes time
+_GGUF_HEAD = 8000  # bytes of a language model: what comes behind are values of its weights
 _OTHERS = (("P", "GIF"), ("L", "TIFF"), ("CMYK", "TIFF"), ("RGB", "TGA"), ("RGB", "PPM"))
 
 
@@ -144,10 +152,57 @@ def _read_picture(data: bytes, path: Path) -> None:
     assert to_input(pixels, (1, 8, 8, 3), np.uint8).shape == (1, 8, 8, 3)
 
 
+@cache
+def _gguf() -> bytes:
+    # It needs the extra [generate], which other kinds do without.
+    from tests.support.llama import write_gguf
+
+    with tempfile.TemporaryDirectory() as folder:
+        return write_gguf(Path(folder, "drawn.gguf")).read_bytes()
+
+
+def _read_gguf(data: bytes, path: Path) -> None:
+    """Make a .tflite file of what begins so, and its tokenizer."""
+    path.write_bytes(data + _gguf()[_GGUF_HEAD:])
+    try:
+        llama = Llama(str(path))
+        files_of(llama)
+        write_signatures(graphs(Weights(llama, "q4_1", lambda part: None), 16, 8))
+    except CommandError as error:
+        _require_one_line(error)
+
+
+def _require_one_line(error: CommandError) -> None:
+    assert "\n" not in str(error), error
+
+
+def _tokenizers() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "drawn.gguf")
+        path.write_bytes(_gguf())
+        return {"drawn": b"\0".join(files_of(Llama(str(path))).values())}
+
+
+def _read_tokenizer(data: bytes, path: Path) -> None:
+    """Let the two files beside a model, with a zero between, turn text into tokens and back."""
+    path.mkdir(exist_ok=True)
+    for name, content in zip((FILE, CONFIG_FILE), data.split(b"\0", 1), strict=False):
+        path.joinpath(name).write_bytes(content)
+    try:
+        tokens = Tokens(path)
+        found = tokens.conversation([{"role": "user", "content": "hello, world: 12 \u00e9"}])
+        "".join(map(tokens.stream(), found))
+        tokens.decode(range(tokens.count))
+    except CommandError as error:
+        _require_one_line(error)
+
+
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("reader", small_models, _read_model),
         Kind("pictures", _pictures, _read_picture),
+        Kind("gguf", lambda: {"drawn": _gguf()[:_GGUF_HEAD]}, _read_gguf),
+        Kind("tokenizers", _tokenizers, _read_tokenizer),
     )
 }

@@ -95,6 +95,21 @@ def test_a_file_that_ends_early_is_one_line(kept: int, gguf_file: Path, tmp_path
         Llama(str(tmp_path / "a.gguf"))
 
 
+@pytest.mark.parametrize("count", [266, 10**6, 2**31 - 1, 2**64 - 1])
+def test_an_array_that_does_not_end_is_one_line(
+    count: int, gguf_file: Path, tmp_path: Path
+) -> None:
+    """Whatever the file's size is: gguf's own reader finds empty values behind the end."""
+    content = gguf_file.read_bytes()
+    name = b"tokenizer.ggml.token_type"
+    at = content.find(name) + len(name) + 8  # behind the types of the array and of its values
+    for more in range(4):
+        damaged = content[:at] + count.to_bytes(8, "little") + content[at + 8 :] + bytes(more)
+        (tmp_path / "a.gguf").write_bytes(damaged)
+        with pytest.raises(CommandError, match=r"cannot be used: (it |When )"):
+            Llama(str(tmp_path / "a.gguf"))
+
+
 def test_bytes_that_are_damaged_are_one_line_or_weights(gguf_file: Path, tmp_path: Path) -> None:
     """Of a hundred files with a damaged byte in the first part each is read, or refused."""
     content = gguf_file.read_bytes()

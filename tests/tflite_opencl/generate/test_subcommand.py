@@ -24,7 +24,7 @@ from tests.support.deal import slow
 from tests.support.llama import write_gguf
 from tests.tflite_opencl.generate.conftest import PLACES, runs
 from tflite_opencl.command import main, parser
-from tflite_opencl.common.exit_codes import ERROR, SUCCESS, USAGE
+from tflite_opencl.common.exit_codes import ERROR, NO_DEVICE, SUCCESS, USAGE
 from tflite_opencl.common.words import printable
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -110,10 +110,31 @@ def test_both_paths_are_compared(
     how = ("--device", str(device.index), "--tune", "off", "--compare", "--json", path)
     code, out, _ = said(capsys, str(model), *SHORT, *how)
     assert code == SUCCESS
-    assert {"path", "load", "first", "prefill", "decode", "tokens/s", "XNNPACK"} <= {*out.split()}
+    rows = [line.partition("  ")[0].strip() for line in out.splitlines()]
+    last = f"decode at place {PLACES - 1}, tokens/s"
+    assert {"load, s", "prefill, tokens/s", last, "CPU load, cores", "peak memory, MiB"} <= {*rows}
+    assert "XNNPACK" in out.splitlines()[0]
     ours, theirs = json.loads(Path(path).read_text())["paths"]
+    assert ours["text"] == theirs["text"]
     assert ours["tokens"] == theirs["tokens"]
-    assert min(ours["decode_tokens_per_s"], theirs["prefill_s"]) > 0
+    for each in (ours, theirs):
+        figures = each["decode_tokens_per_s"], each["prefill_s"], each["cpu_load"]
+        assert min(*figures, *each["decode_rates"].values(), each["peak_bytes"] / 2**24) > 0
+        assert [*each["decode_rates"]] == ["64", str(PLACES - 1)]
+
+
+@pytest.mark.any_driver
+def test_a_path_that_fails_ends_a_comparison(
+    device: DeviceInfo, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = said(capsys, str(model), *SHORT, "--compare", "--device", "99")
+    assert (code, out) == (NO_DEVICE, "")
+    assert err.startswith("ERROR: ")
+    assert err.count("\n") == 1
+    long = "x" * 1000
+    code, out, err = said(capsys, str(model), "--prompt", long, "--compare", "--tune", "off")
+    assert (code, out) == (ERROR, "")
+    assert err.startswith(f"ERROR: there is room for {PLACES} tokens, and these are ")
 
 
 WRONG = [

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A language model on the device beside TFLite's CPU and llama.cpp, of the same weights.
+
+Each contender is a process of its own, and all take turns. Each gets the same tokens, and those
+that follow are the best by its own logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.language_peer import NAME
+from delegate import Options
+from delegate.sandbox.child import command_of
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.generate.compare import Path, compared, own_path, rows_of
+from tflite_opencl.generate.maker import PLACES, model_of_gguf
+from tflite_opencl.generate.tokens import Tokens
+from tflite_opencl.generate.weights import KINDS
+
+PROMPT = "What is gravity?"
+ROUNDS = 9  # in which the contenders take turns: their medians count
+
+
+def language_model(
+    gguf: str, count: int, threads: int, options: Options, tell: Callable[[str], None]
+) -> str:
+    """Return a table in Markdown: a prompt's tokens, and `count` that follow.
+
+    `tell`: is told what is done. Raises: CommandError: the file cannot be used.
+    """
+    paths = {}
+    for kind in KINDS:
+        model = model_of_gguf(gguf, kind, PLACES)
+        paths[f"OpenCL, {kind}"] = own_path(str(model), threads, options)
+        paths[f"XNNPACK, {kind}"] = own_path(str(model), threads, None)
+    words = {"gguf": gguf, "folder": str(model.parent), "places": PLACES, "threads": threads}
+    paths[NAME] = Path(command_of("benchmarks.language_peer"), words)
+    tokens = Tokens(model.parent).conversation([{"role": "user", "content": PROMPT}])
+    missing: list[str] = []
+
+    def failed(name: str, error: CommandError) -> None:
+        missing.append(f"without {name}: {error}")
+
+    found = compared(paths, {"prompt": tokens, "count": count}, tell, failed, ROUNDS)
+    if not found:
+        return "\n".join(missing)
+    rows = rows_of([*found.values()])
+    heads = ["path", *(name for name, _ in rows)]
+    lines = [heads, ["---"] * len(heads)]
+    lines += [[name, *(cells[at] for _, cells in rows)] for at, name in enumerate(found)]
+    table = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([f"{len(tokens)} tokens, and {count} that follow", "", *table, *missing])

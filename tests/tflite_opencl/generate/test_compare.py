@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths of a comparison: they take turns, the medians count, and one that fails says why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.exit_codes import NO_DEVICE
+from tflite_opencl.generate.compare import Path, compared, rows_of
+from tflite_opencl.generate.measured import Measured
+
+# Each word says what becomes of a request; the first one is of the start.
+_CHILD = """
+import dataclasses, sys
+from delegate.sandbox.channel import serving
+from tflite_opencl.generate.measured import Measured
+name, code, *words = sys.argv[1:]
+with serving() as parent:
+    for number, (word, request) in enumerate(zip(words, parent.messages())):
+        found = Measured(name, "1 of 1", 2.0, 10, tokens=[1, 2, number], cpu_load=1.5)
+        if word == "die":
+            sys.exit(7)
+        elif word == "fail":
+            parent.send(failed="no such device", code=int(code))
+        elif word == "open":
+            parent.send(opened=True)
+        else:
+            found.first_token_s = found.decode_s = float(word)
+            found.decode_rates, found.peak_bytes = {"64": 1 / found.decode_s}, number << 20
+            parent.send(**dataclasses.asdict(found))
+"""
+
+
+def path(name: str, *words: object) -> Path:
+    return Path([sys.executable, "-c", _CHILD, name, str(NO_DEVICE), *map(str, words)], {})
+
+
+def told(
+    paths: Mapping[str, Sequence[object]],
+) -> tuple[dict[str, Measured], list[str], list[str]]:
+    """Return what came of children with these words, what was told, and why some failed."""
+    said, why = list[str](), list[str]()
+    given = {name: path(name, *words) for name, words in paths.items()}
+    found = compared(
+        given, {"prompt": [1]}, said.append, lambda name, error: why.append(f"{name}: {error}")
+    )
+    return found, said, why
+
+
+def test_paths_take_turns_and_medians_count() -> None:
+    found, said, why = told({"one": ["open", 9, 2, 4], "other": ["open", 1, 1, 1]})
+    rounds = [line.partition(": ")[2] for line in said if "round" in line]
+    assert rounds == ["one", "other", "other", "one", "one", "other"]
+    one = found["one"]
+    assert (one.first_token_s, one.prefill_s, one.decode_s) == (9, 3, 4)
+    assert (one.decode_rates, one.peak_bytes, one.gpu_load) == ({"64": 0.25}, 3 << 20, None)
+    assert why == []
+
+
+def test_a_path_that_takes_long_has_one_turn() -> None:
+    found, said, _ = told({"slow": ["open", 61], "fast": ["open", 1, 1, 1]})
+    assert found["slow"].prefill_rate == pytest.approx(10 / 61)
+    assert len([line for line in said if line.endswith(": slow")]) == 1
+
+
+def test_a_path_that_fails_is_named_and_the_others_go_on() -> None:
+    words = {"dead": ["open", 1, "die"], "failed": ["fail"], "well": ["open", 1, 1, 1]}
+    found, _, why = told(words)
+    assert [*found] == ["well"]
+    assert why == ["failed: no such device", "dead: the process of dead ended with code 7"]
+
+
+def test_a_failure_has_its_exit_code() -> None:
+    def fail(name: str, error: CommandError) -> None:
+        raise CommandError(f"{name}: {error}", error.code)
+
+    with pytest.raises(CommandError, match="failed: no such device") as caught:
+        compared({"failed": path("failed", "fail")}, {}, lambda text: None, fail)
+    assert caught.value.code == NO_DEVICE
+
+
+def test_a_row_says_nothing_where_nothing_is_known() -> None:
+    one = Measured("a", "", 1.0, 34, 0.5, 2.0, [1, 2, 3, 4], None, {"64": 3.25})
+    other = Measured("b", "7 of 7", 1.0, 34, 0.5, 2.0, [1, 2, 4], 0.25, {"64": 3.0}, 1.5, 0.25)
+    rows = dict(rows_of([one, other]))
+    assert rows["nodes on the device"] == ["-", "7 of 7"]
+    assert rows["prefill, tokens/s"] == ["68", "136"]
+    assert rows["decode, tokens/s"] == ["1.5", "1.0"]
+    assert rows["decode at place 64, tokens/s"] == ["3.2", "3.0"]
+    assert rows["GPU load, engines"] == ["-", "0.25"]
+    assert rows["peak memory, MiB"] == ["-", "-"]
+    assert rows["tokens alike"] == ["2 of 4", "3 of 3"]

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What came of a prompt, and how long it took: of an answer, and of a turn in a comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tflite_opencl.common.machine import peak_bytes
+from tflite_opencl.common.timing import Load
+from tflite_opencl.generate.generator import Generator
+
+_PLACES = (64, 511)  # where a comparison measures a token; the last place where there are fewer
+_TOKENS = 8  # that are measured at each
+
+
+@dataclass(slots=True)
+class Measured:
+    """What came of a prompt; times are filled in while tokens come.
+
+    Attributes:
+        first_token_s: after the load. decode_s: of all tokens but the first.
+        prefill_s, decode_rates, cpu_load, gpu_load, peak_bytes: of a comparison. The time of the
+            prompt once more; tokens a second at places; cores and GPUs' engines that were busy
+            with the answer, None: no driver tells it; and the process's most memory.
+    """
+
+    path: str
+    nodes: str
+    load_s: float
+    prompt_tokens: int
+    first_token_s: float = 0.0
+    decode_s: float = 0.0
+    tokens: list[int] = field(default_factory=list)
+    prefill_s: float | None = None
+    decode_rates: dict[str, float] = field(default_factory=dict)
+    cpu_load: float | None = None
+    gpu_load: float | None = None
+    peak_bytes: int | None = None
+
+    @property
+    def prefill_rate(self) -> float:
+        """Give the prompt's tokens a second."""
+        return self.prompt_tokens / max(self.prefill_s or self.first_token_s, 1e-9)
+
+    @property
+    def decode_rate(self) -> float:
+        """Give the tokens a second after the first."""
+        return max(0, len(self.tokens) - 1) / max(self.decode_s, 1e-9)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            **dataclasses.asdict(self),
+            "prefill_tokens_per_s": self.prefill_rate,
+            "decode_tokens_per_s": self.decode_rate,
+        }
+
+
+def timed(
+    generator: Generator, prompt: Sequence[int], **how: Any
+) -> tuple[Measured, Iterator[int]]:
+    """Return the times of what follows a prompt, and its tokens, of which each adds to them."""
+    found = Measured(generator.device, generator.nodes, generator.load_s, len(prompt))
+
+    def tokens() -> Iterator[int]:
+        before = begun = time.perf_counter()
+        for token in generator.generate(prompt, **how):
+            now = time.perf_counter()
+            if found.tokens:
+                found.decode_s += now - before
+            else:
+                found.first_token_s = now - begun
+            found.tokens.append(token)
+            yield token
+            before = time.perf_counter()
+
+    return found, tokens()
+
+
+def turn(generator: Generator, prompt: Sequence[int], **how: Any) -> Measured:
+    """Return what follows a prompt from the beginning on, and all that a comparison measures."""
+    generator.reset()
+    load, begun = Load(), time.perf_counter()
+    found, tokens = timed(generator, prompt, **how)
+    for _ in tokens:
+        pass
+    seconds = max(time.perf_counter() - begun, 1e-9)
+    cpu_s, gpu_s = load.until_now()
+    found.cpu_load, found.gpu_load = cpu_s / seconds, gpu_s and gpu_s / seconds
+    for place in sorted({min(place, generator.places - 1) for place in _PLACES}):
+        found.decode_rates[str(place)] = _rate(generator, prompt, place)
+    found.peak_bytes = peak_bytes()
+    return found
+
+
+def _rate(generator: Generator, prompt: Sequence[int], place: int) -> float:
+    """Return how many tokens a second there would be if each came at this place."""
+    ahead = (list(prompt) * (place // len(prompt) + 1))[: place + 1]
+    generator.logits(ahead)  # from now on all are known but the last
+    begun = time.perf_counter()
+    for _ in range(_TOKENS):
+        generator.logits(ahead)
+    return _TOKENS / max(time.perf_counter() - begun, 1e-9)
