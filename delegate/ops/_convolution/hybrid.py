@@ -38,7 +38,7 @@ class Rows:
     """Rows of floats as int8, and the launches that make them so."""
 
     launches: tuple[Launch, ...]
-    values: Tensor  # (rows, pitch) of int8 or int16, zeros behind each row
+    values: Tensor  # (rows, pitch) behind each row what 0.0 became
     scales: Tensor  # (rows,) of float32
     zeros: Tensor  # (rows,) of int32
 
@@ -121,7 +121,7 @@ def quantised(
 ) -> Rows:
     """Return rows of floats as int8, or as those numbers in `dtype`; in uint8 each is 128 more.
 
-    `sizes`: rows, floats a row, and numbers that a row of them takes, zeros behind the last;
+    `sizes`: rows, floats a row, and numbers that it becomes, behind the last one those of 0.0;
     `is_centred`: numbers are less their row's zero point, which int16 holds.
 
     Source: tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc,
