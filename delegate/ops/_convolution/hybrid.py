@@ -38,7 +38,7 @@ class Rows:
     """Rows of floats as int8, and the launches that make them so."""
 
     launches: tuple[Launch, ...]
-    values: Tensor  # (rows, pitch) behind each row what 0.0 became
+    values: Tensor  # (rows, pitch); behind each row what 0.0 became
     scales: Tensor  # (rows,) of float32
     zeros: Tensor  # (rows,) of int32
 
