@@ -28,12 +28,12 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.compare import RUNTIME
-from tests.support.deal import where_hybrid_runs
+from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
-pytestmark = where_hybrid_runs
+pytestmark = where_rows_are_known
 
 WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86)
 READS_INT4 = RUNTIME.name != "tflite-runtime"  # it reads two of them as one
@@ -191,6 +191,6 @@ def test_runtimes_and_processors_that_differ() -> None:
     reason = "hybrid with equal scales: this TFLite gives the bias alone"
     assert refusal(equal, older) == reason
     assert ops.lower(equal, Target())
-    arm = Target(rules=Rules(processor="aarch64"))
+    other = Target(rules=Rules(processor="riscv64"))
     for node in (CONV, DEEP):
-        assert "on aarch64 is not known" in refusal(node, arm)
+        assert "on riscv64 is not known" in refusal(node, other)
