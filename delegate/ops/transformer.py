@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that passes make of a transformer's: rms_norm, rope and silu_mul, each by one kernel.
+"""Nodes that passes make of a transformer's, each by one kernel.
 
-passes/fuse_rms_norm.py, fuse_rope.py and fuse_gate.py.
+rms_norm, layer_norm, rope, silu_mul and logistic_mul: passes/fuse_rms_norm.py, fuse_layer_norm.py,
+fuse_rope.py, fuse_gate.py and fuse_logistic.py.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks.node import (
     inputs_of,
@@ -49,19 +51,52 @@ def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     result = output_of(node.outputs)
     require_floats(source, scale, result)
     require_shape(result, source.shape)
-    values, depth = require_constant(scale, "scales"), source.shape[-1]
-    if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
-        raise Unsupported(f"scales {shape_text(scale)} of rows of {depth}")
+    epsilon = float(node.options["epsilon"])
+    return _norm("rms_norm", source, result, {"scale": scale}, epsilon, target)
+
+
+@lowers("layer_norm")
+def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Give rows a mean of 0 and a variance of 1, but for epsilon; scale and move the columns.
+
+    Shapes:
+        input (..., c), scale and offset of c -> output (..., c)
+    Raises:
+        Unsupported: other types, shapes that do not fit, a computed scale or offset.
+    """
+    (source, scale, offset), _ = inputs_of(node.inputs, 3)
+    result = output_of(node.outputs)
+    require_floats(source, scale, offset, result)
+    require_shape(result, source.shape)
+    columns = {"scale": scale, "offset": offset}
+    epsilon = float(node.options["epsilon"])
+    return _norm("layer_norm", source, result, columns, epsilon, target)
+
+
+def _norm(
+    op: str,
+    source: Tensor,
+    result: Tensor,
+    columns: Mapping[str, Tensor],
+    epsilon: float,
+    target: Target,
+) -> tuple[Alternative, ...]:
+    """Return the launches of a norm of rows; `columns`: constants by their fields.
+
+    Raises:
+        Unsupported: columns that do not fit, or are computed.
+    """
+    depth = source.shape[-1] if source.shape else 0
+    params: Params = {"input": source, "output": result}
+    for name, tensor in columns.items():
+        values = require_constant(tensor, f"{name}s")
+        if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
+            raise Unsupported(f"{name}s {shape_text(tensor)} of rows of {depth}")
+        params[name] = as_stored(values)
     count = math.prod(source.shape[:-1])
-    params: Params = {
-        "input": source,
-        "output": result,
-        "scale": as_stored(values),
-        "depth": depth,
-        "epsilon": bits(float(node.options["epsilon"])),
-    }
+    params |= {"depth": depth, "epsilon": bits(epsilon)}
     own = params | {"elements": count}
-    plain = Alternative("plain", (launch_over("rms_norm", "rms_norm_float", one_each(count), own),))
+    plain = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), own),))
     lanes = lanes_of(depth, target)
     if not lanes:
         return (plain,)
@@ -69,7 +104,7 @@ def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     defines: Defines = {"LANES": lanes, "ALONE": int(group == 1)}
     if group > 1:
         defines["SCRATCH_INTS"] = group
-    launch = launch_of("rms_norm", "rms_norm_row_float", count, group, params, defines)
+    launch = launch_of(op, f"{op}_row_float", count, group, params, defines)
     return Alternative(f"row {lanes}", (launch,)), plain
 
 
@@ -126,6 +161,22 @@ def lower_silu_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: other types, shapes that differ.
     """
+    return _gated("silu_mul", node, target)
+
+
+@lowers("logistic_mul")
+def lower_logistic_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply the input by the gate's logistic function.
+
+    Shapes:
+        gate, input and output are equal
+    Raises:
+        Unsupported: other types, shapes that differ.
+    """
+    return _gated("logistic_mul", node, target)
+
+
+def _gated(op: str, node: Node, target: Target) -> tuple[Alternative, ...]:
     (gate, source), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)
     require_floats(gate, source, result)
@@ -134,4 +185,4 @@ def lower_silu_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     count = math.prod(gate.shape)
     params: Params = {"gate": gate, "input": source, "output": result, "elements": count}
     tiling = by_elements(count, target, least=_LEAST_FUNCTIONS)
-    return (Alternative("plain", (launch_over("silu_mul", "silu_mul_float", tiling, params),)),)
+    return (Alternative("plain", (launch_over(op, f"{op}_float", tiling, params),)),)

@@ -11,6 +11,8 @@ from delegate.passes import (
     fuse_add,
     fuse_attention,
     fuse_gate,
+    fuse_layer_norm,
+    fuse_logistic,
     fuse_pad,
     fuse_rms_norm,
     fuse_rope,
@@ -22,7 +24,8 @@ from delegate.passes import (
 # Whether a node that a pass would make lowers and builds; else it leaves things as they are.
 Accepts = Callable[[Node], bool]
 Pass = Callable[[Partition, Accepts], Partition]
-# In the order in which they run: a convolution that pads may take an ADD, too.
+# In the order in which they run: a convolution that pads may take an ADD, too, and a gate has the
+# pair that fuse_logistic looks for.
 PASSES: Mapping[str, Pass] = {
     "fuse_pad": fuse_pad.rewrite,
     "fuse_add": fuse_add.rewrite,
@@ -30,8 +33,10 @@ PASSES: Mapping[str, Pass] = {
     "fuse_silu": fuse_silu.rewrite,
     "fuse_attention": fuse_attention.rewrite,
     "fuse_rms_norm": fuse_rms_norm.rewrite,
+    "fuse_layer_norm": fuse_layer_norm.rewrite,
     "fuse_rope": fuse_rope.rewrite,
     "fuse_gate": fuse_gate.rewrite,
+    "fuse_logistic": fuse_logistic.rewrite,
     "fuse_shifts": fuse_shifts.rewrite,
 }
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, first_made, fused, is_plain, number_of
+from delegate.passes.matching import Found, first_made, fused, is_of_rows, is_plain, number_of
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
@@ -48,19 +48,10 @@ def _found_at(links: Links, node: Node) -> Found | None:
                 continue
             mean = first_made(links, add, "MEAN")
             square = None if mean is None else links.made_for_one(mean.inputs[0], "MUL")
-            if mean is None or square is None or not (is_plain(square) and _is_of_rows(mean)):
+            if mean is None or square is None or not (is_plain(square) and is_of_rows(mean)):
                 continue
             source = next((t for t in times.inputs if t is not root), None)
             if square.inputs == (source, source):
                 chain = [square, mean, add, rsqrt, times, node]
                 return chain, _norm_of(chain)
     return None
-
-
-def _is_of_rows(mean: Node) -> bool:
-    """Whether a MEAN is of the last dimension, which stays as one of size 1."""
-    source, axes = mean.inputs
-    if source is None or axes is None or axes.data is None:
-        return False
-    own = [int(axis) % len(source.shape) for axis in axes.data.reshape(-1)]
-    return own == [len(source.shape) - 1] and bool(mean.options.get("keep_dims"))

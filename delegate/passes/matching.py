@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.graph.links import Links
 from delegate.graph.partition import Partition
 
@@ -49,3 +49,17 @@ def number_of(node: Node) -> float | None:
     if len(node.inputs) != 2 or len(numbers) != 1 or numbers[0].size != 1 or not is_plain(node):
         return None
     return float(numbers[0].reshape(()))
+
+
+def other_than(node: Node, tensor: Tensor) -> Tensor | None:
+    """Return the first input of a node that is not this one."""
+    return next((each for each in node.inputs if each is not tensor), None)
+
+
+def is_of_rows(mean: Node) -> bool:
+    """Whether a MEAN is of the last dimension, which stays as one of size 1."""
+    source, axes = mean.inputs
+    if source is None or axes is None or axes.data is None:
+        return False
+    own = [int(axis) % len(source.shape) for axis in axes.data.reshape(-1)]
+    return own == [len(source.shape) - 1] and bool(mean.options.get("keep_dims"))

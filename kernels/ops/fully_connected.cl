@@ -11,6 +11,11 @@
 #include "wide.clh"
 #else
 #include "float.clh"
+#ifdef LANES
+#define HYBRID_WIDTH LANES
+#else
+#define HYBRID_WIDTH
+#endif
 #include "hybrid.clh"
 #endif
 

@@ -120,7 +120,7 @@ static void __attribute__((always_inline)) LOCAL(write_values)(global const floa
 
 #if USES_QUANTIZE_ROW_FLOAT
 // output[row,i] = input[row,i] as one of 255 or 256 whole numbers over the range of the row, which
-// has its scale, and its zero point, if any. Zeros fill a row up to PITCH values.
+// has its scale, and its zero point, if any. What 0.0 becomes fills a row up to PITCH values.
 // Source: portable_tensor_utils.cc, neon_tensor_utils.cc
 // tile: a row; tiles: rows
 TILE(quantize_row_float) {
@@ -137,7 +137,7 @@ TILE(quantize_row_float) {
     ((global int*)(arena + ZERO_OUTPUT))[tile] = zero;
   }
   LOCAL(write_values)(input, output, 0, depth, depth, inverse, zero);
-  for (int i = depth + FIRST; i < pitch; i += STRIDE) output[i] = 0;
+  for (int i = depth + FIRST; i < pitch; i += STRIDE) output[i] = (OUT)(zero - SHIFT);
 }
 
 KERNEL(quantize_row_float)
@@ -190,7 +190,7 @@ TILE(quantize_row_part_float) {
   }
   LOCAL(write_values)(input, output, first, end, depth, inverse, zero);
   if (end == depth)
-    for (int i = depth + FIRST; i < PITCH; i += STRIDE) output[i] = 0;
+    for (int i = depth + FIRST; i < PITCH; i += STRIDE) output[i] = (OUT)(zero - SHIFT);
 }
 
 KERNEL(quantize_row_part_float)

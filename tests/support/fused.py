@@ -39,6 +39,37 @@ def norm(shape: tuple[int, ...], epsilon: float = 1e-5, is_swapped: bool = False
     ]  # fmt: skip
 
 
+def layer_norm(
+    shape: tuple[int, ...], epsilon: float = 1e-12, is_swapped: bool = False
+) -> list[Node]:
+    """Return the nodes of a norm by mean and variance; `is_swapped`: inputs that may be."""
+    x, square, by_scale, result = (t(shape) for _ in range(4))
+    mean, variance, raised, root = (t((*shape[:-1], 1)) for _ in range(4))
+    rng, order = np.random.default_rng(8), -1 if is_swapped else 1
+    gain, bias = (const(rng.normal(k, 0.3, shape[-1]).astype(np.float32)) for k in (1, 0))
+    scale, by_mean, moved = (t(shape) for _ in range(3))
+    axis, keeps = numbers([-1 if is_swapped else len(shape) - 1]), {"keep_dims": True}
+    return [
+        op("MEAN", [x, axis], [mean], keeps),
+        op("SQUARED_DIFFERENCE", [x, mean][::order], [square]),
+        op("MEAN", [square, axis], [variance], keeps),
+        op("ADD", [variance, const(np.float32(epsilon))][::order], [raised], PLAIN),
+        op("RSQRT", [raised], [root]),
+        op("MUL", [root, gain][::order], [scale], PLAIN),
+        op("MUL", [mean, scale][::order], [by_mean], PLAIN),
+        op("SUB", [bias, by_mean], [moved], PLAIN),
+        op("MUL", [x, scale][::order], [by_scale], PLAIN),
+        op("ADD", [by_scale, moved][::order], [result], PLAIN),
+    ]
+
+
+def share(shape: tuple[int, ...], is_own: bool = True, is_swapped: bool = False) -> list[Node]:
+    """Return the nodes of floats times a logistic function; `is_own`: of the same floats."""
+    gate, logistic = t(shape), t(shape)
+    pair = [gate if is_own else t(shape), logistic][:: -1 if is_swapped else 1]
+    return [op("LOGISTIC", [gate], [logistic]), op("MUL", pair, [t(shape)], PLAIN)]
+
+
 def rope(shape: tuple[int, ...], angles: tuple[int, ...] | None = None) -> list[Node]:
     """Return the nodes that turn pairs of the halves of rows; `angles`: their shape."""
     half = (*shape[:-1], shape[-1] // 2)
@@ -144,6 +175,19 @@ NORMS = {
     "narrow": norm((7, 3)),
     "one": norm((4, 1)),
 }
+LAYER_NORMS = {
+    "row": layer_norm((1, 144)),
+    "rows": layer_norm((3, 5, 37)),
+    "swapped": layer_norm((2, 64), 1e-3, is_swapped=True),
+    "narrow": layer_norm((7, 3), 1e-2),
+    "one": layer_norm((4, 1), 1.0),
+}
+SHARES = {
+    "row": share((1, 576)),
+    "swapped": share((3, 5, 7), is_swapped=True),
+    "other": share((64, 200), is_own=False),
+    "other_swapped": share((9,), is_own=False, is_swapped=True),
+}
 ROPES = {
     "heads": rope((9, 1, 64)),
     "rows": rope((3, 5, 64)),
@@ -187,6 +231,8 @@ EVERY = {
     f"{kind}_{name}": nodes
     for kind, table in (
         ("norm", NORMS),
+        ("layer_norm", LAYER_NORMS),
+        ("share", SHARES),
         ("rope", ROPES),
         ("gate", GATES),
         ("attention", ATTENTIONS),

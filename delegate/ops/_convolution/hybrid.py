@@ -38,7 +38,7 @@ class Rows:
     """Rows of floats as int8, and the launches that make them so."""
 
     launches: tuple[Launch, ...]
-    values: Tensor  # (rows, pitch) of int8 or int16, zeros behind each row
+    values: Tensor  # (rows, pitch); behind each row what 0.0 became
     scales: Tensor  # (rows,) of float32
     zeros: Tensor  # (rows,) of int32
 
@@ -64,6 +64,7 @@ class Product(Convolution):
     is_asymmetric: bool  # whether a row has a zero point
     is_channel_first: bool = False  # a channel's scale is multiplied before the row's
     is_offset_in_floats: bool = False  # the zero point's part is taken off in floats
+    rounds_once: bool = False  # the scaled sum and the bias, of FULLY_CONNECTED
     scales: NDArray[np.float32]  # (out_c,)
     bias: NDArray[np.float32]  # (out_c,)
     clamp: dict[str, int]  # fields: the bits of floats
@@ -79,6 +80,7 @@ class Product(Convolution):
         found = {
             "CHANNEL_FIRST": int(self.is_channel_first),
             "OFFSET_IN_FLOATS": int(self.is_offset_in_floats),
+            "ROUNDS_ONCE": int(self.rounds_once),
         }
         return {name: value for name, value in found.items() if value} | {**self.clamp_defines}
 
@@ -121,7 +123,7 @@ def quantised(
 ) -> Rows:
     """Return rows of floats as int8, or as those numbers in `dtype`; in uint8 each is 128 more.
 
-    `sizes`: rows, floats a row, and numbers that a row of them takes, zeros behind the last;
+    `sizes`: rows, floats a row, and numbers that it becomes, behind the last one those of 0.0;
     `is_centred`: numbers are less their row's zero point, which int16 holds.
 
     Source: tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc,
@@ -215,12 +217,20 @@ def require_known(rules: Rules) -> None:
     """Check that the calling TFLite quantises rows in a way that was compared.
 
     Raises:
-        Unsupported: it runs on another processor.
+        Unsupported: it was not. On aarch64 tflite-runtime's scales are products with 1 / 127.
     """
-    if rules.processor != "x86_64":
+    processor = rules.processor
+    if processor != "x86_64" and (processor, rules.runtime) != ("aarch64", "ai-edge-litert"):
         raise Unsupported(
-            f"hybrid: how TFLite quantises rows of floats on {rules.processor} is not known"
+            f"hybrid: how {rules.runtime} quantises rows of floats on {processor} is not known"
         )
+
+
+def require_apart(rules: Rules) -> None:
+    """Check that, and that products and sums of floats are rounded apart; raises Unsupported."""
+    require_known(rules)
+    if rules.processor != "x86_64":
+        raise Unsupported("hybrid: on aarch64 TFLite rounds products and sums of floats at once")
 
 
 def weight_values(weights: Tensor) -> NDArray[np.int8]:
@@ -260,9 +270,8 @@ def require_right_signs(values: NDArray[np.generic], rules: Rules) -> None:
     """Check that the calling TFLite multiplies these weights rightly.
 
     Raises:
-        Unsupported: a weight of -128 where the sign of an input is put on weights.
-    Source: both runtimes' kernels, compared value by value: where rows are rounded by adding a
-    half, x86's instructions stand for NEON's. Their product flips the sign of -128.
+        Unsupported: a weight of -128, whose sign is flipped where x86's instructions stand for
+            NEON's, which is where rows are rounded by adding a half.
     """
     if rules.rows_round_by_adding and int(values.min()) == -128:
         raise Unsupported("a weight of -128: this TFLite flips its sign where an input is negative")
@@ -274,9 +283,8 @@ def require_right_sums(values: NDArray[np.int8], is_asymmetric: bool, rules: Rul
     Shapes:
         values (out_c, terms)
     Raises:
-        Unsupported: weights that its vectors are wrong for.
-    Source: as of `require_right_signs`; a row's weights are added in 16 bits, pair by pair over 16
-    neighbours.
+        Unsupported: weights that these instructions add in 16 bits, pair by pair over 16
+            neighbours, and pass them.
     """
     if not is_asymmetric or not rules.rows_round_by_adding:
         return

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch, Params
-from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._convolution.records import Convolution, Quant8Convolution
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
+_Convolution = TypeVar("_Convolution", bound=Convolution)
 PANEL_BYTES = 1 << 17  # where a block's windows are put side by side
 _TILE_WORK = 1 << 20  # least multiply-adds of a tile: some microseconds
 
@@ -116,10 +117,10 @@ def fits_panel(layout: Layout, tile_w: int) -> bool:
 
 
 def of_kinds(
-    conv: Quant8Convolution,
+    conv: _Convolution,
     target: Target,
     kinds: Sequence[Kind],
-    launch: Callable[[Quant8Convolution, Target, Kind, int, int], Launch | None],
+    launch: Callable[[_Convolution, Target, Kind, int, int], Launch | None],
 ) -> tuple[Alternative, ...]:
     """Return the launches by what this target was proven to run, the fastest expected first.
 
@@ -137,7 +138,7 @@ def of_kinds(
     return tuple(found)
 
 
-def least_wasteful(conv: Quant8Convolution, kind: Kind) -> list[tuple[int, int]]:
+def least_wasteful(conv: Convolution, kind: Kind) -> list[tuple[int, int]]:
     """Return a kind's blocks to try, (pixels, vectors), the one that wastes least first."""
     fitting = [size for size in kind.sizes if size[0] <= conv.pixels] or [kind.few_pixels]
 
@@ -153,17 +154,20 @@ def least_wasteful(conv: Quant8Convolution, kind: Kind) -> list[tuple[int, int]]
 
 
 def windows_of(
-    conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout
+    conv: Convolution, target: Target, tile_w: int, layout: Layout
 ) -> tuple[int, Params]:
     """Return how many tiles there are, and the fields of conv_2d_panel.clh.
 
     `tile_w`: pixels of a block.
     """
     groups = groups_of(conv, tile_w, layout.channels, target)
-    fill, zero, dtype = conv.in_c + 64, conv.input_zero, conv.source.dtype
+    zeros: Params = {}
+    if isinstance(conv, Quant8Convolution):  # of others they are known at run time
+        fill, zero, dtype = conv.in_c + 64, conv.input_zero, conv.source.dtype
+        zeros["zeros"] = Constant(fill, lambda: np.full(fill, zero, dtype))
     return groups["pixel_groups"] * groups["channel_groups"], {
         **groups,
-        "zeros": Constant(fill, lambda: np.full(fill, zero, dtype)),
+        **zeros,
         "pixels": conv.pixels,
         "is_matrix": int(conv.is_matrix),
         "is_dense": int(conv.area.dilation_w == 1),
@@ -174,9 +178,7 @@ def windows_of(
     }
 
 
-def groups_of(
-    conv: Quant8Convolution, tile_w: int, channels: int, target: Target
-) -> dict[str, int]:
+def groups_of(conv: Convolution, tile_w: int, channels: int, target: Target) -> dict[str, int]:
     """Return how many blocks of pixels and of channels there are, and how many groups of each.
 
     A tile is a group of either, and reads its pixels' windows and its channels' weights.

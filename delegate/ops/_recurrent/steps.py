@@ -179,7 +179,7 @@ def hybrid_numbers(tensor: Tensor, is_wide: bool, target: Target) -> NDArray[np.
         Unsupported: computed weights, several scales, weights that the calling TFLite
             multiplies wrongly, an unknown way to make int8 of floats.
     """
-    hybrid.require_known(target.rules)
+    hybrid.require_apart(target.rules)
     values = hybrid.weight_values(tensor)
     hybrid.require_right_signs(values, target.rules)
     hybrid.require_right_sums(values, is_wide, target.rules)

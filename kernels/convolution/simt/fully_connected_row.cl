@@ -7,6 +7,7 @@
 #define ALONE 0
 #include "kernel.clh"
 #include "float.clh"
+#define HYBRID_WIDTH 4
 #include "hybrid.clh"
 #include "dot.clh"
 #include "group_row.clh"

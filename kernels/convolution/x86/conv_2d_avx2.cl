@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; WEIGHT_BITS, 8 or 16; TILE_W pixels x
 // VECTORS vectors of 8 channels are a block; PANEL_BYTES for a block's windows; ROWS_A_BLOCK
-// and FIXED, see conv_2d_x86.clh.
+// and FIXED, see conv_2d_x86.clh; of hybrid ones those of hybrid.clh. Hybrid ones take quantised
+// floats as int8, and products of 16 bits.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -109,6 +110,7 @@ INLINE void LOCAL(store_part)(const uchar* from, uchar* to, int size) {
 }
 #define STORE_PART(N, bytes, to, size) LOCAL(store_part)((const uchar*)&bytes, to, size)
 
+#if USES_CONV_2D_AVX2_QUANT8
 #include "conv_2d_x86.clh"
 #include "conv_2d_x86_run.clh"
 
@@ -118,3 +120,16 @@ INLINE void LOCAL(store_part)(const uchar* from, uchar* to, int size) {
 TILE(conv_2d_avx2_quant8) { LOCAL(run)(arena, constants, params, tile); }
 
 KERNEL(conv_2d_avx2_quant8)
+#endif
+
+#if USES_CONV_2D_AVX2_HYBRID
+#include "hybrid.clh"
+#define MOVED 0
+#include "conv_2d_x86_hybrid.clh"
+
+// conv_2d_hybrid for blocks of pixels and channels; the input is int8   NHWC, OHWI
+// tile: a group of pixel blocks x a group of channel blocks; tiles: PIXEL_GROUPS * CHANNEL_GROUPS
+TILE(conv_2d_avx2_hybrid) { LOCAL(run)(arena, constants, params, tile); }
+
+KERNEL(conv_2d_avx2_hybrid)
+#endif

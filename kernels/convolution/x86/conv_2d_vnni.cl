@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; TILE_W pixels x VECTORS vectors of 16
-// channels are a block; PANEL_BYTES for a block's windows; ROWS_A_BLOCK and FIXED,
-// see conv_2d_x86.clh; FLIPS, 1 where int8 inputs are made uint8 as they are loaded.
+// channels are a block; PANEL_BYTES for a block's windows; FLIPS, 1 where int8 inputs are made
+// uint8 as they are loaded; ROWS_A_BLOCK and FIXED, see conv_2d_x86.clh; of hybrid ones those of
+// hybrid.clh. Hybrid ones take quantised floats as uint8, 128 more than TFLite's int8.
 //
 // The instruction multiplies uint8 by int8, so of int8 inputs and weights one has to be 128 more.
 // To add that to inputs takes an instruction a pixel and step. Where weights have it, what they
@@ -12,7 +13,7 @@
 #define X86_LANES 16
 #include "requantize_x86.clh"
 
-#define HAS_SUMS !FLIPS
+#define HAS_SUMS (USES_CONV_2D_VNNI_QUANT8 && !FLIPS)
 #define STRIP_W TILE_W
 #define ALWAYS_GATHERS 0
 #define VALUE_BYTES 1
@@ -98,6 +99,8 @@ INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const 
 #endif
 
 #include "conv_2d_avx512.clh"
+
+#if USES_CONV_2D_VNNI_QUANT8
 #include "conv_2d_x86.clh"
 #include "conv_2d_x86_run.clh"
 
@@ -107,3 +110,16 @@ INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const 
 TILE(conv_2d_vnni_quant8) { LOCAL(run)(arena, constants, params, tile); }
 
 KERNEL(conv_2d_vnni_quant8)
+#endif
+
+#if USES_CONV_2D_VNNI_HYBRID
+#include "hybrid.clh"
+#define MOVED 128
+#include "conv_2d_x86_hybrid.clh"
+
+// conv_2d_hybrid for blocks of pixels and channels; the input is uint8   NHWC, OHWI
+// tile: a group of pixel blocks x a group of channel blocks; tiles: PIXEL_GROUPS * CHANNEL_GROUPS
+TILE(conv_2d_vnni_hybrid) { LOCAL(run)(arena, constants, params, tile); }
+
+KERNEL(conv_2d_vnni_hybrid)
+#endif

@@ -30,6 +30,8 @@ FUSED = {
     "conv_2d_add",
     "picture",
     "fully_connected_shifted",
+    "layer_norm",
+    "logistic_mul",
     "rms_norm",
     "rope",
     "silu_mul",

@@ -18,7 +18,17 @@ from tests.support.cases import (
     Way,
 )
 from tests.support.factories import refused
-from tests.support.fused import EVERY, GATES, NORMS, ROPES, assert_near_nodes, fused, given
+from tests.support.fused import (
+    EVERY,
+    GATES,
+    LAYER_NORMS,
+    NORMS,
+    ROPES,
+    SHARES,
+    assert_near_nodes,
+    fused,
+    given,
+)
 from tests.support.model import const
 
 WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
@@ -26,6 +36,7 @@ WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 
 BUILT = [fused(nodes) for nodes in EVERY.values()]
 NORM, ROPE, GATE = fused(NORMS["rows"]), fused(ROPES["rows"]), fused(GATES["row"])
+LAYER, SHARE = fused(LAYER_NORMS["rows"]), fused(SHARES["row"])
 
 
 test_refusals = refused(
@@ -41,6 +52,14 @@ test_refusals = refused(
             "scales 37x1 of rows of 37",
         ),
         "norm_shape": (given(NORM, 0, (3, 5, 38)), "output 3x5x37: the inputs give 3x5x38"),
+        "layer_type": (given(LAYER, 0, (3, 5, 37), "int32"), "int32: only float32 is implemented"),
+        "layer_computed": (given(LAYER, 2, (37,)), "offsets are not constant"),
+        "layer_offset": (
+            replace(LAYER, inputs=(*LAYER.inputs[:2], const(np.ones(36, np.float32)))),
+            "offsets 36 of rows of 37",
+        ),
+        "share_type": (given(SHARE, 1, (1, 576), "int16"), "int16: only float32 is implemented"),
+        "share_shape": (given(SHARE, 1, (1, 575)), "output 1x575: the inputs give 1x576"),
         "rope_type": (given(ROPE, 1, (5, 32), "int8"), "int8: only float32 is implemented"),
         "rope_sines": (given(ROPE, 2, (5, 31)), "output 5x31: the inputs give 5x32"),
         "rope_angles": (

@@ -35,6 +35,33 @@ def norm(pen: Pen) -> None:
         pen.hide(inner)
 
 
+def layer_norm(pen: Pen) -> None:
+    """The norm of rows by their mean and variance."""
+    x = pen.source(dtype="float32")
+    axis = numbers([len(x.shape) - 1])
+    mean = _add(pen, "MEAN", [x, axis], {"keep_dims": True})
+    square = _add(pen, "SQUARED_DIFFERENCE", [x, mean], {})
+    variance = _add(pen, "MEAN", [square, axis], {"keep_dims": True})
+    epsilon = pen.constant((), "float32", data=np.float32(pen.one_of((1e-3, 1e-2, 0.1))))
+    raised = _add(pen, "ADD", [variance, epsilon])
+    root = _add(pen, "RSQRT", [raised], {})
+    scale = _add(pen, "MUL", [root, pen.constant(x.shape[-1:], "float32")])
+    by_mean = _add(pen, "MUL", [mean, scale])
+    moved = _add(pen, "SUB", [pen.constant(x.shape[-1:], "float32"), by_mean])
+    by_scale = _add(pen, "MUL", [x, scale])
+    _add(pen, "ADD", [by_scale, moved])
+    for inner in (mean, square, variance, raised, root, scale, by_mean, moved, by_scale):
+        pen.hide(inner)
+
+
+def share(pen: Pen) -> None:
+    """Floats times the logistic function of themselves, or of others."""
+    x = pen.source(dtype="float32")
+    logistic = _add(pen, "LOGISTIC", [x], {})
+    _add(pen, "MUL", [x if pen.may(0.5) else pen.operand(x.shape, "float32"), logistic])
+    pen.hide(logistic)
+
+
 def rope(pen: Pen) -> None:
     """Pairs of the halves of rows that turn by angles."""
     rank = pen.one_of((2, 3, 3, 4))
@@ -110,4 +137,6 @@ def shifts(pen: Pen) -> None:
     pen.hide(two)
 
 
-OFTEN = ((1, norm), (1, rope), (1, gate), (1, attention), (1, shifts))
+OFTEN = (
+    (1, norm), (1, layer_norm), (1, rope), (1, gate), (1, share), (1, attention), (1, shifts),
+)  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Node
 from delegate.target import Rules, Target
 from tests.support.cases import (
@@ -24,17 +24,18 @@ from tests.support.cases import (
     Way,
     assert_exact_way,
     changed,
+    forced,
     quantization,
     refusal,
 )
-from tests.support.compare import RUNTIME
-from tests.support.deal import where_hybrid_runs
+from tests.support.compare import RUNTIME, interpreter, invoke
+from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 
 # tflite-runtime is wrong about a scale a channel, which test_refused_here shows.
 HAS_CHANNELS = RUNTIME.name != "tflite-runtime"
-pytestmark = where_hybrid_runs
+pytestmark = where_rows_are_known
 
 WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, replace(DOTS[0], alternative=""))
 Floats = NDArray[np.float32]
@@ -232,9 +233,49 @@ def test_channels_that_a_runtime_loses() -> None:
     assert ops.lower(NODE, target)
 
 
-def test_a_processor_that_was_not_compared() -> None:
-    reason = "hybrid: how TFLite quantises rows of floats on aarch64 is not known"
-    assert refusal(NODE, Target(rules=Rules(processor="aarch64"))) == reason
+def test_processors_that_were_not_compared() -> None:
+    for runtime, processor in (("ai-edge-litert", "riscv64"), ("tflite-runtime", "aarch64")):
+        reason = f"hybrid: how {runtime} quantises rows of floats on {processor} is not known"
+        rules = Rules(runtime=runtime, processor=processor)
+        assert refusal(NODE, Target(rules=rules)) == reason
+    assert ops.lower(NODE, Target(rules=AARCH64))
+
+
+AARCH64 = Rules(processor="aarch64", rows_round_by_adding=False)
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
+@pytest.mark.parametrize("rows", [1, 9])
+def test_sums_with_a_bias_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
+    """As on aarch64. The rows are whole numbers with a scale of 1, so that they stay what they are.
+
+    Biases are about as large as products, or halves of their last places from a tie.
+    """
+    rng = np.random.default_rng(rows)
+    depth, out_c = 31, 133
+    values = rng.integers(-126, 127, (rows, depth)).astype(np.float32)
+    values[:, 0] = 127
+    weights = rng.integers(-127, 127, (out_c, depth), endpoint=True).astype(np.int8)
+    scale = np.float32(rng.uniform(0.01, 0.1))
+    products = (values @ weights.T.astype(np.float32)).astype(np.float64) * np.float64(scale)
+    bias = (-products[0] * 2.0 ** rng.integers(-26, 26, out_c)).astype(np.float32)
+    bias[::3] = -products[0, ::3].astype(np.float32)
+    bias[1], bias[2] = np.inf, 0
+    node = op(
+        "FULLY_CONNECTED",
+        [t(values.shape), const(weights, float(scale)), const(bias)],
+        [t((rows, out_c))],
+        {"asymmetric_quantize_inputs": False, "keep_num_dims": False},
+        version=9,
+    )
+    model = chain_model([node])
+    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        (found,) = invoke(interpreter(model, delegate), [values])
+    once = (products.astype(np.longdouble) + bias).astype(np.float32)
+    twice = products.astype(np.float32) + bias
+    assert np.sum(once != twice) > out_c // 8, "nothing was compared"
+    np.testing.assert_array_equal(found, once)
 
 
 NODES = {"fully_connected_hybrid": NODE, "fully_connected_symmetric": Product().node()}

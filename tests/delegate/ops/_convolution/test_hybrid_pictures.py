@@ -19,6 +19,8 @@ from tests.support.cases import (
     LANES_16,
     PLAIN,
     SIMT,
+    VNNI,
+    X86,
     Way,
     assert_exact_way,
     changed,
@@ -26,20 +28,26 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.compare import RUNTIME
-from tests.support.deal import where_hybrid_runs
+from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
-pytestmark = where_hybrid_runs
+pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16)
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86)
 READS_INT4 = RUNTIME.name != "tflite-runtime"  # it reads two of them as one
 DEPTHWISE = Convolution(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2)
 CASES = {
     "conv": Convolution(size=(7, 6, 5), out_c=19, batch=2),
     "conv_1x1": Convolution(size=(5, 4, 8), kernel=(1, 1), out_c=16, fused="RELU6"),
     "conv_strides": Convolution(size=(9, 8, 4), kernel=(3, 2), stride=(2, 1), padding="VALID"),
+    # For x86's blocks: windows that lie side by side or not, and more channels than a block has.
+    "conv_blocks": Convolution(size=(6, 19, 5), out_c=45, fused="RELU"),
+    "conv_blocks_valid": Convolution(size=(5, 21, 16), kernel=(3, 2), out_c=32, padding="VALID"),
+    "conv_blocks_few": Convolution(size=(3, 2, 70), kernel=(2, 2), out_c=33),
+    "conv_blocks_matrix": Convolution(size=(3, 5, 9), kernel=(1, 1), out_c=20, batch=3),
+    "conv_blocks_dilated": Convolution(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
     "conv_int4": Convolution(size=(3, 4, 3), out_c=17, dilation=(2, 2), is_int4=True),
 }
 PER_CHANNEL = {
@@ -81,6 +89,26 @@ def test_pictures_of_many_parts(device: DeviceInfo, way: Way, kind: str) -> None
     node = op("CONV_2D", [t(pictures.shape), both, bias], [out], options, version=5)
     sets = [[pictures], [np.abs(pictures)], [pictures / np.float32(1e6)]]
     assert_exact_way(chain_model([node]), device, way, inputs=sets)
+
+
+@pytest.mark.parametrize(
+    ("case", "names"),
+    [
+        (Convolution(size=(28, 28, 3), out_c=144), ["vnni 14x16", "vnni 7x32"]),
+        (Convolution(size=(9, 8, 3), out_c=16), ["vnni 14x16"]),
+        (Convolution(size=(2, 2, 3), out_c=40), ["vnni 1x32"]),
+        (Convolution(size=(2, 2, 3), out_c=31), []),
+        (Convolution(size=(9, 8, 3), out_c=15), []),
+        (Convolution(size=(9, 8, 3), out_c=32, batch=2), []),
+        (Convolution(size=(9, 8, 3), kernel=(1, 1), out_c=32, batch=2), ["vnni 7x32"]),
+        (Convolution(size=(9, 8, 4), out_c=32, groups=2), []),
+    ],
+    ids=str,
+)
+def test_what_is_offered(case: Convolution, names: list[str]) -> None:
+    """None where a block has more channels, or pictures have zero points of their own."""
+    found = [each.name for each in ops.lower(case.node(HYBRID[1], None), VNNI.target)]
+    assert [name for name in found if name.startswith("vnni")] == names
 
 
 @st.composite
@@ -163,6 +191,6 @@ def test_runtimes_and_processors_that_differ() -> None:
     reason = "hybrid with equal scales: this TFLite gives the bias alone"
     assert refusal(equal, older) == reason
     assert ops.lower(equal, Target())
-    arm = Target(rules=Rules(processor="aarch64"))
+    other = Target(rules=Rules(processor="riscv64"))
     for node in (CONV, DEEP):
-        assert "on aarch64 is not known" in refusal(node, arm)
+        assert "on riscv64 is not known" in refusal(node, other)

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma OPENCL FP_CONTRACT OFF
+#define MATH_EXP 1
+#define MATH_DIVIDE 1
+#include "kernel.clh"
+#include "float.clh"
+#include "math.clh"
+#include "logistic.clh"
+
+// output[i] = input[i] * logistic(gate[i]); both may be one tensor
+// Source: the nodes apart: reference/logistic.h, mul.h
+// tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(logistic_mul_float) {
+  TILE_RANGE(ELEMENTS);
+  global const float* gate = (global const float*)(arena + GATE) + start;
+  global const float* input = (global const float*)(arena + INPUT) + start;
+  global float* output = (global float*)(arena + OUTPUT) + start;
+  for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+    output[i] = input[i] * LOCAL(logistic_float)(gate[i]);
+  }
+}
+
+KERNEL(logistic_mul_float)
