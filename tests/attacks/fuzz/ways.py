@@ -269,12 +269,17 @@ def _may_overflow(run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: 
     """Whether a float is so large that the order of a sum decides between it, inf and NaN.
 
     TFLite clamps an infinity to the largest float where a node has no activation, so the nodes
-    after it sum such numbers.
+    after it sum such numbers. What a Fourier transform makes of an infinity its order decides, too.
     """
     floats = {each for made in whole.nodes for each in made.outputs if each.dtype == "float32"}
     outputs = tuple(each for each in whole.tensors if each in floats)
-    sizes = [np.abs(each) for each in run(dataclasses.replace(whole, outputs=outputs), inputs)]
-    return any(bool(np.any(np.isfinite(each) & (each > _HUGE))) for each in sizes)
+    made = zip(outputs, run(dataclasses.replace(whole, outputs=outputs), inputs), strict=True)
+    known = {tensor: np.abs(values) for tensor, values in made}
+    if any(np.any(np.isfinite(each) & (each > _HUGE)) for each in known.values()):
+        return True
+    known |= zip(whole.inputs, inputs, strict=True)
+    turned = (node.inputs[0] for node in whole.nodes if node.op == "RFFT2D")
+    return any(each in known and not np.all(np.isfinite(known[each])) for each in turned)
 
 
 def _moves(one: Any, other: Any) -> Any:

@@ -38,11 +38,11 @@ class Kind:
     scales_int4: str  # the type of the scales of int4 weights, which are halves in the file
 
 
-# One row is bound by the memory that weights are read from: narrow blocks share it more evenly.
+# One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
 KINDS = (
     Kind(
         "vnni", 16, 4, "uint8",
-        ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 1, 4)), ((4, 2), (2, 2), (1, 2)), "float16",
+        ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 2, 4)), ((4, 2), (2, 2), (1, 2)), "float16",
     ),
     Kind(
         "avx2", 8, 2, "int16",
