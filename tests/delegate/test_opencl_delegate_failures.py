@@ -193,7 +193,7 @@ print(small.verdicts[0][2], small.partitions)
 """
     # Both nodes are one partition, which goes as a whole.
     assert run_python(code, device.index, POCL_MEMORY_LIMIT="1") == (
-        "arena of 282240128 bytes: one buffer of this device holds at most 268435456 []\n"
+        "arena of 282240192 bytes: one buffer of this device holds at most 268435456 []\n"
     )
 
 
