@@ -13,6 +13,7 @@ from benchmarks.language_peer import NAME
 from delegate import Options
 from delegate.sandbox.child import command_of
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.tables import markdown_table
 from tflite_opencl.generate.compare import Path, compared, own_path, rows_of
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
 from tflite_opencl.generate.tokens import Tokens
@@ -47,7 +48,6 @@ def language_model(
         return "\n".join(missing)
     rows = rows_of([*found.values()])
     heads = ["path", *(name for name, _ in rows)]
-    lines = [heads, ["---"] * len(heads)]
-    lines += [[name, *(cells[at] for _, cells in rows)] for at, name in enumerate(found)]
-    table = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([f"{len(tokens)} tokens, and {count} that follow", "", *table, *missing])
+    lines = [[name, *(cells[at] for _, cells in rows)] for at, name in enumerate(found)]
+    begin = f"{len(tokens)} tokens, and {count} that follow"
+    return "\n".join([begin, "", markdown_table(heads, lines), *missing])

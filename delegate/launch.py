@@ -111,6 +111,15 @@ class Program:
         """Every launch in execution order."""
         return tuple(launch for step in self.steps for launch in step.alternative.launches)
 
+    def roots(self) -> dict[Tensor, Tensor]:
+        """Return, for each tensor that is a view of another one, the tensor whose bytes it has."""
+        found: dict[Tensor, Tensor] = {}
+        for step in self.steps:
+            if step.alternative.view is not None:
+                source, result = step.alternative.view
+                found[result] = found.get(source, source)
+        return found
+
     def literal(self) -> Program:
         """Return the same with the numbers of every launch as literals."""
         steps = (replace(s, alternative=s.alternative.literal()) for s in self.steps)

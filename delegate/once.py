@@ -23,14 +23,11 @@ def once(program: Program) -> Program:
     counts = Counter(tensor for launch in program.launches for tensor in launch.writes)
     known: dict[Hashable, Launch] = {}
     reading: dict[Tensor, set[Hashable]] = {}  # which of these, by each tensor
-    root: dict[Tensor, Tensor] = {}  # of views
+    root = program.roots()
     same: dict[Tensor, Tensor] = {}  # a temporary that nobody writes now -> its equal
     steps: list[Step] = []
     for step in program.steps:
         way = step.alternative
-        if way.view is not None:
-            source, result = way.view
-            root[result] = root.get(source, source)
         launches: list[Launch] = []
         for launch in way.launches:
             launch = _reading(launch, same)

@@ -8,10 +8,10 @@ fuse_rope.py, fuse_gate.py and fuse_logistic.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks.node import (
     inputs_of,
@@ -47,12 +47,7 @@ def lower_rms_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: other types, shapes that do not fit, a computed scale.
     """
-    (source, scale), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
-    require_floats(source, scale, result)
-    require_shape(result, source.shape)
-    epsilon = float(node.options["epsilon"])
-    return _norm("rms_norm", source, result, {"scale": scale}, epsilon, target)
+    return _norm(node, ("scale",), target)
 
 
 @lowers("layer_norm")
@@ -64,37 +59,28 @@ def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: other types, shapes that do not fit, a computed scale or offset.
     """
-    (source, scale, offset), _ = inputs_of(node.inputs, 3)
-    result = output_of(node.outputs)
-    require_floats(source, scale, offset, result)
-    require_shape(result, source.shape)
-    columns = {"scale": scale, "offset": offset}
-    epsilon = float(node.options["epsilon"])
-    return _norm("layer_norm", source, result, columns, epsilon, target)
+    return _norm(node, ("scale", "offset"), target)
 
 
-def _norm(
-    op: str,
-    source: Tensor,
-    result: Tensor,
-    columns: Mapping[str, Tensor],
-    epsilon: float,
-    target: Target,
-) -> tuple[Alternative, ...]:
-    """Return the launches of a norm of rows; `columns`: constants by their fields.
+def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternative, ...]:
+    """Return the launches of a norm of rows; `columns`: the fields of the inputs behind the rows.
 
     Raises:
-        Unsupported: columns that do not fit, or are computed.
+        Unsupported: other types, shapes that do not fit, columns that are computed.
     """
+    (source, *constants), _ = inputs_of(node.inputs, 1 + len(columns))
+    op, result = node.op, output_of(node.outputs)
+    require_floats(source, *constants, result)
+    require_shape(result, source.shape)
     depth = source.shape[-1] if source.shape else 0
     params: Params = {"input": source, "output": result}
-    for name, tensor in columns.items():
+    for name, tensor in zip(columns, constants, strict=True):
         values = require_constant(tensor, f"{name}s")
         if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
             raise Unsupported(f"{name}s {shape_text(tensor)} of rows of {depth}")
         params[name] = as_stored(values)
     count = math.prod(source.shape[:-1])
-    params |= {"depth": depth, "epsilon": bits(epsilon)}
+    params |= {"depth": depth, "epsilon": bits(float(node.options["epsilon"]))}
     own = params | {"elements": count}
     plain = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), own),))
     lanes = lanes_of(depth, target)
@@ -152,31 +138,15 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
     return alternative(f"vector {lanes}", lanes), plain
 
 
-@lowers("silu_mul")
-def lower_silu_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply the input by the gate and by the gate's logistic function.
+@lowers("silu_mul", "logistic_mul")
+def lower_gate(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply the input by the gate's logistic function, and silu_mul by the gate, too.
 
     Shapes:
         gate, input and output are equal
     Raises:
         Unsupported: other types, shapes that differ.
     """
-    return _gated("silu_mul", node, target)
-
-
-@lowers("logistic_mul")
-def lower_logistic_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply the input by the gate's logistic function.
-
-    Shapes:
-        gate, input and output are equal
-    Raises:
-        Unsupported: other types, shapes that differ.
-    """
-    return _gated("logistic_mul", node, target)
-
-
-def _gated(op: str, node: Node, target: Target) -> tuple[Alternative, ...]:
     (gate, source), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)
     require_floats(gate, source, result)
@@ -185,4 +155,4 @@ def _gated(op: str, node: Node, target: Target) -> tuple[Alternative, ...]:
     count = math.prod(gate.shape)
     params: Params = {"gate": gate, "input": source, "output": result, "elements": count}
     tiling = by_elements(count, target, least=_LEAST_FUNCTIONS)
-    return (Alternative("plain", (launch_over(op, f"{op}_float", tiling, params),)),)
+    return (Alternative("plain", (launch_over(node.op, f"{node.op}_float", tiling, params),)),)

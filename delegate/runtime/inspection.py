@@ -250,17 +250,12 @@ class Steps:
 def _live_bytes(program: Program) -> tuple[int, ...]:
     """Return for each launch the bytes of the tensors that were made and are still read."""
     first, last = dict.fromkeys(program.inputs, 0), dict.fromkeys(program.inputs, 0)
-    root: dict[Tensor, Tensor] = {}  # a view's bytes are its source's
-    number = 0
-    for step in program.steps:
-        if step.alternative.view is not None:
-            source, result = step.alternative.view
-            root[result] = root.get(source, source)
-        for launch in step.alternative.launches:
-            for tensor in (root.get(t, t) for t in (*launch.reads, *launch.writes)):
-                first.setdefault(tensor, number)
-                last[tensor] = number
-            number += 1
+    root, launches = program.roots(), program.launches
+    for number, launch in enumerate(launches):
+        for tensor in (root.get(t, t) for t in (*launch.reads, *launch.writes)):
+            first.setdefault(tensor, number)
+            last[tensor] = number
+    number = len(launches)
     last |= {root.get(tensor, tensor): number for tensor in program.outputs}
     return tuple(
         sum(size_bytes(t) for t, begin in first.items() if begin <= place <= last[t])

@@ -91,22 +91,18 @@ def phases_of(program: Program) -> tuple[int, ...]:
     None reads what another one of the phase writes, and none writes what another one touches.
     """
     phases: list[int] = []
-    root: dict[Tensor, Tensor] = {}
+    root = program.roots()
     read: set[Tensor] = set()  # in the last phase
     written: set[Tensor] = set()
     phase = 0
-    for step in program.steps:
-        if step.alternative.view is not None:
-            source, result = step.alternative.view
-            root[result] = root.get(source, source)
-        for launch in step.alternative.launches:
-            reads = {root.get(tensor, tensor) for tensor in launch.reads}
-            writes = {root.get(tensor, tensor) for tensor in launch.writes}
-            if not (written.isdisjoint(reads | writes) and read.isdisjoint(writes)):
-                phase, read, written = phase + 1, set(), set()
-            read |= reads
-            written |= writes
-            phases.append(phase)
+    for launch in program.launches:
+        reads = {root.get(tensor, tensor) for tensor in launch.reads}
+        writes = {root.get(tensor, tensor) for tensor in launch.writes}
+        if not (written.isdisjoint(reads | writes) and read.isdisjoint(writes)):
+            phase, read, written = phase + 1, set(), set()
+        read |= reads
+        written |= writes
+        phases.append(phase)
     return tuple(phases)
 
 
@@ -132,7 +128,7 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
     A view shares its source's bytes. Constants that launches read as tensors live for ever, and
     so do kept inputs: the next run may find there what this one leaves.
     """
-    root: dict[Tensor, Tensor] = {}
+    root = program.roots()
     blocks: dict[Tensor, _Block] = {}
     now = 0
     end = max(phases, default=now) + 1
@@ -151,9 +147,7 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
     of_launches = iter(phases)
     for step in program.steps:
         if step.alternative.view is not None:
-            source, result = step.alternative.view
-            touch(source, now)
-            root[result] = root.get(source, source)
+            touch(step.alternative.view[0], now)
         for launch in step.alternative.launches:
             now = next(of_launches)
             for tensor in (*launch.reads, *launch.writes):

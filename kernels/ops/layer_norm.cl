@@ -42,25 +42,7 @@ KERNEL(layer_norm_float)
 #endif
 
 #if USES_LAYER_NORM_ROW_FLOAT
-#include "group_row.clh"
-#define FLOATS JOIN(float, LANES)
-
-// The sum of a function of a row's values, the same for all of a work-group. TERM(x): the function.
-#define ROW_SUM(result, TERM)                                                         \
-  do {                                                                                \
-    FLOATS parts = 0.0f;                                                              \
-    for (int i = FIRST; i < whole; i += items) parts += TERM(LOAD_FLOATS(i, input));  \
-    float lane[LANES];                                                                \
-    STORE_FLOATS_TO(private, parts, 0, lane);                                         \
-    float sum = lane[0];                                                              \
-    UNROLLED (i, LANES - 1) sum += lane[i + 1];                                       \
-    for (int c = whole * LANES + FIRST; c < depth; c += items) sum += TERM(input[c]); \
-    MEET(); /* for who reads what was found before */                                 \
-    found[FIRST] = sum;                                                               \
-    SHARE(found, PLUS);                                                               \
-    result = 0.0f;                                                                    \
-    for (int i = 0; i < min(items, SHARERS); i++) result += found[i];                 \
-  } while (0)
+#include "row_sum.clh"
 #define ITSELF(x) (x)
 #define SQUARE_BESIDE_MEAN(x) SQUARE_OF((x) - mean)
 

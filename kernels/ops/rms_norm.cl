@@ -32,8 +32,8 @@ KERNEL(rms_norm_float)
 #endif
 
 #if USES_RMS_NORM_ROW_FLOAT
-#include "group_row.clh"
-#define FLOATS JOIN(float, LANES)
+#include "row_sum.clh"
+#define SQUARE_OF(x) ((x) * (x))
 
 // The same for a row, whose work-items share it.
 // SCRATCH_INTS: one a work-item for what it found.
@@ -50,22 +50,9 @@ TILE(rms_norm_row_float) {
   global const float* input = (global const float*)(arena + INPUT) + tile * depth;
   global float* output = (global float*)(arena + OUTPUT) + tile * depth;
   global const float* scale = (global const float*)(constants + SCALE);
-  FLOATS squares = 0.0f;
-  for (int i = FIRST; i < whole; i += items) {
-    FLOATS x = LOAD_FLOATS(i, input);
-    squares += x * x;
-  }
-  float lane[LANES];
-  STORE_FLOATS_TO(private, squares, 0, lane);
-  float sum = lane[0];
-#pragma unroll
-  for (int i = 1; i < LANES; i++) sum += lane[i];
-  for (int c = whole * LANES + FIRST; c < depth; c += items) sum += input[c] * input[c];
-  found[FIRST] = sum;
-  SHARE(found, PLUS);
-  sum = 0.0f;
-  for (int i = 0; i < min(items, SHARERS); i++) sum += found[i];
-  float inverse = INVERSE_ROOT(sum);
+  float squares;
+  ROW_SUM(squares, SQUARE_OF);
+  float inverse = INVERSE_ROOT(squares);
   for (int i = FIRST; i < whole; i += items)
     STORE_FLOATS(LOAD_FLOATS(i, input) * inverse * LOAD_FLOATS(i, scale), i, output);
   for (int c = whole * LANES + FIRST; c < depth; c += items)

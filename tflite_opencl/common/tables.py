@@ -54,6 +54,15 @@ def table_text(
     return render(width, columns((head, *names), kept, left=1)).strip("\n")
 
 
+def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(map(_line, [names, ["---"] * len(names), *rows]))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return these columns of rows as CSV, a head line first; None is empty."""
     out = io.StringIO()

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tflite_opencl.common.tables import NONE, columns, csv_text, render, table_text
+from tflite_opencl.common.tables import NONE, columns, csv_text, markdown_table, render, table_text
 from tflite_opencl.compare.records import ModelResult, PathResult, Report, Timing
 
 _MIB = 2**20
@@ -145,15 +145,6 @@ def markdown_of(report: Report) -> str:
     told = [f"- {model.model}: {line}" for model in report.models for line in notes(model)]
     facts = [f"- {name}: {fact}" for name, fact in report.machine.items()]
     return "\n".join([markdown_table(names, rows), "", *told, *facts])
-
-
-def markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    return "\n".join(map(_line, [names, ["---"] * len(names), *rows]))
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def csv_of(report: Report) -> str:
