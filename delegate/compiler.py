@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from delegate import ops, progress
+from delegate import halves, ops, progress
 from delegate.errors import Unsupported
 from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
+from delegate.isa import STORED_HALVES
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.once import once
 from delegate.passes import PASSES, run_passes
@@ -122,10 +123,12 @@ def rewritten(
     check: Check,
     passes: Collection[str] = tuple(PASSES),
     lowered: Lowered | None = None,
+    allows_halves: bool = False,
 ) -> Partition:
     """Return the partition after these passes, which make no node that does not run here.
 
-    `lowered`: as of `compile_partition`.
+    `lowered`: as of `compile_partition`. `allows_halves`: floats may be halves, where
+    the device has them.
     """
 
     def accepts(node: Node) -> bool:
@@ -135,7 +138,10 @@ def rewritten(
             return False
         return True
 
-    return run_passes(partition, accepts, passes)
+    partition = run_passes(partition, accepts, passes)
+    if allows_halves and STORED_HALVES in target.isa:
+        return halves.in_halves(partition, accepts)
+    return partition
 
 
 def first_choice(
@@ -175,4 +181,6 @@ def _alternatives(node: Node, target: Target) -> tuple[Alternative, ...]:
         return (Alternative("constant", ()),)
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
+    if node.full is not None:
+        return halves.alternatives(node, target, ops.lower)
     return ops.lower(node, target)

@@ -46,6 +46,7 @@ from delegate.runtime.inspection import LaunchSize as LaunchSize
 from delegate.runtime.inspection import LaunchTime as LaunchTime
 from delegate.runtime.inspection import PartitionRun as PartitionRun
 from delegate.runtime.inspection import StepRun as StepRun
+from delegate.runtime.rounding import halves_bound as halves_bound
 from delegate.runtime.rounding import sum_bound as sum_bound
 from delegate.runtime.survey import DeviceLimits as DeviceLimits
 from delegate.runtime.survey import DeviceRates as DeviceRates

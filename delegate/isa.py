@@ -18,6 +18,8 @@ ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16 = "lanes16"
 PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
 OWN_BUILTINS = "own_builtins"
+STORED_HALVES = "stored_halves"  # vload_half and vstore_half, which OpenCL C 1.2 has
+FP16 = "fp16"  # arithmetic of halves: cl_khr_fp16
 AMX = "amx"  # each process has to be given the tile registers, see delegate/sandbox/process.py
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 
@@ -29,7 +31,7 @@ class Feature:
     name: str
     device_types: tuple[str, ...]  # of the devices that try it; none: only tests use it
     group_items: int  # of its self-test
-    # What the compiler must offer: ASSEMBLY, INTEGER_DOT_PRODUCT, or "": OpenCL C 1.2.
+    # What the compiler must offer: ASSEMBLY, INTEGER_DOT_PRODUCT, FP16, or "": OpenCL C 1.2.
     needs: str = ""
     test: str = ""  # whose self-test in runtime_isa.cl is its own, too; "": its name's
     # The self-test is not needed where one of these passed.
@@ -81,6 +83,8 @@ FEATURES = (
     Feature(PARAMS_ARGUMENT, _ANY, 32),
     # Not on CPUs: llvmpipe orders too little, and passes often all the same.
     Feature("order", _NOT_CPU, 1, proven_by=frozenset({ORDER_PTX})),
+    Feature(STORED_HALVES, _ANY, 32),
+    Feature(FP16, _ANY, 32, FP16),
     Feature(LANES16, _CPU, 1),  # the last: its self-test limits the process
 )
 BY_NAME = {feature.name: feature for feature in FEATURES}
@@ -117,7 +121,7 @@ def instructions(device_type: str) -> list[str]:
 
 def portable_on(device_type: str) -> list[str]:
     """Return the names of what these devices try that OpenCL C 1.2 alone can express."""
-    extra = (LANES16, OWN_BUILTINS)
+    extra = (LANES16, OWN_BUILTINS, STORED_HALVES)
     return [name for name in tried_on(device_type) if not BY_NAME[name].needs and name not in extra]
 
 

@@ -13,7 +13,7 @@ from delegate.graph.infer import infer
 from delegate.graph.ir import Node
 from delegate.graph.kept import with_variables
 from delegate.graph.partition import Partition, partitions, products
-from delegate.isa import most_lanes, portable_on
+from delegate.isa import FP16, STORED_HALVES, most_lanes, portable_on
 from delegate.launch import Alternative, Constant, Launch, size_bytes
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.sources import defines_of, may_be_argument, source_of
@@ -56,16 +56,20 @@ def kernel_uses(
     info: DeviceInfo,
     limits: DeviceLimits,
     isa: Collection[str] | None,
+    allows_halves: bool = False,
 ) -> tuple[KernelUse, ...]:
     """Return every kernel that models' nodes may launch on a device, in order of their first use.
 
     `isa`: what was proven of the device. None: its self-test did not pass, and what OpenCL C 1.2
-    alone can express is taken for proven.
+    alone can express is taken for proven. `allows_halves`: floats may be halves; what the device
+    says of them is taken for proven, too.
 
     Raises:
         ModelError: a model cannot be read. OSError: nor can its file.
     """
     proven = frozenset(portable_on(info.type) if isa is None else isa)
+    if allows_halves and isa is None:
+        proven |= {STORED_HALVES, *([FP16] if limits.has_fp16 else [])}
     target = Target(
         device_type=info.type,
         vector_width=min(limits.int_vector_width, most_lanes(proven)),
@@ -88,9 +92,9 @@ def kernel_uses(
     for number, graph in enumerate(infer(with_variables(read_stateful(m))) for m in models):
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
-            fused = compiler.rewritten(partition, target, _takes)
+            fused = compiler.rewritten(partition, target, _takes, allows_halves=allows_halves)
             count(number, fused)
-            if fused is not partition:
+            if fused is not partition and not allows_halves:
                 count(number, partition, without=fused.nodes)
     return tuple(_uses(launched, text))
 

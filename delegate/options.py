@@ -10,6 +10,7 @@ from delegate.passes import PASSES
 from delegate.profiles import DeviceProfile, read_device_profile
 from delegate.tuning.chooser import MODES
 
+FP32, FP16 = PRECISIONS = ("fp32", "fp16")
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
 
 
@@ -39,9 +40,14 @@ class Options:
             what the child dies of is not used. For processes that may die, False is faster.
         passes: what may join nodes of a partition, by name ("fuse_pad", "fuse_add", ...); () keeps
             each node apart. The outputs are the same.
+        precision: "fp32", or "fp16": floats may be halves between the nodes of a partition, and
+            products of halves where the device has cl_khr_fp16. Faster on many GPUs, and the
+            outputs of float models are others; quantised ones stay. TFLite's own GPU delegate
+            calls the permission `gpu_precision_loss_allowed`.
     Raises:
         TypeError: one string where a list of names is meant.
-        ValueError: a number below 0, or `tune` or one of `passes` is not one of its words.
+        ValueError: a number below 0, or `tune`, `precision` or one of `passes` is not one of its
+            words.
     """
 
     device: str | int | None = None
@@ -56,6 +62,7 @@ class Options:
     alternative: str | None = None
     in_child_first: bool = True
     passes: Iterable[str] = tuple(PASSES)  # kept as a tuple
+    precision: str = FP32
 
     def __post_init__(self) -> None:
         for field, meant in _LISTS:
@@ -70,8 +77,9 @@ class Options:
         for name in self.passes:
             if name not in PASSES:
                 raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")
-        if self.tune not in MODES:
-            raise ValueError(f"tune='{self.tune}': one of {', '.join(MODES)}")
+        for field, words in (("tune", MODES), ("precision", PRECISIONS)):
+            if (given := getattr(self, field)) not in words:
+                raise ValueError(f"{field}='{given}': one of {', '.join(words)}")
 
     @property
     def profile(self) -> DeviceProfile | None:

@@ -75,6 +75,8 @@ class Target:
     compute_units: int = 1
     # 32-bit values that a work-item surely keeps in registers; 0: not known.
     registers: int = 0
+    # Elements that a work-item of a GPU loads at once, of 16 bytes: 4 floats, or 8 halves.
+    load_lanes: int = 4
     # Instructions beyond OpenCL C 1.2 that a numeric self-test proved: "vnni", "avx2", "dp4a", ...
     isa: frozenset[str] = frozenset()
     rules: Rules = field(default_factory=Rules)

@@ -76,7 +76,6 @@ _NO_NNAPI = "there is no NNAPI here (Android has it)"
 _NO_HEXAGON = "there is no Hexagon DSP here (Android has it)"
 _NO_COREML = "there is no Core ML here (Apple has it)"
 _NO_GL = "there is no OpenGL here; --use_gpu runs the model on OpenCL"
-_NO_FP16 = "OpenCL computes floats in full precision"
 _CACHE = "built kernels are always cached, in the user's cache folder"
 _XNNPACK = "XNNPACK runs with TFLite's defaults"
 _NODES = "use --exclude_ops"
@@ -99,7 +98,7 @@ LABEL_IMAGE: tuple[Flag, ...] = (
     Flag("profiling", "times of the nodes that ran on OpenCL", truth, False, short="p"),
     Flag("max_profiling_buffer_entries", "most rows of --profiling", positive, 1024, short="e"),
     Flag("xnnpack_delegate", "XNNPACK: on by default", truth, False, short="x"),
-    Flag("allow_fp16", "floats in half precision", truth, False, short="f", not_done=_NO_FP16),
+    _shared("allow_fp16", " (with --use_gpu)", False, metavar=""),
     Flag("accelerated", "NNAPI", truth, False, short="a", not_done=_NO_NNAPI),
     Flag("gl_backend", "OpenGL", truth, False, short="g", not_done=_NO_GL),
     Flag("hexagon_delegate", "Hexagon", truth, False, short="j", not_done=_NO_HEXAGON),
@@ -108,7 +107,8 @@ LABEL_IMAGE: tuple[Flag, ...] = (
 DELEGATE: tuple[Flag, ...] = (
     Flag("use_gpu", "run the model through OpenCL", truth, False),
     Flag("gpu_backend", "cl is what runs here", one_of("", "cl", "gl"), "", "cl|gl"),
-    Flag("gpu_precision_loss_allowed", "never needed: floats have full precision", truth, True),
+    Flag("gpu_precision_loss_allowed", "floats have full precision without --allow_fp16", truth,
+         True),
     Flag("gpu_experimental_enable_quant", "run quantised models", truth, True,
          not_done="quantised models are what runs on OpenCL"),
     Flag("gpu_inference_for_sustained_speed", "a hint, always followed", truth, False),

@@ -146,7 +146,7 @@ def _warnings(given: dict[str, Any]) -> list[str]:
     if not given["use_gpu"]:
         lines += [
             f"--{name} does nothing without --use_gpu"
-            for name in ("device", "device_profile", "exclude_ops", "device_timeout")
+            for name in ("allow_fp16", "device", "device_profile", "exclude_ops", "device_timeout")
             if given[name]
         ]
     if not given["video"]:

@@ -34,7 +34,12 @@ from tflite_opencl.common.open_job import (
 )
 from tflite_opencl.common.runtime import Runtime
 
-_OF_MODELS = ("tune", "exclude_isa", "device_profile")  # options that class Model has, too
+_OF_MODELS = (
+    "tune",
+    "exclude_isa",
+    "device_profile",
+    "precision",
+)  # options that class Model has, too
 
 log = logging.getLogger("label_image")
 results = logging.getLogger("label_image.results")

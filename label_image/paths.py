@@ -284,7 +284,9 @@ class Paths(contextlib.ExitStack):
                 del self.beside[name]
                 self._lose(name, error)
         outcomes, taken = [], self.gpu.delegation if self.gpu else None
-        is_promised, shares = not (taken and taken.others), self._judging.shares(taken, pixels)
+        is_exact = self.job.opencl is None or self.job.opencl.precision == "fp32"
+        is_promised = is_exact and not (taken and taken.others)
+        shares = self._judging.shares(taken, pixels)
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}
             distances = distances_between(

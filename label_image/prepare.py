@@ -28,7 +28,7 @@ from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.feeds import Feeds, feeds_of
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
-from tflite_opencl.common.flags import device_asked
+from tflite_opencl.common.flags import device_asked, precision_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import class_numbers, labels_in
 from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
@@ -87,6 +87,7 @@ class Prepared:
                 max_delegated_partitions=settings.max_delegated_partitions,
                 tune=tune,
                 device_profile=settings.device_profile,
+                precision=precision_of(settings.allow_fp16),
             )
         return Job(
             model=self.model.source,

@@ -138,6 +138,8 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
     if taken.library:
         nodes += f", {len(taken.others)} by {taken.library}, {len(taken.on_cpu)} on the CPU"
     facts.append(("nodes", nodes))
+    if series.job.opencl is not None and series.job.opencl.precision == "fp16":
+        facts.append(("precision", "fp16: floats may be halves"))
     if taken.tuning_left:
         left = f"{_count(taken.tuning_left, 'choice')} left for later starts"
         facts.append(("tuning", f"not finished: {left}; --tune full measures all at once"))
@@ -185,6 +187,8 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
         facts.append(("outputs", f"DIFFER from {series.reference}{too}: {apart}{where}"))
     elif ours.floats is None:
         facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
+        if (from_cpu := distances.gpu_to_cpu.floats) is not None:
+            facts.append(("", f"floats up to {from_cpu:g} from those of TFLite's {kernels}"))
     if ours.floats is not None:
         how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
         facts.append(("" if facts else "outputs", f"floats {how} {series.reference}'{too}"))

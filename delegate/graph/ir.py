@@ -78,6 +78,8 @@ class Node:
     body: Graph | None = None
     # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
+    # The node with floats, of one that has halves in their places: delegate/halves.py.
+    full: Node | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

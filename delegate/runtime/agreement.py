@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 from delegate.launch import element_type, size_bytes
 from delegate.runtime.executor import Executor
-from delegate.runtime.rounding import are_near
+from delegate.runtime.rounding import are_near, are_near_halves
 
 Values = NDArray[Any]
 Outputs = Sequence[Values]
@@ -94,4 +94,6 @@ def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
 def _same(a: Values, b: Values) -> bool:
     if a.dtype == np.complex64:
         a, b = a.view(np.float32), b.view(np.float32)
+    if a.dtype == np.float16:
+        return are_near_halves(a, b)
     return are_near(a, b) if a.dtype == np.float32 else a.tobytes() == b.tobytes()

@@ -29,6 +29,10 @@ Doubles = NDArray[np.float64]
 # Of one value, and of the largest: what sums of 8,000 terms may differ by at worst, and a network
 # of sums likely does. A wrong element is off by far more.
 _RELATIVE, _OF_LARGEST = 1e-3, 1e-4
+_LARGEST_HALF = 65504.0
+# The same of halves, whose last place is 2^-11 of a value: weights, a few sums of 32 products and
+# the result are rounded.
+_HALF_RELATIVE, _HALF_OF_LARGEST = 2e-2, 4e-3
 
 
 def sum_bound(magnitudes: Doubles, terms: int, reference_error: Doubles | float = 0.0) -> Doubles:
@@ -43,11 +47,31 @@ def sum_bound(magnitudes: Doubles, terms: int, reference_error: Doubles | float 
     return np.asarray(reference_error + 2 * np.sqrt(terms) * places + tiny)
 
 
+def halves_bound(bound: Doubles, expected: NDArray[Any]) -> Doubles:
+    """Return how far the result may lie where floats are halves.
+
+    `bound`: of floats, whose last place is 2^13 times as small; `expected`: their result. A half
+    may be taken for zero below 2^-14, and is an infinity beyond 65504, where nothing is asked.
+    """
+    sizes = np.abs(np.nan_to_num(expected.astype(np.float64), nan=0, posinf=0, neginf=0))
+    wide = bound * 2.0**13 + 2.0**-10 * sizes + 2.0**-14
+    return np.where(sizes + wide < _LARGEST_HALF, wide, np.inf)
+
+
 def are_near(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether floats of two ways through a network, whose sums nobody knows, are as good."""
+    return _are_near(a, b, _RELATIVE, _OF_LARGEST)
+
+
+def are_near_halves(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether halves of two ways to compute a node are as good."""
+    return _are_near(a.astype(np.float32), b.astype(np.float32), _HALF_RELATIVE, _HALF_OF_LARGEST)
+
+
+def _are_near(a: NDArray[Any], b: NDArray[Any], relative: float, of_largest: float) -> bool:
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return False
     a, b = a[finite], b[finite]
-    least = _OF_LARGEST * float(np.abs(b).max(initial=0))
-    return bool(np.allclose(a, b, rtol=_RELATIVE, atol=least))
+    least = of_largest * float(np.abs(b).max(initial=0))
+    return bool(np.allclose(a, b, rtol=relative, atol=least))

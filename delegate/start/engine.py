@@ -14,9 +14,17 @@ from delegate.errors import DeviceError, NoDeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
+from delegate.isa import (
+    AMX,
+    ORDER_ARM,
+    ORDER_PTX,
+    ORDER_X86,
+    ORDERS,
+    STORED_HALVES,
+    most_lanes,
+)
 from delegate.launch import Alternative, Program, Step, first_that_runs
-from delegate.options import Options
+from delegate.options import FP16, Options
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
@@ -71,6 +79,10 @@ class Engine:
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._is_free = options.alternative is None
         self._passes = frozenset(options.passes)
+        self._allows_halves = options.precision == FP16
+        if self._allows_halves and STORED_HALVES not in self.device.proven:
+            name = self.device.info.name
+            _log.warning("%s was not proven to store halves: floats stay floats", name)
         self._profiling = options.profiling
         # Of the graph that was judged last, until executors take it: each node is lowered once.
         self._lowered: tuple[Target | None, Lowered] = None, {}
@@ -159,7 +171,11 @@ class Engine:
     def _chosen(self, partition: Partition, target: Target, batch: int, lowered: Lowered) -> Chosen:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
         try:
-            fused = compiler.rewritten(partition, target, self._bench.check, self._passes, lowered)
+            fused = compiler.rewritten(
+                partition, target, self._bench.check, self._passes, lowered, self._allows_halves
+            )
+            if self._allows_halves:  # its nodes apart would round elsewhere: no equivalent program
+                partition = fused
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(fused, target, batch, lowered)
                 programs = self._programs(partition, fused, target, batch, lowered)

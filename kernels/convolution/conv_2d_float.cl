@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: for the tiled kernels LANES x VECTORS output channels and TILE_W output pixels a
-// work-item; those of finish.clh; IS_ALIGNED, see float.clh: then LANES is 4, and the 1x1 kernel
-// loads as many terms.
+// work-item; those of finish.clh; IS_ALIGNED, see float.clh: then LANES is 4, of halves 4 or 8, and
+// the 1x1 kernel loads as many terms.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"
@@ -13,21 +13,23 @@
 // NHWC, OHWI   Source: reference/conv.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
 TILE(conv_2d_float) {
-  global const float* input = (global const float*)(arena + INPUT);
-  global const float* weights = (global const float*)(constants + WEIGHTS);
+  global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT);
+  global const STORED_FLOAT* weights = (global const STORED_FLOAT*)(constants + WEIGHTS);
   global const float* bias = (global const float*)(constants + BIAS);
-  global float* output = (global float*)(arena + OUTPUT);
+  global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT);
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     float sum = bias[o];
     EACH_TAP_INSIDE (ky, kx) {
-      global const float* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
-      global const float* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
-      for (int c = 0; c < IN_C; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
+      global const STORED_FLOAT* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
+      global const STORED_FLOAT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
+      for (int c = 0; c < IN_C; c++)
+        sum = MULTIPLY_ADD(LOAD_FLOAT(c, source), LOAD_FLOAT(c, weight), sum);
     }
     sum = ACTIVATE(sum, low, high);
-    output[element] = WITH_RESIDUAL_FLOATS(float, sum, OTHER_AT(float, output)[element]);
+    sum = WITH_RESIDUAL_FLOATS(float, sum, LOAD_FLOAT(element, OTHER_AT(STORED_FLOAT, output)));
+    STORE_FLOAT(sum, element, output);
   }
 }
 
@@ -35,26 +37,52 @@ KERNEL(conv_2d_float)
 #endif
 
 #define FLOATS JOIN(float, LANES)
+#define FACTORS JOIN(FACTOR, LANES)
 #define BLOCK (LANES * VECTORS)
 // Packed weights lie at multiples of their vectors' size, however many channels there are.
-#define FACTORS_AT(v, weight) (((global const FLOATS*)(weight))[v])
-#define STORE_SUM(sum, to)                                                            \
-  do {                                                                                \
-    FLOATS value = ACTIVATE(sum, low, high);                                          \
-    value = WITH_RESIDUAL_FLOATS(FLOATS, value, LOAD_FLOATS(0, OTHER_AT(float, to))); \
-    STORE_FLOATS(value, 0, to);                                                       \
+#if HALVES && !HALF_ARITHMETIC
+#define FACTORS_AT(v, weight) JOIN(vloada_half, LANES)(v, weight)
+#else
+#define FACTORS_AT(v, weight) (((global const FACTORS*)(weight))[v])
+#endif
+// Sums of floats begin with the bias. Those of halves join sums of PART_TERMS, which lose less, and
+// get it in floats.
+#if HALF_ARITHMETIC
+#define BIAS_AT(v) LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + channel[v])
+#define FIRST_SUM(v) ((FACTORS)0)
+#define WHOLE_SUM(sum, v) (FROM_FACTORS(sum) + BIAS_AT(v))
+#define SUMS part
+#define BEGIN_PART               \
+  FACTORS part[TILE_W][VECTORS]; \
+  UNROLLED (p, TILE_W)           \
+    UNROLLED (v, VECTORS) part[p][v] = 0;
+#define END_PART       \
+  UNROLLED (p, TILE_W) \
+    UNROLLED (v, VECTORS) sum[p][v] += part[p][v];
+#else
+#define FIRST_SUM(v) LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + channel[v])
+#define WHOLE_SUM(sum, v) (sum)
+#define SUMS sum
+#define BEGIN_PART
+#define END_PART
+#endif
+#define STORE_SUM(p, v, to)                                                                  \
+  do {                                                                                       \
+    FLOATS value = ACTIVATE(WHOLE_SUM(sum[p][v], v), low, high);                             \
+    value = WITH_RESIDUAL_FLOATS(FLOATS, value, LOAD_FLOATS(0, OTHER_AT(STORED_FLOAT, to))); \
+    STORE_FLOATS(value, 0, to);                                                              \
   } while (0)
 
 // Adds the term of each pixel p, `term_of_p`, times the next weights of the block.
-#define ADD_TERM(term_of_p)                                                    \
-  {                                                                            \
-    FLOATS factor[VECTORS];                                                    \
-    UNROLLED (v, VECTORS) factor[v] = FACTORS_AT(v, weight);                   \
-    weight += BLOCK;                                                           \
-    UNROLLED (p, TILE_W) {                                                     \
-      FLOATS a = term_of_p;                                                    \
-      UNROLLED (v, VECTORS) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]); \
-    }                                                                          \
+#define ADD_TERM(term_of_p)                                                     \
+  {                                                                             \
+    FACTORS factor[VECTORS];                                                    \
+    UNROLLED (v, VECTORS) factor[v] = FACTORS_AT(v, weight);                    \
+    weight += BLOCK;                                                            \
+    UNROLLED (p, TILE_W) {                                                      \
+      FACTORS a = term_of_p;                                                    \
+      UNROLLED (v, VECTORS) SUMS[p][v] = ADD_PRODUCT(factor[v], a, SUMS[p][v]); \
+    }                                                                           \
   }
 
 #if USES_CONV_2D_TILED_FLOAT
@@ -76,7 +104,6 @@ TILE(conv_2d_tiled_float) {
   int block = tile / BLOCK_TILES;
   int channel[VECTORS];
   UNROLLED (v, VECTORS) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
-  global const float* bias = (global const float*)(constants + BIAS);
   FLOAT_BOUNDS(FLOATS);
   int in_c = IN_C;
   int step = STRIDE_W * in_c;
@@ -90,42 +117,51 @@ TILE(conv_2d_tiled_float) {
     int in_x = x * STRIDE_W - PAD_LEFT;
     int last_x = in_x + (TILE_W - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W;
     int is_inside = in_x >= 0 && last_x < IN_W;
-    FLOATS sum[TILE_W][VECTORS];
+    FACTORS sum[TILE_W][VECTORS];
     UNROLLED (p, TILE_W)
-      UNROLLED (v, VECTORS) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
+      UNROLLED (v, VECTORS) sum[p][v] = FIRST_SUM(v);
     // The window's rows inside: bounds, as `continue` for the others ends llvmpipe of Mesa 26.2.
     int top = y * STRIDE_H - PAD_TOP;
     int first_row = max((DILATION_H - 1 - top) / DILATION_H, 0);
     int end_row = min((IN_H - top + DILATION_H - 1) / DILATION_H, KERNEL_H);
     for (int ky = first_row; ky < end_row; ky++) {
       int in_y = top + ky * DILATION_H;
-      global const float* weight = (global const float*)(constants + WEIGHTS) +
-                                   (block * KERNEL_H + ky) * (KERNEL_W * in_c * BLOCK);
-      global const float* row =
-          (global const float*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * in_c;
+      global const STORED_FLOAT* weight = (global const STORED_FLOAT*)(constants + WEIGHTS) +
+                                          (block * KERNEL_H + ky) * (KERNEL_W * in_c * BLOCK);
+      global const STORED_FLOAT* row =
+          (global const STORED_FLOAT*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * in_c;
       if (is_inside) {
         for (int r = 0; r < runs; r++) {
-          UNROLL
-          for (int k = 0; k < length; k++) ADD_TERM(row[p * step + k])
+          EACH_PART (from, to, length) {
+            BEGIN_PART
+            UNROLL
+            for (int k = from; k < to; k++) ADD_TERM(LOAD_FACTOR(p * step + k, row))
+            END_PART
+          }
           row += DILATION_W * in_c;
         }
       } else {
         UNROLL
         for (int kx = 0; kx < KERNEL_W; kx++) {
-          global const float* source[TILE_W];
+          global const STORED_FLOAT* source[TILE_W];
           UNROLLED (p, TILE_W) {
             int at_x = in_x + p * STRIDE_W + kx * DILATION_W;
             source[p] = at_x >= 0 && at_x < IN_W ? row + (p * STRIDE_W + kx * DILATION_W) * in_c
-                                                 : (global const float*)(constants + ZEROS);
+                                                 : (global const STORED_FLOAT*)(constants + ZEROS);
           }
-          UNROLL
-          for (int k = 0; k < in_c; k++) ADD_TERM(source[p][k])
+          EACH_PART (from, to, in_c) {
+            BEGIN_PART
+            UNROLL
+            for (int k = from; k < to; k++) ADD_TERM(LOAD_FACTOR(k, source[p]))
+            END_PART
+          }
         }
       }
     }
-    global float* output = (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * OUT_C;
+    global STORED_FLOAT* output =
+        (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * OUT_C;
     UNROLLED (p, TILE_W)
-      UNROLLED (v, VECTORS) STORE_SUM(sum[p][v], output + p * OUT_C + channel[v]);
+      UNROLLED (v, VECTORS) STORE_SUM(p, v, output + p * OUT_C + channel[v]);
   }
 }
 
@@ -150,47 +186,64 @@ TILE(conv_2d_1x1_float) {
 #endif
   int channel[VECTORS];
   UNROLLED (v, VECTORS) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
-  global const float* bias = (global const float*)(constants + BIAS);
-  global const float* weights = (global const float*)(constants + WEIGHTS) + block * (IN_C * BLOCK);
+  global const STORED_FLOAT* weights =
+      (global const STORED_FLOAT*)(constants + WEIGHTS) + block * (IN_C * BLOCK);
   FLOAT_BOUNDS(FLOATS);
   int in_c = IN_C;
   int out_c = OUT_C;
   EACH_ITEM_OR_NONE (item, part, PIXEL_BLOCKS) {
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
-    global const float* input = (global const float*)(arena + INPUT) + pixel * in_c;
-    FLOATS sum[TILE_W][VECTORS];
+    global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT) + pixel * in_c;
+    FACTORS sum[TILE_W][VECTORS];
     UNROLLED (p, TILE_W)
-      UNROLLED (v, VECTORS) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
-    global const float* weight = weights;
+      UNROLLED (v, VECTORS) sum[p][v] = FIRST_SUM(v);
+    global const STORED_FLOAT* weight = weights;
 #if IS_ALIGNED
-    global const float4* source[TILE_W];
-    UNROLLED (p, TILE_W) source[p] = (global const float4*)(input + p * in_c);
-    for (int k = 0; k < in_c; k += 4) {
-      float4 terms[TILE_W];
-      UNROLLED (p, TILE_W) terms[p] = *source[p]++;
-      ADD_TERM(terms[p].x)
-      ADD_TERM(terms[p].y)
-      ADD_TERM(terms[p].z)
-      ADD_TERM(terms[p].w)
+    global const STORED_FLOAT* source[TILE_W];
+    UNROLLED (p, TILE_W) source[p] = input + p * in_c;
+    EACH_PART (from, to, in_c) {
+      BEGIN_PART
+      for (int k = from; k < to; k += LANES) {
+        FACTORS terms[TILE_W];
+        UNROLLED (p, TILE_W) {
+          terms[p] = LOAD_FACTORS(0, source[p]);
+          source[p] += LANES;
+        }
+        ADD_TERM(terms[p].s0)
+        ADD_TERM(terms[p].s1)
+        ADD_TERM(terms[p].s2)
+        ADD_TERM(terms[p].s3)
+#if LANES == 8
+        ADD_TERM(terms[p].s4)
+        ADD_TERM(terms[p].s5)
+        ADD_TERM(terms[p].s6)
+        ADD_TERM(terms[p].s7)
+#endif
+      }
+      END_PART
     }
 #else
 #if ASKS_AHEAD
     // For each term a cache's line, of 16 floats. The first few blocks of pixels ask for all; the
     // others for what is there already.
-    global const float* next = weights;
+    global const STORED_FLOAT* next = weights;
     if (item < (BLOCK + 15) / 16 && block + 1 < BLOCKS) next += in_c * BLOCK + item * (in_c * 16);
 #endif
-    for (int k = 0; k < in_c; k++) {
+    EACH_PART (from, to, in_c) {
+      BEGIN_PART
+      for (int k = from; k < to; k++) {
 #if ASKS_AHEAD
-      ASK_FOR(next);
-      next += 16;
+        ASK_FOR(next);
+        next += 16;
 #endif
-      ADD_TERM(input[p * in_c + k])
+        ADD_TERM(LOAD_FACTOR(p * in_c + k, input))
+      }
+      END_PART
     }
 #endif
-    global float* output = (global float*)(arena + OUTPUT) + pixel * out_c;
+    global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT) + pixel * out_c;
     UNROLLED (p, TILE_W)
-      UNROLLED (v, VECTORS) STORE_SUM(sum[p][v], output + p * out_c + channel[v]);
+      UNROLLED (v, VECTORS) STORE_SUM(p, v, output + p * out_c + channel[v]);
   }
 }
 

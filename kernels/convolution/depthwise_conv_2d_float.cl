@@ -12,19 +12,20 @@
 // Source: reference/depthwiseconv_float.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
 TILE(depthwise_conv_2d_float) {
-  global const float* input = (global const float*)(arena + INPUT);
-  global const float* weights = (global const float*)(constants + WEIGHTS);
+  global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT);
+  global const STORED_FLOAT* weights = (global const STORED_FLOAT*)(constants + WEIGHTS);
   global const float* bias = (global const float*)(constants + BIAS);
-  global float* output = (global float*)(arena + OUTPUT);
+  global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT);
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     float sum = bias[o];
     EACH_TAP_INSIDE (ky, kx) {
-      float source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
-      sum = MULTIPLY_ADD(source, weights[(ky * KERNEL_W + kx) * OUT_C + o], sum);
+      int place = ((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER;
+      float weight = LOAD_FLOAT((ky * KERNEL_W + kx) * OUT_C + o, weights);
+      sum = MULTIPLY_ADD(LOAD_FLOAT(place, input), weight, sum);
     }
-    output[element] = ACTIVATE(sum, low, high);
+    STORE_FLOAT(ACTIVATE(sum, low, high), element, output);
   }
 }
 
@@ -32,6 +33,9 @@ KERNEL(depthwise_conv_2d_float)
 #endif
 
 #define FLOATS JOIN(float, LANES)
+// A window's few products of a channel are added as FACTORs, see float.clh.
+#define FACTORS JOIN(FACTOR, LANES)
+#define LOAD_BIAS(c) TO_FACTORS(LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + (c)))
 
 #if USES_DEPTHWISE_CONV_2D_VECTOR_FLOAT
 // The same for a depth multiplier of 1, LANES channels and TILE_W neighbouring pixels at a time. A
@@ -44,31 +48,32 @@ TILE(depthwise_conv_2d_vector_float) {
   FLOAT_BOUNDS(FLOATS);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE_BLOCK(item, out_c);
-    FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
-    FLOATS sum[TILE_W];
+    FACTORS bias = LOAD_BIAS(c);
+    FACTORS sum[TILE_W];
     UNROLLED (p, TILE_W) sum[p] = bias;
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       if (in_y < 0 || in_y >= IN_H) continue;
-      global const float* row =
-          (global const float*)(arena + INPUT) + (n * IN_H + in_y) * IN_W * out_c + c;
-      global const float* weight =
-          (global const float*)(constants + WEIGHTS) + ky * KERNEL_W * out_c + c;
+      global const STORED_FLOAT* row =
+          (global const STORED_FLOAT*)(arena + INPUT) + (n * IN_H + in_y) * IN_W * out_c + c;
+      global const STORED_FLOAT* weight =
+          (global const STORED_FLOAT*)(constants + WEIGHTS) + ky * KERNEL_W * out_c + c;
       for (int kx = 0; kx < KERNEL_W; kx++) {
-        FLOATS factor = LOAD_FLOATS(0, weight);
+        FACTORS factor = LOAD_FACTORS(0, weight);
         weight += out_c;
         UNROLLED (p, TILE_W) {
           int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-          global const float* source = in_x >= 0 && in_x < IN_W
-                                           ? row + in_x * out_c
-                                           : (global const float*)(constants + ZEROS);
-          sum[p] = MULTIPLY_ADD(LOAD_FLOATS(0, source), factor, sum[p]);
+          global const STORED_FLOAT* source = in_x >= 0 && in_x < IN_W
+                                                  ? row + in_x * out_c
+                                                  : (global const STORED_FLOAT*)(constants + ZEROS);
+          sum[p] = ADD_PRODUCT(LOAD_FACTORS(0, source), factor, sum[p]);
         }
       }
     }
-    global float* output =
-        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
-    UNROLLED (p, TILE_W) STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
+    global STORED_FLOAT* output =
+        (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
+    UNROLLED (p, TILE_W)
+      STORE_FLOATS(ACTIVATE(FROM_FACTORS(sum[p]), low, high), 0, output + p * out_c);
   }
 }
 
@@ -88,31 +93,34 @@ TILE(depthwise_conv_2d_3x3_float) {
     int in_x = x * HOP - PAD_LEFT;
     int is_first_inside = in_x >= 0;
     int is_last_inside = in_x + (TILE_W - 1) * HOP + 2 < IN_W;
-    global const float* zeros = (global const float*)(constants + ZEROS);
-    FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
-    FLOATS sum[TILE_W];
+    global const STORED_FLOAT* zeros = (global const STORED_FLOAT*)(constants + ZEROS);
+    FACTORS bias = LOAD_BIAS(c);
+    FACTORS sum[TILE_W];
     UNROLLED (p, TILE_W) sum[p] = bias;
     for (int ky = 0; ky < 3; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       if (in_y < 0 || in_y >= IN_H) continue;
-      global const float* row =
-          (global const float*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * out_c + c;
-      global const float* first = is_first_inside ? row : zeros;
-      global const float* last = is_last_inside ? row + ((TILE_W - 1) * HOP + 2) * out_c : zeros;
-      global const float* weight = (global const float*)(constants + WEIGHTS) + ky * 3 * out_c + c;
+      global const STORED_FLOAT* row = (global const STORED_FLOAT*)(arena + INPUT) +
+                                       ((n * IN_H + in_y) * IN_W + in_x) * out_c + c;
+      global const STORED_FLOAT* first = is_first_inside ? row : zeros;
+      global const STORED_FLOAT* last =
+          is_last_inside ? row + ((TILE_W - 1) * HOP + 2) * out_c : zeros;
+      global const STORED_FLOAT* weight =
+          (global const STORED_FLOAT*)(constants + WEIGHTS) + ky * 3 * out_c + c;
       UNROLLED (kx, 3) {
-        FLOATS factor = LOAD_FLOATS(0, weight + kx * out_c);
+        FACTORS factor = LOAD_FACTORS(0, weight + kx * out_c);
         UNROLLED (p, TILE_W) {
-          global const float* source = row + (p * HOP + kx) * out_c;
+          global const STORED_FLOAT* source = row + (p * HOP + kx) * out_c;
           if (p == 0 && kx == 0) source = first;
           if (p == TILE_W - 1 && kx == 2) source = last;
-          sum[p] = MULTIPLY_ADD(LOAD_FLOATS(0, source), factor, sum[p]);
+          sum[p] = ADD_PRODUCT(LOAD_FACTORS(0, source), factor, sum[p]);
         }
       }
     }
-    global float* output =
-        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
-    UNROLLED (p, TILE_W) STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
+    global STORED_FLOAT* output =
+        (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
+    UNROLLED (p, TILE_W)
+      STORE_FLOATS(ACTIVATE(FROM_FACTORS(sum[p]), low, high), 0, output + p * out_c);
   }
 }
 
@@ -121,32 +129,32 @@ KERNEL(depthwise_conv_2d_3x3_float)
 
 #if USES_DEPTHWISE_CONV_2D_COLUMNS_FLOAT
 // Adds what input j of a row gives to sums of a row of outputs, of whose windows it is in row ky.
-#define ADD_INPUT(sum, ky)                                                   \
-  UNROLLED (kx, 3) {                                                         \
-    if (j >= kx && j - kx < TILE_W)                                          \
-      sum[j - kx] = MULTIPLY_ADD(input, factor[(ky) * 3 + kx], sum[j - kx]); \
+#define ADD_INPUT(sum, ky)                                                  \
+  UNROLLED (kx, 3) {                                                        \
+    if (j >= kx && j - kx < TILE_W)                                         \
+      sum[j - kx] = ADD_PRODUCT(input, factor[(ky) * 3 + kx], sum[j - kx]); \
   }
 // Does so for a row's inputs, if the row is inside, and goes on to the next row.
-#define EACH_INPUT(additions)                       \
-  if (in_y >= 0 && in_y < in_h) {                   \
-    UNROLLED (j, TILE_W + 2) {                      \
-      global const float* source = row + j * out_c; \
-      if (j == 0) source = first;                   \
-      if (j == TILE_W + 1) source = last;           \
-      FLOATS input = LOAD_FLOATS(0, source);        \
-      additions                                     \
-    }                                               \
-  }                                                 \
-  in_y++;                                           \
-  row += in_step;                                   \
-  first += first_step;                              \
+#define EACH_INPUT(additions)                              \
+  if (in_y >= 0 && in_y < in_h) {                          \
+    UNROLLED (j, TILE_W + 2) {                             \
+      global const STORED_FLOAT* source = row + j * out_c; \
+      if (j == 0) source = first;                          \
+      if (j == TILE_W + 1) source = last;                  \
+      FACTORS input = LOAD_FACTORS(0, source);             \
+      additions                                            \
+    }                                                      \
+  }                                                        \
+  in_y++;                                                  \
+  row += in_step;                                          \
+  first += first_step;                                     \
   last += last_step;
 // Also asks for where the next block of channels goes: another core may have read it last.
-#define STORE_ROW(sum)                                                \
-  UNROLLED (p, TILE_W) {                                              \
-    STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c); \
-    ASK_TO_WRITE(output + p * out_c + LANES);                         \
-  }                                                                   \
+#define STORE_ROW(sum)                                                              \
+  UNROLLED (p, TILE_W) {                                                            \
+    STORE_FLOATS(ACTIVATE(FROM_FACTORS(sum[p]), low, high), 0, output + p * out_c); \
+    ASK_TO_WRITE(output + p * out_c + LANES);                                       \
+  }                                                                                 \
   output += out_step;
 
 // The same for windows of 3x3, strides of 1 and groups of one work-item. A block goes down the rows
@@ -174,21 +182,22 @@ TILE(depthwise_conv_2d_columns_float) {
     int is_last_inside = in_x + TILE_W + 1 < IN_W;
     int first_step = is_first_inside ? in_step : 0;
     int last_step = is_last_inside ? in_step : 0;
-    global const float* zeros = (global const float*)(constants + ZEROS);
-    global const float* row =
-        (global const float*)(arena + INPUT) + ((n * in_h + in_y) * IN_W + in_x) * out_c + c;
-    global const float* first = is_first_inside ? row : zeros;
-    global const float* last = is_last_inside ? row + (TILE_W + 1) * out_c : zeros;
-    global float* output =
-        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
-    FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
-    FLOATS factor[9];
+    global const STORED_FLOAT* zeros = (global const STORED_FLOAT*)(constants + ZEROS);
+    global const STORED_FLOAT* row =
+        (global const STORED_FLOAT*)(arena + INPUT) + ((n * in_h + in_y) * IN_W + in_x) * out_c + c;
+    global const STORED_FLOAT* first = is_first_inside ? row : zeros;
+    global const STORED_FLOAT* last = is_last_inside ? row + (TILE_W + 1) * out_c : zeros;
+    global STORED_FLOAT* output =
+        (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
+    FACTORS bias = LOAD_BIAS(c);
+    FACTORS factor[9];
     UNROLLED (k, 9)
-      factor[k] = LOAD_FLOATS(0, (global const float*)(constants + WEIGHTS) + k * out_c + c);
+      factor[k] =
+          LOAD_FACTORS(0, (global const STORED_FLOAT*)(constants + WEIGHTS) + k * out_c + c);
     // Rows of outputs whose windows end, are halfway and begin with the row of inputs.
-    FLOATS above[TILE_W];
-    FLOATS here[TILE_W];
-    FLOATS below[TILE_W];
+    FACTORS above[TILE_W];
+    FACTORS here[TILE_W];
+    FACTORS below[TILE_W];
     UNROLLED (p, TILE_W) above[p] = here[p] = bias;
     EACH_INPUT(ADD_INPUT(above, 0))
     EACH_INPUT(ADD_INPUT(above, 1) ADD_INPUT(here, 0))

@@ -53,11 +53,11 @@ TILE(activation_float) {
 #elif IS_LEAKY_RELU
   const float alpha = as_float(ALPHA);
 #endif
-  global const float* input = (global const float*)(arena + INPUT) + start;
-  global float* output = (global float*)(arena + OUTPUT) + start;
+  global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT) + start;
+  global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT) + start;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
-    float x = input[i];
-    output[i] = FUNCTION(x);
+    float x = LOAD_FLOAT(i, input);
+    STORE_FLOAT(FUNCTION(x), i, output);
   }
 }
 

@@ -316,9 +316,11 @@ static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right, P
 static void LOCAL(items)(global uchar* arena, global const uchar* constants, PARAMS params,
                          int tile) {
   // A short constant row is repeated among the constants, so that it fills vectors.
-  global const ELEM* left = (global const ELEM*)((LEFT_IS_CONSTANT ? constants : arena) + LEFT);
-  global const ELEM* right = (global const ELEM*)((RIGHT_IS_CONSTANT ? constants : arena) + RIGHT);
-  global RESULT* output = (global RESULT*)(arena + OUTPUT);
+  global const IN_MEMORY(ELEM)* left =
+      (global const IN_MEMORY(ELEM)*)((LEFT_IS_CONSTANT ? constants : arena) + LEFT);
+  global const IN_MEMORY(ELEM)* right =
+      (global const IN_MEMORY(ELEM)*)((RIGHT_IS_CONSTANT ? constants : arena) + RIGHT);
+  global IN_MEMORY(RESULT)* output = (global IN_MEMORY(RESULT)*)(arena + OUTPUT);
   TILE_RANGE(ITEMS);
   const int size = ROW;
   const int left_step = LEFT_STEP;

@@ -150,8 +150,8 @@ DEFINE_ROOT()
 // Source: reference/pooling.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*c / TILE_ITEMS)
 TILE(pool_2d_float) {
-  global const float* input = (global const float*)(arena + INPUT);
-  global float* output = (global float*)(arena + OUTPUT);
+  global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT);
+  global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT);
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     int c = element % DEPTH;
@@ -160,7 +160,7 @@ TILE(pool_2d_float) {
     float value = TAKES_MAX ? low : 0.0f;
     for (int y = y_begin; y < y_end; y++) {
       for (int x = x_begin; x < x_end; x++) {
-        float source = input[((n * IN_H + y) * IN_W + x) * DEPTH + c];
+        float source = LOAD_FLOAT(((n * IN_H + y) * IN_W + x) * DEPTH + c, input);
         value = TAKES_MAX ? (value < source ? source : value) : value + TERM(source);
       }
     }
@@ -168,7 +168,7 @@ TILE(pool_2d_float) {
 #if IS_L2
     value = LOCAL(root)(value);
 #endif
-    output[element] = ACTIVATE(value, low, high);
+    STORE_FLOAT(ACTIVATE(value, low, high), element, output);
   }
 }
 
@@ -196,8 +196,8 @@ TILE(pool_2d_vector_float) {
     WINDOW(pixel);
     FLOATS value = TAKES_MAX ? low : zero;
     for (int y = y_begin; y < y_end; y++) {
-      global const float* source =
-          (global const float*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
+      global const STORED_FLOAT* source = (global const STORED_FLOAT*)(arena + INPUT) +
+                                          ((n * IN_H + y) * IN_W + x_begin) * depth + c;
       for (int x = x_begin; x < x_end; x++) {
         FLOATS found = LOAD_FLOATS(0, source);
         value = TAKES_MAX ? AT_LEAST(value, found) : value + TERM(found);
@@ -208,7 +208,7 @@ TILE(pool_2d_vector_float) {
 #if IS_L2
     value = LOCAL(JOIN(root, LANES))(value);
 #endif
-    global float* output = (global float*)(arena + OUTPUT) + pixel * depth + c;
+    global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT) + pixel * depth + c;
     STORE_FLOATS(ACTIVATE(value, low, high), 0, output);
   }
 }

@@ -3,6 +3,8 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#define HAS_FLOATS (USES_PRELU_FLOAT || USES_PRELU_ROW_FLOAT)
+#include "stored.clh"
 
 #if !(USES_PRELU_FLOAT || USES_PRELU_ROW_FLOAT)
 DEFINE_ROUNDING()
@@ -27,10 +29,19 @@ DEFINE_ROUNDING()
                               is_above ? shift_above : shift_below);                 \
     (result) = (ELEM)clamp(value + output_zero, low, high);                          \
   } while (0)
+#define STORED_ALPHA ALPHA_ELEM
 #else
+#define STORED_ALPHA STORED_ELEM
 #define READ_SCALING
 #define PRELU(result, x, a) (result) = (x) >= 0.0f ? (x) : (x) * (a)
 #endif
+// At place i of a row.
+#define PRELU_AT(i, a)                      \
+  do {                                      \
+    ELEM at_i;                              \
+    PRELU(at_i, LOAD_FLOAT(i, input), (a)); \
+    STORE_FLOAT(at_i, i, output);           \
+  } while (0)
 
 // Where alpha's value for a row of the innermost dimension begins.
 static int LOCAL(alpha_of_row)(PARAMS params, int row) {
@@ -39,38 +50,38 @@ static int LOCAL(alpha_of_row)(PARAMS params, int row) {
   return rest / SIZE_1 * STEP_0 + rest % SIZE_1 * STEP_1 + i2 * STEP_2;
 }
 
-#define ELEMENT_BODY                                                          \
-  const int start = tile * TILE_ITEMS;                                        \
-  const int end = min(start + TILE_ITEMS, ELEMENTS);                          \
-  const int depth = SIZE_3;                                                   \
-  const int step = STEP_3;                                                    \
-  READ_SCALING;                                                               \
-  global const ELEM* input = (global const ELEM*)(arena + INPUT);             \
-  global const ALPHA_ELEM* alpha = (global const ALPHA_ELEM*)(arena + ALPHA); \
-  global ELEM* output = (global ELEM*)(arena + OUTPUT);                       \
-  for (int i = start + get_local_id(0); i < end; i += get_local_size(0)) {    \
-    int row = i / depth;                                                      \
-    int place = LOCAL(alpha_of_row)(params, row) + (i - row * depth) * step;  \
-    PRELU(output[i], input[i], alpha[place]);                                 \
+#define ELEMENT_BODY                                                              \
+  const int start = tile * TILE_ITEMS;                                            \
+  const int end = min(start + TILE_ITEMS, ELEMENTS);                              \
+  const int depth = SIZE_3;                                                       \
+  const int step = STEP_3;                                                        \
+  READ_SCALING;                                                                   \
+  global const STORED_ELEM* input = (global const STORED_ELEM*)(arena + INPUT);   \
+  global const STORED_ALPHA* alpha = (global const STORED_ALPHA*)(arena + ALPHA); \
+  global STORED_ELEM* output = (global STORED_ELEM*)(arena + OUTPUT);             \
+  for (int i = start + get_local_id(0); i < end; i += get_local_size(0)) {        \
+    int row = i / depth;                                                          \
+    int place = LOCAL(alpha_of_row)(params, row) + (i - row * depth) * step;      \
+    PRELU_AT(i, LOAD_FLOAT(place, alpha));                                        \
   }
 
-#define ROW_BODY                                                                      \
-  const int start = tile * TILE_ITEMS;                                                \
-  const int depth = SIZE_3;                                                           \
-  const int step = STEP_3;                                                            \
-  const int end = min(start + TILE_ITEMS, ELEMENTS / depth);                          \
-  READ_SCALING;                                                                       \
-  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {      \
-    global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * depth;     \
-    global const ALPHA_ELEM* alpha =                                                  \
-        (global const ALPHA_ELEM*)(arena + ALPHA) + LOCAL(alpha_of_row)(params, row); \
-    global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * depth;               \
-    if (step == 1) {                                                                  \
-      for (int c = 0; c < depth; c++) PRELU(output[c], input[c], alpha[c]);           \
-    } else {                                                                          \
-      ALPHA_ELEM one = alpha[0];                                                      \
-      for (int c = 0; c < depth; c++) PRELU(output[c], input[c], one);                \
-    }                                                                                 \
+#define ROW_BODY                                                                                \
+  const int start = tile * TILE_ITEMS;                                                          \
+  const int depth = SIZE_3;                                                                     \
+  const int step = STEP_3;                                                                      \
+  const int end = min(start + TILE_ITEMS, ELEMENTS / depth);                                    \
+  READ_SCALING;                                                                                 \
+  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {                \
+    global const STORED_ELEM* input = (global const STORED_ELEM*)(arena + INPUT) + row * depth; \
+    global const STORED_ALPHA* alpha =                                                          \
+        (global const STORED_ALPHA*)(arena + ALPHA) + LOCAL(alpha_of_row)(params, row);         \
+    global STORED_ELEM* output = (global STORED_ELEM*)(arena + OUTPUT) + row * depth;           \
+    if (step == 1) {                                                                            \
+      for (int c = 0; c < depth; c++) PRELU_AT(c, LOAD_FLOAT(c, alpha));                        \
+    } else {                                                                                    \
+      ALPHA_ELEM one = LOAD_FLOAT(0, alpha);                                                    \
+      for (int c = 0; c < depth; c++) PRELU_AT(c, one);                                         \
+    }                                                                                           \
   }
 
 #if USES_PRELU_QUANT8

@@ -21,10 +21,12 @@
 #define ELEM_short 1
 #define ELEM_int 1
 #define ELEM_float 2
-#if JOIN(ELEM_, ELEM) == ELEM_float
+#define HAS_FLOATS (JOIN(ELEM_, ELEM) == ELEM_float)
+#include "stored.clh"
+#if HAS_FLOATS
 #define NUMBER float
 #if FROM_FIRST
-#define START_NUMBER (*(global const ELEM*)(arena + INPUT))
+#define START_NUMBER LOAD_FLOAT(0, (global const STORED_ELEM*)(arena + INPUT))
 #else
 #define START_NUMBER as_float(START)
 #endif
@@ -58,14 +60,14 @@ static ELEM LOCAL(finished)(NUMBER x, PARAMS params) {
 // Source: reference/reduce.h ReduceGeneric, Mean, QuantizedMeanOrSum
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(reduce) {
-  global const ELEM* input = (global const ELEM*)(arena + INPUT);
-  global ELEM* output = (global ELEM*)(arena + OUTPUT);
+  global const STORED_ELEM* input = (global const STORED_ELEM*)(arena + INPUT);
+  global STORED_ELEM* output = (global STORED_ELEM*)(arena + OUTPUT);
   const NUMBER start = START_NUMBER;
   EACH_ITEM (item, tile, ITEMS) {
     NUMBER result = start;
-#define TAKE(at) result = COMBINE(result, (NUMBER)input[at])
+#define TAKE(at) result = COMBINE(result, (NUMBER)LOAD_FLOAT(at, input))
     FOR_EACH_TERM(FIRST_OF(item), TAKE);
-    output[item] = LOCAL(finished)(result, params);
+    STORE_FLOAT(LOCAL(finished)(result, params), item, output);
   }
 }
 
@@ -108,8 +110,7 @@ KERNEL(reduce_int64)
 
 #if USES_REDUCE_VECTOR || USES_REDUCE_ROW
 #define NUMBERS JOIN(NUMBER, LANES)
-#if JOIN(ELEM_, ELEM) == ELEM_float
-#include "float.clh"
+#if HAS_FLOATS
 #define LOAD(from) LOAD_FLOATS(0, from)
 #else
 #define LOAD(from) JOIN(convert_int, LANES)(LOAD_LANES(ELEM, LANES, from))
@@ -117,7 +118,7 @@ KERNEL(reduce_int64)
 #endif
 
 #if USES_REDUCE_VECTOR
-#if JOIN(ELEM_, ELEM) == ELEM_float
+#if HAS_FLOATS
 #define STORE_RESULTS(value, to) STORE_FLOATS(value, 0, to)
 #else
 #define ELEMS JOIN(ELEM, LANES)
@@ -133,7 +134,7 @@ DEFINE_ROUNDING(LANES)
 // The same for LANES neighbours that are kept; the last block of them overlaps the one before.
 // tile: TILE_ITEMS blocks, one a work-item; tiles: ceil(blocks / TILE_ITEMS)
 TILE(reduce_vector) {
-  global const ELEM* input = (global const ELEM*)(arena + INPUT);
+  global const STORED_ELEM* input = (global const STORED_ELEM*)(arena + INPUT);
   const NUMBERS start = START_NUMBER;
   EACH_ITEM (item, tile, ITEMS) {
     item = item / BLOCKS * KEPT_2 + min(item % BLOCKS * LANES, KEPT_2 - LANES);
@@ -159,7 +160,7 @@ TILE(reduce_vector) {
     const FLOATS scaled = JOIN(convert_float, LANES)(result) * as_float(FACTOR) + as_float(BIAS);
     result = clamp(JOIN(convert_int, LANES)(round(scaled)) + OUTPUT_ZERO, low, high);
 #endif
-    STORE_RESULTS(result, (global ELEM*)(arena + OUTPUT) + item);
+    STORE_RESULTS(result, (global STORED_ELEM*)(arena + OUTPUT) + item);
   }
 }
 
@@ -191,22 +192,22 @@ TILE(reduce_row) {
   const NUMBER start = START_NUMBER;
   const int along = REDUCED_2;
   EACH_ITEM (item, tile, ITEMS) {
-    global const ELEM* first = (global const ELEM*)(arena + INPUT) + FIRST_OF(item);
+    global const STORED_ELEM* first = (global const STORED_ELEM*)(arena + INPUT) + FIRST_OF(item);
     NUMBERS results = start;
     NUMBER rest = start;
     for (int a = 0; a < REDUCED_0; a++) {
       for (int b = 0; b < REDUCED_1; b++) {
-        global const ELEM* row = first + a * REDUCED_STEP_0 + b * REDUCED_STEP_1;
+        global const STORED_ELEM* row = first + a * REDUCED_STEP_0 + b * REDUCED_STEP_1;
         int at = 0;
         for (; at <= along - LANES; at += LANES) {
           NUMBERS x = LOAD(row + at);
           results = COMBINE(results, x);
         }
-        for (; at < along; at++) rest = COMBINE(rest, (NUMBER)row[at]);
+        for (; at < along; at++) rest = COMBINE(rest, (NUMBER)LOAD_FLOAT(at, row));
       }
     }
     rest = COMBINE(rest, LOCAL(of_all)(results));
-    ((global ELEM*)(arena + OUTPUT))[item] = LOCAL(finished)(rest, params);
+    STORE_FLOAT(LOCAL(finished)(rest, params), item, (global STORED_ELEM*)(arena + OUTPUT));
   }
 }
 

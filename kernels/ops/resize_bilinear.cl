@@ -12,12 +12,13 @@
 #define ELEM_short 3
 #define ELEM_float 4
 #define TYPE JOIN(ELEM_, ELEM)
+#define HAS_FLOATS (TYPE == ELEM_float)
+#include "stored.clh"
 
 #if LANES > 1
 #define VECTOR(type) JOIN(type, LANES)
 #define CONVERT(type) JOIN(convert_, JOIN(type, LANES))
 #if TYPE == ELEM_float
-#include "float.clh"
 #define LOAD(from) LOAD_FLOATS(0, from)
 #define STORE_RESULT(value, to) STORE_FLOATS(value, 0, to)
 #else
@@ -29,8 +30,8 @@ DEFINE_STORE(ELEMS)
 #else
 #define VECTOR(type) type
 #define CONVERT(type) JOIN(convert_, type)
-#define LOAD(from) (*(from))
-#define STORE_RESULT(value, to) (*(to) = CONVERT(ELEM)(value))
+#define LOAD(from) LOAD_FLOAT(0, from)
+#define STORE_RESULT(value, to) STORE_FLOAT(CONVERT(ELEM)(value), 0, to)
 #endif
 
 // A column of two pixels, each times its row's weight: two numbers where sums of floats must be
@@ -52,7 +53,8 @@ typedef VECTOR(short) LOCAL(column);
 #define WEIGHT(bits) ((short)(bits))
 #endif
 
-static LOCAL(column) LOCAL(mixed)(global const ELEM* top, global const ELEM* bottom, int4 row) {
+static LOCAL(column)
+    LOCAL(mixed)(global const STORED_ELEM* top, global const STORED_ELEM* bottom, int4 row) {
 #if IS_FLOAT
   LOCAL(column) both;
   both.top = CONVERT(float)(LOAD(top)) * WEIGHT(row.s2);
@@ -68,7 +70,8 @@ static LOCAL(column) LOCAL(mixed)(global const ELEM* top, global const ELEM* bot
 #endif
 }
 
-static void LOCAL(blend)(LOCAL(column) left, LOCAL(column) right, int4 place, global ELEM* to) {
+static void LOCAL(blend)(LOCAL(column) left, LOCAL(column) right, int4 place,
+                         global STORED_ELEM* to) {
 #if IS_FLOAT
   // TFLite's order of products and sums; its offset, 0 for floats, makes -0 a 0.
   VECTOR(float)
@@ -110,11 +113,12 @@ TILE(resize_bilinear) {
     const int x_end = min(x_begin + RUN, out_w);
     rest /= SEGMENTS;
     const int4 row = ((global const int4*)(constants + ROWS))[rest % OUT_H];
-    global const ELEM* picture =
-        (global const ELEM*)(arena + INPUT) + rest / OUT_H * IN_PIXELS * depth + c;
-    global const ELEM* top = picture + row.s0;
-    global const ELEM* bottom = picture + row.s1;
-    global ELEM* output = (global ELEM*)(arena + OUTPUT) + (rest * out_w + x_begin) * depth + c;
+    global const STORED_ELEM* picture =
+        (global const STORED_ELEM*)(arena + INPUT) + rest / OUT_H * IN_PIXELS * depth + c;
+    global const STORED_ELEM* top = picture + row.s0;
+    global const STORED_ELEM* bottom = picture + row.s1;
+    global STORED_ELEM* output =
+        (global STORED_ELEM*)(arena + OUTPUT) + (rest * out_w + x_begin) * depth + c;
     int4 last = columns[x_begin];
     LOCAL(column) left = LOCAL(mixed)(top + last.s0, bottom + last.s0, row);
     LOCAL(column) right = LOCAL(mixed)(top + last.s1, bottom + last.s1, row);

@@ -166,17 +166,17 @@ DEFINE_EXP()
 TILE(softmax_float) {
   float beta = as_float(BETA);
   EACH_ITEM_OR_NONE (row, tile, ROWS) {
-    global const float* input = (global const float*)(arena + INPUT) + row * DEPTH;
-    global float* output = (global float*)(arena + OUTPUT) + row * DEPTH;
-    float highest = input[0];
-    for (int c = 1; c < DEPTH; c++) highest = AT_LEAST(highest, input[c]);
+    global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT) + row * DEPTH;
+    global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT) + row * DEPTH;
+    float highest = LOAD_FLOAT(0, input);
+    for (int c = 1; c < DEPTH; c++) highest = AT_LEAST(highest, LOAD_FLOAT(c, input));
     float sum = 0.0f;
     for (int c = 0; c < DEPTH; c++) {
-      float e = LOCAL(exp_below_0)((input[c] - highest) * beta);
-      output[c] = e;
+      float e = LOCAL(exp_below_0)((LOAD_FLOAT(c, input) - highest) * beta);
+      STORE_FLOAT(e, c, output);
       sum += e;
     }
-    for (int c = 0; c < DEPTH; c++) output[c] /= sum;
+    for (int c = 0; c < DEPTH; c++) STORE_FLOAT(LOAD_FLOAT(c, output) / sum, c, output);
   }
 }
 
@@ -201,10 +201,10 @@ TILE(softmax_row_float) {
   int depth = DEPTH;
   int whole = depth / LANES;
   int items = STRIDE;
-  global const float* input = (global const float*)(arena + INPUT) + tile * depth;
-  global float* output = (global float*)(arena + OUTPUT) + tile * depth;
+  global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT) + tile * depth;
+  global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT) + tile * depth;
 
-  FLOATS highest_lanes = input[0];
+  FLOATS highest_lanes = LOAD_FLOAT(0, input);
   for (int i = FIRST; i < whole; i += items) {
     FLOATS values = LOAD_FLOATS(i, input);
     highest_lanes = AT_LEAST(highest_lanes, values);
@@ -214,7 +214,8 @@ TILE(softmax_row_float) {
   float highest = lane[0];
 #pragma unroll
   for (int i = 1; i < LANES; i++) highest = AT_LEAST(highest, lane[i]);
-  for (int c = whole * LANES + FIRST; c < depth; c += items) highest = AT_LEAST(highest, input[c]);
+  for (int c = whole * LANES + FIRST; c < depth; c += items)
+    highest = AT_LEAST(highest, LOAD_FLOAT(c, input));
   found[FIRST] = highest;
   SHARE(found, AT_LEAST);
   for (int i = 0; i < min(items, SHARERS); i++) highest = AT_LEAST(highest, found[i]);
@@ -231,8 +232,8 @@ TILE(softmax_row_float) {
 #pragma unroll
   for (int i = 1; i < LANES; i++) sum += lane[i];
   for (int c = whole * LANES + FIRST; c < depth; c += items) {
-    float e = LOCAL(exp_below_0)((input[c] - highest) * beta);
-    output[c] = e;
+    float e = LOCAL(exp_below_0)((LOAD_FLOAT(c, input) - highest) * beta);
+    STORE_FLOAT(e, c, output);
     sum += e;
   }
   found[FIRST] = sum;
@@ -240,7 +241,8 @@ TILE(softmax_row_float) {
   sum = 0.0f;
   for (int i = 0; i < min(items, SHARERS); i++) sum += found[i];
   for (int i = FIRST; i < whole; i += items) STORE_FLOATS(LOAD_FLOATS(i, output) / sum, i, output);
-  for (int c = whole * LANES + FIRST; c < depth; c += items) output[c] /= sum;
+  for (int c = whole * LANES + FIRST; c < depth; c += items)
+    STORE_FLOAT(LOAD_FLOAT(c, output) / sum, c, output);
 }
 
 KERNEL(softmax_row_float)

@@ -72,16 +72,17 @@ static float LOCAL(answer)(float x) {
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(unary_float) {
   TILE_RANGE(ELEMENTS);
-  global const float* input = (global const float*)(arena + INPUT) + start;
-  global float* output = (global float*)(arena + OUTPUT) + start;
+  global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT) + start;
+  global STORED_FLOAT* output = (global STORED_FLOAT*)(arena + OUTPUT) + start;
 #if ANGLES_SINE
   global const uint* digits = (global const uint*)(constants + DIGITS);
 #endif
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+    float x = LOAD_FLOAT(i, input);
 #if ANGLES_SINE
-    output[i] = LOCAL(sine_float)(input[i], OP == COSINE ? 1u : 0u, digits);
+    STORE_FLOAT(LOCAL(sine_float)(x, OP == COSINE ? 1u : 0u, digits), i, output);
 #else
-    output[i] = LOCAL(answer)(input[i]);
+    STORE_FLOAT(LOCAL(answer)(x), i, output);
 #endif
   }
 }

@@ -132,6 +132,43 @@ TILE(runtime_isa_nearest) {
 KERNEL(runtime_isa_nearest)
 #endif
 
+#if USES_RUNTIME_ISA_STORED_HALVES
+// answers[i] = the bits of the half nearest to x, then to y, as a float. The halves lie where
+// answers will.
+TILE(runtime_isa_stored_halves) {
+  global const float* x = (global const float*)(constants + A);
+  global const float* y = (global const float*)(constants + B);
+  global int* answers = (global int*)(arena + ANSWERS);
+  for (int i = get_local_id(0); i < 32; i += get_local_size(0)) {
+    global half* of_x = (global half*)(answers + 2 * i);
+    global half* of_y = (global half*)(answers + 64 + 2 * i);
+    vstore_half2(vload2(i, x), 0, of_x);
+    vstore_half(y[2 * i], 0, of_y);
+    vstore_half(y[2 * i + 1], 1, of_y);
+    float2 back_x = (float2)(vload_half(0, of_x), vload_half(1, of_x));
+    float2 back_y = vload_half2(0, of_y);
+    vstore2(as_int2(back_x), i, answers);
+    vstore2(as_int2(back_y), i, answers + 64);
+  }
+}
+KERNEL(runtime_isa_stored_halves)
+#endif
+
+#if USES_RUNTIME_ISA_FP16
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+// answers[i] = a * b + a of halves, then its opposite, by vectors as the convolutions' kernels have.
+TILE(runtime_isa_fp16) {
+  global const half4* a = (global const half4*)(constants + A);
+  global const half4* b = (global const half4*)(constants + B);
+  for (int i = get_local_id(0); i < 16; i += get_local_size(0)) {
+    half4 sum = a[i] * b[i] + a[i];
+    vstore4(convert_int4(convert_float4(sum)), i, (global int*)(arena + ANSWERS));
+    vstore4(convert_int4(convert_float4(-sum)), 16 + i, (global int*)(arena + ANSWERS));
+  }
+}
+KERNEL(runtime_isa_fp16)
+#endif
+
 #if USES_RUNTIME_ISA_LANES16
 // The same sums by vectors of 16, which pass through built-in functions, as the portable kernels'
 // do: a compiler that takes a CPU for one with shorter vectors may lose such a kernel, or itself.

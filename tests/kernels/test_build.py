@@ -15,8 +15,9 @@ import pytest
 
 from delegate import DeviceError, DeviceInfo, ops
 from delegate.errors import Unsupported
+from delegate.halves import halved
 from delegate.inspect import KernelBuildError, Node
-from delegate.isa import FEATURES, INTEGER_DOT_PRODUCT
+from delegate.isa import FEATURES, FP16, INTEGER_DOT_PRODUCT, STORED_HALVES
 from delegate.launch import Alternative, Launch
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime import sources
@@ -96,6 +97,20 @@ def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise
 
 
+# Floats are eight in a load only as halves.
+EIGHT_HALVES = Way("eight halves", {"device_type": "gpu", "load_lanes": 8})
+
+
+def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
+    """Yield the launches that an alternative has where floats are halves, if it may have them."""
+    if any(launch.defines.get("ELEM", "float") != "float" for launch in alternative.launches):
+        return
+    for isa in (frozenset({STORED_HALVES}), frozenset({STORED_HALVES, FP16})):
+        half = halved(alternative, {}, FP16 in isa)
+        if half is not None:
+            yield from ((launch, Way("halves", {"isa": isa})) for launch in half.launches)
+
+
 @cache
 def _launches() -> dict[str, tuple[Launch, Way]]:
     """Return a launch for each set of macros there is and a way to it, by a name for people."""
@@ -108,9 +123,9 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
         found.append((program_of(feature).launches[0], WAYS[0] if feature.macro else way))
     found.append((registers_launch(1), WAYS[0]))
     found += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
-    asked = [
+    asked: list[tuple[Way, Noting]] = [
         (way, Noting(**{**way.facts, "rules": rules}))
-        for way in EVERY_WAY
+        for way in (*EVERY_WAY, EIGHT_HALVES)
         for twice in (False, True)
         for rules in [
             Rules(
@@ -127,7 +142,10 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
     for (way, _), of_way in zip(asked, zip(*of_nodes, strict=True), strict=True):
         for alternative in (alternative for alternatives in of_way for alternative in alternatives):
             chosen = emulated(alternative) if way.is_emulated else alternative
-            found += [(launch, way) for launch in chosen.launches]
+            if way is not EIGHT_HALVES:
+                found += [(launch, way) for launch in chosen.launches]
+            if not (way.isa or way.is_emulated):
+                found += in_halves(alternative)
     named: dict[str, tuple[Launch, Way]] = {}
     for launch, way in found:
         chosen_macros = [f"{name}={value}" for name, value in launch.defines.items()]
@@ -202,7 +220,9 @@ def test_builds_without_warnings_or_forbidden_types(
 def build(launch: Launch, way: Way) -> str:
     """Return the source of a launch's program, without the types that a device need not have."""
     # What needs instructions of its own runs only where they are: such a device has the types too.
-    return source_of(launch.file, defines_of(launch, True) | ({} if way.isa else FORBIDDEN))
+    # Halves that are only stored are in OpenCL C 1.2.
+    may_have_all = bool(way.isa) or "HALVES" in launch.defines
+    return source_of(launch.file, defines_of(launch, True) | ({} if may_have_all else FORBIDDEN))
 
 
 def complaints(log: str) -> list[str]:

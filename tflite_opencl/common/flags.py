@@ -63,6 +63,8 @@ SHARED = {
                      str, "DEVICE"),
     "device_profile": Shared("keep another device's limits: what would not run there does not run "
                              "here", str, "NAME|FILE.toml"),
+    "allow_fp16": Shared("floats may be halves on OpenCL: faster on many GPUs, and other results "
+                         "of models that are not quantised", truth, "BOOL", "f"),
     "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
     "device_timeout": Shared("seconds after which OpenCL is given up", duration, "SECONDS"),
     "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (2 "
@@ -147,6 +149,7 @@ def model_of(options: argparse.Namespace) -> str:
 def add_device_arguments(parser: argparse.ArgumentParser, tune: str = "quick") -> None:
     """Add the arguments that say where a model runs; `tune`: the default of --tune."""
     add_flags(parser, "device", "device_profile", exclude_ops=(), tune=tune)
+    add_flag(parser, "allow_fp16", False)
 
 
 def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
@@ -159,9 +162,15 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
         exclude_ops=known_ops(given.exclude_ops, graphs),
         device_profile=given.device_profile,
         tune=given.tune,
+        precision=precision_of(given.allow_fp16),
         profiling=profiling,
         alternative=getattr(given, "alternative", None),
     )
+
+
+def precision_of(allow_fp16: bool) -> str:
+    """Return the word of Options.precision."""
+    return "fp16" if allow_fp16 else "fp32"
 
 
 def require_documents(given: Mapping[str, Any]) -> None:

@@ -9,11 +9,13 @@ reference is numpy's: numpy_kernels.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from delegate.inspect import Graph, Node, is_wrong_in_reference, write_model
+import numpy as np
+
+from delegate.inspect import Graph, Node, halves_bound, is_wrong_in_reference, write_model
 from tflite_opencl.common.bounds import Bounds, float_bounds, is_hybrid
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.errors import one_line
@@ -37,6 +39,20 @@ class Oracle:
     cpu_kernels: str  # "reference" or "builtin"
     outputs: list[Arrays]  # of each input set
     bounds: list[Bounds]  # of each input set; None: exact
+
+    def in_halves(self) -> Oracle:
+        """Return what holds where floats may be halves."""
+        pairs = zip(self.bounds, self.outputs, strict=True)
+        wide: list[Bounds] = [
+            [
+                halves_bound(bound, each)
+                if bound is not None and each.dtype == np.float32
+                else bound
+                for bound, each in zip(bounds, outputs, strict=True)
+            ]
+            for bounds, outputs in pairs
+        ]
+        return replace(self, bounds=wide)
 
 
 def run_graph(runtime: Runtime, cpu_kernels: str, graph: Graph, inputs: Sequence[Array]) -> Arrays:

@@ -41,6 +41,7 @@ class Chip:
 # each of its texture and shader processors: "Inside the Snapdragon 855's iGPU", chipsandcheese.com,
 # which measured 90 % of that. 630: 727 GFLOPS at 710 MHz are 512 lanes; 740: 1.8 TFLOPS at 600 MHz
 # are 1536. That 740's integers are half as many is taken from 6xx.
+# Halves are twice as many as floats, by Qualcomm's guide to OpenCL.
 # Mali. Rates a core are those of Mesa's own count (bifrost_compile.c: 24 pairs, one message;
 # Valhall: 64, 64 and 16). Cores: A311D has 6 engines of 8 lanes, which are 2 cores; RK3588's
 # G610 MP4 has 4.
@@ -49,9 +50,10 @@ class Chip:
 # LPDDR4X-3733 of 64 bits, LPDDR5X-8400 of 64, LPDDR4-3200 of 32, LPDDR4X-4224 of 64, LPDDR4-3200 of
 # 32.
 CHIPS: Mapping[str, Chip] = {
-    "FD630": Chip("Snapdragon 845", 710, 29.9, True, {"float": 512, "integer": 256, "special": 64}),
+    "FD630": Chip("Snapdragon 845", 710, 29.9, True,
+                  {"float": 512, "half": 1024, "integer": 256, "special": 64}),
     "FD740": Chip("Snapdragon 8 Gen 2", 680, 67.2, True,
-                  {"float": 1536, "integer": 768, "special": 192}),
+                  {"float": 1536, "half": 3072, "integer": 768, "special": 192}),
     "Mali-G52 (Panfrost)": Chip("Amlogic A311D (VIM3)", 800, 12.8, False,
                                 {"arithmetic": 48, "memory": 2}),
     "Mali-G610 (Panfrost)": Chip("RK3588", 1000, 33.8, False,

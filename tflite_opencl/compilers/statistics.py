@@ -91,6 +91,7 @@ _IR3_UNITS = (
     # ir3 multiplies 32-bit integers by 16-bit halves: mull.u and two of madsh.m16.
     (r"mull\.|madsh|mul\.[su]|mad\.[su]", "special"),
     (r"(rcp|rsq|sqrt|log2|exp2|sin|cos|hrsq|hlog2|hexp2)\b", "special"),
+    (r"(mad|mul|add|max|min|sel|cmps|absneg)\.f16", "half"),
     (r"(mad|mul|add|max|min|sel|cmps|absneg)\.f|mov\.", "float"),
     ("", "integer"),
 )

@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
     add_flag(parser, "device", more="; the first one if not given")
+    add_flag(parser, "allow_fp16", False)
     parser.add_argument(
         "--literal",
         action="store_true",
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
     device = _device(device_asked(options.device))
-    uses = _uses(models, device, options.literal)
+    uses = _uses(models, device, options.literal, options.allow_fp16)
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump is not None:
@@ -121,13 +122,13 @@ def _device(selector: str | None) -> SurveyedDevice:
 
 
 def _uses(
-    models: Sequence[str], device: SurveyedDevice, with_literal: bool
+    models: Sequence[str], device: SurveyedDevice, with_literal: bool, allows_halves: bool
 ) -> tuple[KernelUse, ...]:
     """Return the kernels of all models; one of several models counts for each."""
     assert device.limits is not None
     isa = None if device.failure else device.isa
     try:
-        found = kernel_uses(models, device.info, device.limits, isa)
+        found = kernel_uses(models, device.info, device.limits, isa, allows_halves)
     except OSError as error:
         raise cannot_read(error.filename, error) from error
     except DelegateError as error:

@@ -140,7 +140,8 @@ def _seconds(batch: Batch, signature: Signature, size: int) -> float:
 
 def _whole(name: str, graph: Graph, options: Options, most: int) -> Batched:
     """Return what runs a model that OpenCL takes as a whole. Raises: Unsupported: it does not."""
-    told = {key: getattr(options, key) for key in ("tune", "device_profile", "exclude_isa")}
+    kept = "tune", "device_profile", "exclude_isa", "precision"
+    told = {key: getattr(options, key) for key in kept}
     opened: list[Model] = []
 
     def open_batch(size: int) -> Model:

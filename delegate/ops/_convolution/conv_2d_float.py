@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import cast
 
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.packing import packed, plain, zeros
 from delegate.ops._convolution.records import FloatConvolution
-from delegate.ops._launches.tiles import Tiling, by_work, in_blocks, launch_of, tile_w_of
+from delegate.ops._launches.tiles import Tiling, by_work, in_blocks, lanes_of, launch_of, tile_w_of
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
@@ -18,6 +19,7 @@ from delegate.target import Target
 _SHORT = 48
 _WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels that they keep of such a layer
 _LOOP_WIDTHS = ((40, 4), (0, 2))  # the same where the loops stay
+_RESIDUAL_WIDTHS = ((128, 4), (0, 2))  # of eight halves, and as many of the ADD behind
 # Vectors of a block and its pixels, for devices whose registers are vectors: sums, weights and an
 # input fit those of AVX-512, or of AVX2. A weight that is for few pixels is better read with its
 # neighbours, as of four vectors.
@@ -129,8 +131,11 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
     if target.group_items > 1:
         # Unrolled, all of a window's pixels and weights live at a time.
         widths = _WIDTHS if _is_literal(conv) else _LOOP_WIDTHS
+        lanes = lanes_of(math.gcd(out_c, conv.in_c) if conv.is_matrix else out_c, target)
+        if lanes > 4 and conv.defines.get("HAS_RESIDUAL"):
+            widths = _RESIDUAL_WIDTHS
         most = next(w for values, w in widths if target.keeps(values))
-        return [(4, 1, tile_w_of(pixels, most))] if out_c >= 4 else []
+        return [(max(lanes, 4), 1, tile_w_of(pixels, most))] if out_c >= 4 else []
     width = min(target.vector_width, 16)
     sizes = [(v, t) for v in (1, 2, 3, 4, 6) for t in _PIXELS if v * t <= _SUMS.get(width, 0)]
     shapes = [

@@ -145,8 +145,13 @@ def widest_lanes(count: int, widest: int) -> int:
 
 
 def lanes_of(count: int, target: Target, most: int = 16) -> int:
-    """Return the widest vector that the device has and `count` neighbours fill; 0 for none."""
-    return widest_lanes(count, 4 if target.group_items > 1 else min(target.vector_width, most))
+    """Return the widest vector that the device has and `count` neighbours fill; 0 for none.
+
+    Where a GPU loads eight halves at once, they fill their vectors without a rest.
+    """
+    if target.group_items > 1:
+        return widest_lanes(count, 4 if count % target.load_lanes else target.load_lanes)
+    return widest_lanes(count, min(target.vector_width, most))
 
 
 def vectors_of(count: int, lanes: int, target: Target) -> dict[str, int | str]:

@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 
 from delegate import Model
+from delegate.halves import STEEP
 from delegate.inspect import Graph, device_profile_names, with_tensors
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
@@ -46,6 +47,7 @@ PLAIN = "as it is"
 START = "start"  # as for a user: a child first, and everything measured
 _SHAKEN = 4  # runs of the reference kernels on numbers that are a little others
 _HUGE = 1e37  # ten of these are more than a float holds
+_LARGE = 1e3  # ten of these are less than a half holds, and so is a sum of many
 _PLACES = 2.0**-21  # how much others: a few units in a float32's last place
 
 
@@ -65,9 +67,20 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         *(f"exclude_isa {name}" for name in ("all", *(feature.name for feature in FEATURES))),
         *(f"device_profile {name}" for name in device_profile_names()),
         *([] if remembers(graph) else _ways_of_runs_in_another_order()),
+        *(["halves"] if _may_have_halves(graph) else []),
         "resize",
         "profiling",
     ]
+
+
+def _may_have_halves(graph: Graph) -> bool:
+    """Whether halves move outputs by little: floats that no node jumps at or makes integers of."""
+    makes_floats = (
+        all(t.dtype == "float32" for t in each.outputs) and each.op not in STEEP
+        for each in graph.nodes
+        if any(t is not None and t.dtype == "float32" and t.data is None for t in each.inputs)
+    )
+    return not remembers(graph) and all(makes_floats)
 
 
 def _ways_of_runs_in_another_order() -> list[str]:
@@ -99,6 +112,8 @@ def run_way(way: str, job: Job, known: Oracle) -> Result:
         return called.run_called(job, known, way)
     if kind == "resize":
         return _resized(job, known)
+    if kind == "halves":
+        return _in_halves(job, known)
     if kind == "form":
         form, number = rest.split(", ")
         with measured_fastest(form, number):
@@ -121,6 +136,21 @@ def run_way(way: str, job: Job, known: Oracle) -> Result:
     if way == PLAIN and outcome.result == PASS and outcome.taken < count:
         return dataclasses.replace(outcome, result=FAIL, detail=f"not all taken: {outcome.detail}")
     return outcome
+
+
+def _in_halves(job: Job, known: Oracle) -> Result:
+    """Run with halves, on inputs of which no node makes more than halves can be."""
+    run = partial(run_graph, job.subject.runtime, known.cpu_kernels)
+    if any(_are_large(each) for inputs in job.sets for each in inputs) or any(
+        _may_overflow(run, job.graph, inputs, _LARGE) for inputs in job.sets
+    ):
+        return Result(SKIP, "a half may not hold what its nodes make")
+    subject = dataclasses.replace(job.subject, options={**job.subject.options, "precision": "fp16"})
+    return values(dataclasses.replace(job, subject=subject), known.in_halves())
+
+
+def _are_large(values_: Any) -> bool:
+    return values_.dtype == np.float32 and np.any(np.isfinite(values_) & (np.abs(values_) > _LARGE))
 
 
 class _Decided:
@@ -265,7 +295,9 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
     return dataclasses.replace(known, bounds=bounds)
 
 
-def _may_overflow(run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: Arrays) -> bool:
+def _may_overflow(
+    run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: Arrays, huge: float = _HUGE
+) -> bool:
     """Whether a float is so large that the order of a sum decides between it, inf and NaN.
 
     TFLite clamps an infinity to the largest float where a node has no activation, so the nodes
@@ -275,7 +307,7 @@ def _may_overflow(run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: 
     outputs = tuple(each for each in whole.tensors if each in floats)
     made = zip(outputs, run(dataclasses.replace(whole, outputs=outputs), inputs), strict=True)
     known = {tensor: np.abs(values) for tensor, values in made}
-    if any(np.any(np.isfinite(each) & (each > _HUGE)) for each in known.values()):
+    if any(np.any(np.isfinite(each) & (each > huge)) for each in known.values()):
         return True
     known |= zip(whole.inputs, inputs, strict=True)
     turned = (node.inputs[0] for node in whole.nodes if node.op == "RFFT2D")

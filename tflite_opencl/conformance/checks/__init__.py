@@ -46,6 +46,8 @@ def run_check(check: str, job: Job) -> Result:
         known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
     except NoOracle as error:
         return Result(SKIP, f"TFLite itself does not run it: {error}")
+    if job.subject.options.get("precision") == "fp16":
+        known = known.in_halves()
     if check in _REOPENING:
         subject = dataclasses.replace(job.subject, own_context=True)
         job = dataclasses.replace(job, subject=subject)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between a partition's halves and its floats: see delegate/halves.py."""
+
+from __future__ import annotations
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative
+from delegate.ops._checks.node import require_same_shape, tensors_of
+from delegate.ops._launches.tiles import over_elements
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+
+@lowers("to_halves", "to_floats")
+def lower_halves(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Round floats to the nearest halves, or make floats of halves, which loses nothing.
+
+    Raises:
+        Unsupported: other types.
+    """
+    source, result = tensors_of(node, 1)
+    is_rounded = node.op == "to_halves"
+    types = ("float32", "float16") if is_rounded else ("float16", "float32")
+    if (source.dtype, result.dtype) != types:
+        raise Unsupported(f"{source.dtype} to {result.dtype}: only {types[0]} to {types[1]}")
+    elements = require_same_shape(source, result)
+    launch = over_elements(
+        "halves",
+        "halves_float",
+        elements,
+        target,
+        {"input": source, "output": result},
+        {"HALVES": 1, "IS_ROUNDED": int(is_rounded)},
+    )
+    return (Alternative("plain", (launch,)),)

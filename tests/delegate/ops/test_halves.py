@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floats that become halves, and halves that become floats: as NumPy rounds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Unsupported, ops
+from delegate.inspect import Node, Tensor
+from delegate.isa import STORED_HALVES
+from delegate.launch import Program, Step
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+from delegate.runtime.kernels import Kernels
+from delegate.start.probe import examine
+from delegate.target import Target
+
+
+def node_of(op: str, source: str, result: str, shape: tuple[int, ...]) -> Node:
+    tensors = [Tensor(i, "", shape, dtype) for i, dtype in enumerate((source, result))]
+    return Node(0, op, 1, (tensors[0],), (tensors[1],))
+
+
+TO_HALVES = node_of("to_halves", "float32", "float16", (3, 5, 7))
+TO_FLOATS = node_of("to_floats", "float16", "float32", (3, 5, 7))
+BUILT = ((TO_HALVES, TO_FLOATS),)
+
+
+def run(device: DeviceInfo, node: Node, values: np.ndarray) -> np.ndarray:
+    proven = examine(device).isa
+    if STORED_HALVES not in proven:
+        pytest.skip(f"{device.name} was not proven to store halves")
+    opened = Device(device, proven=proven)
+    (way,) = ops.lower(node, Target(device_type=opened.type, isa=frozenset(proven)))
+    step = Step(0, node.op, way)
+    source, result = node.inputs[0], node.outputs[0]
+    assert source is not None
+    executor = Executor(opened, Kernels(opened), Program((step,), (source,), (result,)))
+    out = np.zeros(result.shape, result.dtype)
+    executor.run([values.reshape(-1).view(np.uint8)], [out.reshape(-1).view(np.uint8)])
+    executor.close()
+    return out
+
+
+def test_floats_become_the_nearest_halves(device: DeviceInfo) -> None:
+    rng = np.random.default_rng(1)
+    values = (rng.standard_normal(105) * 10.0 ** rng.integers(-4, 5, 105)).astype(np.float32)
+    # Ties to even, the largest half, what rounds to it and what is beyond.
+    values[:8] = 1 + 2**-11, 1 + 3 * 2**-11, -0.0, 65504, 65519, 65520, np.inf, -np.inf
+    values[8] = np.nan
+    with np.errstate(over="ignore"):
+        expected = values.astype(np.float16)
+    found = run(device, TO_HALVES, values.reshape(3, 5, 7)).reshape(-1)
+    # A device may take the least halves for zeros, and round into them otherwise.
+    normal = ~(np.abs(values) < 2.0**-14)
+    np.testing.assert_array_equal(found[normal], expected[normal])
+    assert np.abs(found[~normal] - expected[~normal]).max(initial=0) <= 2.0**-14
+
+
+def test_halves_become_the_floats_that_they_are(device: DeviceInfo) -> None:
+    halves = np.random.default_rng(2).integers(0, 1 << 16, 105).astype(np.uint16).view(np.float16)
+    halves = np.where(np.abs(halves) < 2.0**-14, np.float16(1.5), halves).astype(np.float16)
+    found = run(device, TO_FLOATS, halves.reshape(3, 5, 7)).reshape(-1)
+    np.testing.assert_array_equal(found, halves.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        node_of("to_halves", "float16", "float32", (4,)),
+        node_of("to_floats", "float32", "float16", (4,)),
+    ],
+)
+def test_other_types_are_refused(node: Node) -> None:
+    with pytest.raises(Unsupported, match="only float"):
+        ops.lower(node, Target())
