@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from delegate import ops, progress
+from delegate import progress
 from delegate.errors import Unsupported
 from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
@@ -13,12 +13,12 @@ from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
 from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.lowered import Lowered
 from delegate.once import once
 from delegate.passes import PASSES, run_passes
 from delegate.target import Target
 
 Check = Callable[[Alternative], str | None]
-Lowered = dict[Node, tuple[Alternative, ...]]  # what nodes were lowered to before
 Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported
 
 
@@ -154,14 +154,13 @@ def _words(node: Node) -> str:
 
 
 def _lower(node: Node, target: Target, lowered: Lowered | None) -> tuple[Alternative, ...]:
-    if lowered is None:
-        return _alternatives(node, target)
+    lowered = Lowered() if lowered is None else lowered
     if node not in lowered:
-        lowered[node] = _alternatives(node, target)
+        lowered[node] = _alternatives(node, target, lowered)
     return lowered[node]
 
 
-def _alternatives(node: Node, target: Target) -> tuple[Alternative, ...]:
+def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alternative, ...]:
     if any(t is not None and t.kept for t in node.inputs + node.outputs) and node.op in (
         resources.READ,
         resources.ASSIGN,
@@ -175,4 +174,4 @@ def _alternatives(node: Node, target: Target) -> tuple[Alternative, ...]:
         return (Alternative("constant", ()),)
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
-    return ops.lower(node, target)
+    return lowered.lower(node, target)

@@ -187,13 +187,18 @@ def constants_of(launches: Iterable[Launch]) -> tuple[Constant, ...]:
     return tuple(dict.fromkeys(value for value in values if isinstance(value, Constant)))
 
 
+def aligned(constant: Constant) -> int:
+    """Return the bytes that a constant takes in a buffer."""
+    return -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
+
+
 def plan_constants(constants: Iterable[Constant]) -> tuple[int, Mapping[Constant, int]]:
     """Return the size of a buffer of constants and each one's offset, both in bytes."""
     offsets: dict[Constant, int] = {}
     size = 0
     for constant in constants:
         offsets[constant] = size
-        size += -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
+        size += aligned(constant)
     return size + SLACK_BYTES, offsets
 
 

@@ -284,15 +284,16 @@ def _check_producers(nodes: tuple[Node, ...]) -> None:
     producers: dict[int, tuple[int, int]] = {}
     for node in nodes:
         for position, tensor in enumerate(node.outputs):
+            producer = producers.setdefault(tensor.index, (node.index, position))
+            if tensor.data is None and producer == (node.index, position):
+                continue
             where = (
                 f"operator {node.index} ({_short(node.op, quoted=node.is_custom)}): "
                 f"output {position} is tensor {tensor.index} {_short(tensor.name)}"
             )
             if tensor.data is not None:
                 raise ModelError(f"{where}, which is a constant")
-            producer = producers.setdefault(tensor.index, (node.index, position))
-            if producer != (node.index, position):
-                raise ModelError(f"{where}, which operator {producer[0]} already produces")
+            raise ModelError(f"{where}, which operator {producer[0]} already produces")
 
 
 def _short(name: str, quoted: bool = True) -> str:

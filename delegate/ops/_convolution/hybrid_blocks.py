@@ -63,8 +63,8 @@ class BlockProduct:
 
     def has_shifts_as(self, dtype: str) -> bool:
         """Whether there are shifts, each of which is a number of this type, too."""
-        if self.shifts is None:
-            return False
+        if self.shifts is None or dtype == "float32":
+            return self.shifts is not None
         _, values = self.shifts
         return bool((values.astype(dtype).astype(np.float32) == values).all())
 
