@@ -9,40 +9,30 @@ that share a context another interpreter. What nobody has any more is freed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import threading
 import weakref
-from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import pyopencl as cl
 
-from delegate.errors import DeviceError
 from delegate.launch import Constant, Launch
 from delegate.runtime.context import Context
 from delegate.runtime.device import Device
 from delegate.runtime.layout import (
     LARGEST_BYTES,
     SLACK_BYTES,
-    Bytes,
     aligned,
-    as_bytes,
     constants_of,
     plan_constants,
 )
 from delegate.runtime.recipe import Recipe, recipe_of
+from delegate.runtime.upload import Key, Upload, packed_ahead
 
-_PIECE_BYTES = 1 << 20  # of host memory through which constants go up
-_AHEAD = 8  # constants that may lie packed in the host's memory
 # Behind the constants of a whole program, and at most a sixteenth of theirs: for the few that
 # another one has and this one has not, as the graph for one token beside that for many.
 _SPARE_BYTES = 1 << 16
-Key = bytes  # a digest of a constant's bytes as they are packed
 
 
 class Place(NamedTuple):
@@ -212,7 +202,7 @@ class Weights:
         )
         # What is new by its size is not even packed to be looked for.
         like = [c for c in constants if any(c.size_bytes in shelf.sizes for shelf in lacking)]
-        packed = _packed_ahead([constant for constant in like if self._room.made(constant) is None])
+        packed = packed_ahead([constant for constant in like if self._room.made(constant) is None])
         with contextlib.closing(packed):
             for constant in like:
                 if not lacking:
@@ -253,10 +243,10 @@ class Weights:
     def _put(self, queue: cl.CommandQueue, shelf: _Shelf, constants: Sequence[Constant]) -> None:
         """Put constants behind those that a shelf has; after an error it has what it had."""
         size, offsets = plan_constants(constants)
-        upload = _Upload(queue, shelf.buffer, shelf.end, shelf.end + size)
+        upload = Upload(queue, shelf.buffer, shelf.end, shelf.end + size)
         new: dict[Key, int] = {}
         for (constant, offset), (values, key) in zip(
-            offsets.items(), _packed_ahead(offsets), strict=True
+            offsets.items(), packed_ahead(offsets), strict=True
         ):
             upload.add(values, shelf.end + offset)
             self._room.keys[constant] = key
@@ -265,68 +255,3 @@ class Weights:
         shelf.places |= new
         shelf.sizes |= {constant.size_bytes for constant in constants}
         shelf.end += size - SLACK_BYTES
-
-
-class _Upload:
-    """Fills a part of a buffer in order, and reads back what it wrote. Gaps are zeros."""
-
-    def __init__(self, queue: cl.CommandQueue, buffer: cl.Buffer, begin: int, end: int) -> None:
-        self._queue, self._buffer, self._end = queue, buffer, end
-        self._piece = np.zeros(min(end - begin, _PIECE_BYTES), np.uint8)
-        self._kept = np.empty_like(self._piece)
-        self._begin = begin  # of the piece, in the buffer
-
-    def add(self, values: Bytes, offset: int) -> None:
-        """Write a constant behind those before it."""
-        while values.size:
-            at = offset - self._begin
-            if at >= self._piece.size:
-                self._write()
-                continue
-            part = values[: self._piece.size - at]
-            self._piece[at : at + part.size] = part
-            offset, values = offset + part.size, values[part.size :]
-
-    def end(self) -> None:
-        """Write what is left, to the part's end."""
-        while self._begin < self._end:
-            self._write()
-
-    def _write(self) -> None:
-        count = min(self._piece.size, self._end - self._begin)
-        piece, kept = self._piece[:count], self._kept[:count]
-        cl.enqueue_copy(self._queue, self._buffer, piece, dst_offset=self._begin)
-        # Kernels address memory by constants: wrong ones could end the process.
-        cl.enqueue_copy(self._queue, kept, self._buffer, src_offset=self._begin)
-        if not np.array_equal(kept, piece):
-            raise DeviceError("the device's memory does not hold what was written to it")
-        piece[:] = 0
-        self._begin += count
-
-
-def _packed_ahead(constants: Iterable[Constant]) -> Generator[tuple[Bytes, Key], None, None]:
-    """Yield what each is packed to, and its key, while other threads pack the next few."""
-
-    def packed(constant: Constant) -> tuple[Bytes, Key]:
-        values = _packed(constant)
-        return values, _key(values)
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "packing") as pool:
-        ahead: deque[Future[tuple[Bytes, Key]]] = deque()
-        for constant in constants:
-            ahead.append(pool.submit(packed, constant))
-            if len(ahead) > _AHEAD:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-
-
-def _packed(constant: Constant) -> Bytes:
-    values = as_bytes(constant.pack())
-    if values.size != constant.size_bytes:
-        raise ValueError(f"{values.size} bytes are packed, {constant.size_bytes} planned")
-    return values
-
-
-def _key(values: Bytes) -> Key:
-    return hashlib.sha256(values.data).digest()

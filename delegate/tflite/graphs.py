@@ -21,8 +21,9 @@ from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.locate import locate
 from delegate.tflite.marks import Marks, mark_of
 from delegate.tflite.reader import Subgraphs, read_code
+from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.stateful import resources_in
-from delegate.tflite.table import File, Source, named, open_model, options_of
+from delegate.tflite.table import File, options_of
 
 _log = logging.getLogger("delegate")
 

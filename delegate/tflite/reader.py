@@ -19,7 +19,8 @@ from delegate.tflite.bodies import Bodies
 from delegate.tflite.constants import buffer_span, dense_of, external_span, shape_text, view_of
 from delegate.tflite.quantization import BlockDetails, read_quantization, with_blocks
 from delegate.tflite.signatures import signature_of, signatures_of
-from delegate.tflite.table import File, Source, Table, named, open_model, options_of
+from delegate.tflite.source import Source, named, open_model
+from delegate.tflite.table import File, Table, options_of
 
 _MAX_DIMENSIONS = 32  # numpy 1's limit
 
@@ -291,9 +292,10 @@ def _check_producers(nodes: tuple[Node, ...]) -> None:
                 f"operator {node.index} ({_short(node.op, quoted=node.is_custom)}): "
                 f"output {position} is tensor {tensor.index} {_short(tensor.name)}"
             )
-            if tensor.data is not None:
-                raise ModelError(f"{where}, which is a constant")
-            raise ModelError(f"{where}, which operator {producer[0]} already produces")
+            other = f"which operator {producer[0]} already produces"
+            raise ModelError(
+                f"{where}, {'which is a constant' if tensor.data is not None else other}"
+            )
 
 
 def _short(name: str, quoted: bool = True) -> str:

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a .tflite model and reads its tables, checking every access: flatbuffers checks none.
+"""Reads the tables of a .tflite model, checking every access: flatbuffers checks none.
 
 Knows the fields' names and places from schema.py, not what they mean.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import mmap
-import os
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +18,6 @@ from numpy.typing import NDArray
 from delegate.errors import ModelError
 from delegate.tflite import schema
 
-Source = str | os.PathLike[str] | bytes | memoryview
 MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits, and some of TFLite's are signed
 MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
 MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
@@ -36,41 +31,6 @@ _MOST_UNPACKED = 16  # numbers of a vector, above which numpy reads it faster
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
 _SHORTS = struct.Struct("<HH")
-
-
-@contextlib.contextmanager
-def named(source: Source) -> Iterator[None]:
-    """Put the path, if it is one, before what is said of a model that cannot be read."""
-    try:
-        yield
-    except ModelError as error:
-        if isinstance(source, (str, os.PathLike)):
-            raise ModelError(f"{os.fspath(source)}: {error}") from None
-        raise
-
-
-def open_model(source: Source) -> memoryview:
-    """Return a model's bytes; a path's are mapped into memory.
-
-    Raises:
-        ModelError: the path is no regular file, or is above 2 GB. OSError: it cannot be read.
-    """
-    if isinstance(source, (str, os.PathLike)):
-        return _map(source)
-    return memoryview(source).cast("B").toreadonly()
-
-
-def _map(path: str | os.PathLike[str]) -> memoryview:
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() refuses a directory itself
-        raise ModelError("this is a device or a pipe; give a regular file")
-    with open(path, "rb") as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes == 0:  # mmap refuses an empty file
-            return memoryview(b"")
-        if size_bytes > MAX_FILE_BYTES:
-            raise too_large(size_bytes)
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def too_large(size_bytes: int) -> ModelError:

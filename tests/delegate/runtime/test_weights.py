@@ -19,7 +19,7 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
 from delegate.isa import ORDERS
 from delegate.launch import Constant, Launch
-from delegate.runtime import weights as module
+from delegate.runtime import upload as module
 from delegate.runtime.agreement import same_outputs
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
