@@ -283,19 +283,16 @@ def _custom_options(file: File, operator: Table) -> Mapping[str, Any]:
 
 def _check_producers(nodes: tuple[Node, ...]) -> None:
     producers: dict[int, tuple[int, int]] = {}
-    for node in nodes:
-        for position, tensor in enumerate(node.outputs):
-            producer = producers.setdefault(tensor.index, (node.index, position))
-            if tensor.data is None and producer == (node.index, position):
-                continue
-            where = (
-                f"operator {node.index} ({_short(node.op, quoted=node.is_custom)}): "
-                f"output {position} is tensor {tensor.index} {_short(tensor.name)}"
-            )
-            other = f"which operator {producer[0]} already produces"
-            raise ModelError(
-                f"{where}, {'which is a constant' if tensor.data is not None else other}"
-            )
+    for node, position, tensor in ((n, p, t) for n in nodes for p, t in enumerate(n.outputs)):
+        maker = producers.setdefault(tensor.index, (node.index, position))
+        if tensor.data is None and maker == (node.index, position):
+            continue
+        is_made = f"operator {maker[0]} already produces"
+        raise ModelError(
+            f"operator {node.index} ({_short(node.op, quoted=node.is_custom)}): "
+            f"output {position} is tensor {tensor.index} {_short(tensor.name)}, "
+            f"which {'is a constant' if tensor.data is not None else is_made}"
+        )
 
 
 def _short(name: str, quoted: bool = True) -> str:
