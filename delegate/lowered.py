@@ -26,10 +26,13 @@ class Lowered(dict[Node, Alternatives]):
     def __init__(self, known: Lowered | None = None) -> None:
         """`known`: of the same target, with nodes that others may be like."""
         super().__init__()
-        self._first: dict[Hashable, tuple[Node, Alternatives]] = known._first if known else {}
-        self._facts: dict[Tensor, Hashable] = known._facts if known else {}
-        self._signatures: dict[Node, str] = known._signatures if known else {}
-        self._like: dict[Node, Node] = known._like if known else {}
+        self._first: dict[Hashable, tuple[Node, Alternatives]] = {}
+        self._facts: dict[Tensor, Hashable] = {}
+        self._signatures: dict[Node, str] = {}
+        self._like: dict[Node, Node] = {}  # the first that each is like
+        if known is not None:
+            self._first, self._facts = known._first, known._facts
+            self._signatures, self._like = known._signatures, known._like
 
     def lower(self, node: Node, target: Target) -> Alternatives:
         """Return the alternatives of a node as `ops.lower` does; raises as that."""
