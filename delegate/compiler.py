@@ -14,12 +14,12 @@ from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
 from delegate.isa import STORED_HALVES
 from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.lowered import Lowered
 from delegate.once import once
 from delegate.passes import PASSES, run_passes
 from delegate.target import Target
 
 Check = Callable[[Alternative], str | None]
-Lowered = dict[Node, tuple[Alternative, ...]]  # what nodes were lowered to before
 Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported
 
 
@@ -160,14 +160,13 @@ def _words(node: Node) -> str:
 
 
 def _lower(node: Node, target: Target, lowered: Lowered | None) -> tuple[Alternative, ...]:
-    if lowered is None:
-        return _alternatives(node, target)
+    lowered = Lowered() if lowered is None else lowered
     if node not in lowered:
-        lowered[node] = _alternatives(node, target)
+        lowered[node] = _alternatives(node, target, lowered)
     return lowered[node]
 
 
-def _alternatives(node: Node, target: Target) -> tuple[Alternative, ...]:
+def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alternative, ...]:
     if any(t is not None and t.kept for t in node.inputs + node.outputs) and node.op in (
         resources.READ,
         resources.ASSIGN,
@@ -183,4 +182,4 @@ def _alternatives(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported("how many places it gives is known only at run time")
     if node.full is not None:
         return halves.alternatives(node, target, ops.lower)
-    return ops.lower(node, target)
+    return lowered.lower(node, target)

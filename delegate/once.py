@@ -44,7 +44,9 @@ def once(program: Program) -> Program:
                 known[key] = launch
                 for tensor in launch.reads:
                     reading.setdefault(root.get(tensor, tensor), set()).add(key)
-        steps.append(replace(step, alternative=replace(way, launches=tuple(launches))))
+        if launches != [*way.launches]:
+            step = replace(step, alternative=replace(way, launches=tuple(launches)))
+        steps.append(step)
     return replace(program, steps=tuple(steps)) if same else program
 
 

@@ -39,7 +39,7 @@ def fold(graph: Graph) -> Graph:
     changeable = graph.changeable
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
-        current = replace(node, inputs=inputs)
+        current = node if inputs == node.inputs else replace(node, inputs=inputs)
         is_changeable = not changeable.isdisjoint(node.inputs)
         shapes = None
         if uncertain.isdisjoint(inputs):

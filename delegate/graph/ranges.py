@@ -33,7 +33,7 @@ def with_ranges(graph: Graph) -> Graph:
         if not changeable.isdisjoint(node.inputs):
             continue
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
-        current = replace(node, inputs=inputs)
+        current = node if inputs == node.inputs else replace(node, inputs=inputs)
         ranges = _ranges(current, made)
         if ranges is not None:
             result = replace(node.outputs[-1], ranges=ranges)

@@ -184,9 +184,8 @@ class Kernels:
 
     def trial(self, kind: str, launch: Launch, batch: int = 1) -> Trial:
         """Return a trial of a launch's kernel."""
-        build = self.build_of(launch.file, self.source_of(launch))
-        sizes = launch.tiles * batch, launch.group_items
-        return build._replace(kind=kind, kernel=launch.kernel, sizes=sizes)
+        _, name, digest, *_ = self.build_of(launch.file, self.source_of(launch))
+        return Trial(kind, name, digest, launch.kernel, (launch.tiles * batch, launch.group_items))
 
     def runs(self, launches: Iterable[Launch], batch: int) -> list[Trial]:
         """Return the trials to run launches once."""

@@ -158,21 +158,20 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
         if tensor.data is not None:
             block.first, block.last = -1, end
 
-    placed: list[_Block] = []  # by their offsets
-    offsets_placed: list[int] = []
+    # Where each that is placed begins and ends, in bytes and in phases; by the first.
+    placed: list[tuple[int, int, int, int]] = []
     for block in sorted(blocks.values(), key=lambda b: (-b.size, b.first, b.tensor.index)):
-        block.offset = 0
-        for other in placed:
-            if other.offset >= block.offset + block.size:
+        offset, size, own_first, own_last = 0, block.size, block.first, block.last
+        for begin, behind, first, last in placed:
+            if begin >= offset + size:
                 break
-            if other.last >= block.first and block.last >= other.first:
-                block.offset = max(block.offset, other.offset + other.size)
-        at = bisect.bisect_right(offsets_placed, block.offset)
-        placed.insert(at, block)
-        offsets_placed.insert(at, block.offset)
+            if behind > offset and last >= own_first and own_last >= first:
+                offset = behind
+        block.offset = offset
+        bisect.insort(placed, (offset, offset + size, own_first, own_last))
     offsets = {tensor: block.offset for tensor, block in blocks.items()}
     offsets |= {tensor: offsets[source] for tensor, source in root.items()}
-    size = max((block.offset + block.size for block in placed), default=0)
+    size = max((behind for _, behind, _, _ in placed), default=0)
     return size + SLACK_BYTES, offsets
 
 
@@ -187,13 +186,18 @@ def constants_of(launches: Iterable[Launch]) -> tuple[Constant, ...]:
     return tuple(dict.fromkeys(value for value in values if isinstance(value, Constant)))
 
 
+def aligned(constant: Constant) -> int:
+    """Return the bytes that a constant takes in a buffer."""
+    return -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
+
+
 def plan_constants(constants: Iterable[Constant]) -> tuple[int, Mapping[Constant, int]]:
     """Return the size of a buffer of constants and each one's offset, both in bytes."""
     offsets: dict[Constant, int] = {}
     size = 0
     for constant in constants:
         offsets[constant] = size
-        size += -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
+        size += aligned(constant)
     return size + SLACK_BYTES, offsets
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -108,18 +108,23 @@ def _side_by_side(
 ) -> tuple[str, list[str], list[int]]:
     """Return the source of all builds, a RUN for each of them, and the table of the launches."""
     bodies: dict[str, int] = {}
+    numbers: dict[Hashable, int] = {}  # of bodies, by what they are made of
     runs: list[str] = []
     table: list[int] = []
     tiles = after = phase = 0
     for launch, first, own in zip(launches, layout.firsts, layout.phases, strict=True):
-        text = _body(launch, is_local)
-        if text not in bodies:
-            bodies[text] = len(bodies)
-            runs.append(f"RUN({bodies[text]}, {launch.kernel}_tile_{bodies[text]})")
+        values = launch.params.values() if launch.is_literal else ()
+        ints = tuple(value if isinstance(value, int) else None for value in values)
+        made_of = (launch.file, launch.kernel, *launch.params, *launch.defines.items(), ints)
+        if made_of not in numbers:
+            text = _body(launch, is_local)
+            numbers[made_of] = number = bodies.setdefault(text, len(bodies))
+            if number == len(runs):
+                runs.append(f"RUN({number}, {launch.kernel}_tile_{number})")
         if own != phase:
             after, phase = tiles, own
         tiles += launch.tiles * batch
-        table += [bodies[text], first, tiles, after]
+        table += [numbers[made_of], first, tiles, after]
     source = "".join(text.replace("@BODY@", f"_{number}") for text, number in bodies.items())
     return source, runs, table
 

@@ -26,10 +26,11 @@ _PLAIN = (int, str, bytes, type(None), type, np.dtype)
 class Recipe:
     """How bytes are made. Equal recipes make equal bytes while either exists."""
 
-    __slots__ = ("_arrays", "_key")
+    __slots__ = ("_arrays", "_hash", "_key")
 
     def __init__(self, key: Hashable, arrays: Iterable[NDArray[Any]]) -> None:
         self._key = key
+        self._hash = hash(key)
         # Held, so that no other array comes to lie at the place by which one is known.
         self._arrays = tuple(arrays)
 
@@ -37,7 +38,7 @@ class Recipe:
         return isinstance(other, Recipe) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return self._hash
 
 
 def recipe_of(pack: Callable[[], object]) -> Recipe | None:

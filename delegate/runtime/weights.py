@@ -1,35 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constants of an engine's programs in its device's memory, each content once.
+"""The constants of programs in a device's memory, each content once in a process.
 
 Executors take them and give them back. What lies there already is shared, whatever it was packed
-for: another form, literal numbers, a batch, a sibling, another shape or partition. What nobody has
-any more is freed.
+for: another form, literal numbers, a batch, a sibling, another shape or partition, and by engines
+that share a context another interpreter. What nobody has any more is freed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
+import contextlib
 import threading
 import weakref
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import pyopencl as cl
 
-from delegate.errors import DeviceError
 from delegate.launch import Constant, Launch
+from delegate.runtime.context import Context
 from delegate.runtime.device import Device
-from delegate.runtime.layout import LARGEST_BYTES, Bytes, as_bytes, constants_of, plan_constants
+from delegate.runtime.layout import (
+    LARGEST_BYTES,
+    SLACK_BYTES,
+    aligned,
+    constants_of,
+    plan_constants,
+)
 from delegate.runtime.recipe import Recipe, recipe_of
+from delegate.runtime.upload import Key, Upload, packed_ahead
 
-_PIECE_BYTES = 1 << 20  # of host memory through which constants go up
-_AHEAD = 8  # constants that may lie packed in the host's memory
-Key = bytes  # a digest of a constant's bytes as they are packed
+# Behind the constants of a whole program, and at most a sixteenth of theirs: for the few that
+# another one has and this one has not, as the graph for one token beside that for many.
+_SPARE_BYTES = 1 << 16
 
 
 class Place(NamedTuple):
@@ -41,52 +44,98 @@ class Place(NamedTuple):
 
 @dataclass(eq=False)
 class _Shelf:
-    """A buffer of constants that were new together."""
+    """A buffer of constants."""
 
     buffer: cl.Buffer
     size_bytes: int
-    places: Mapping[Key, int]  # offsets in bytes
-    sizes: Collection[int]  # of the constants in it
-    recipes: Mapping[Recipe, Key]  # of those that are known by how they are made
+    end: int = 0  # of what lies in it
+    places: dict[Key, int] = field(default_factory=dict)  # offsets in bytes
+    sizes: set[int] = field(default_factory=set)  # of the constants in it
     users: int = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that more constants may take."""
+        return self.size_bytes - SLACK_BYTES - self.end
 
 
 class Taken:
     """The constants that an executor has.
 
     Attributes:
+        weights: where they are; shelves: on which.
         places: of each launch's; None where it has none.
+        recipes: of those that are known by how they are made. Where no executor has the arrays any
+            more, others may come to lie at their place.
     """
 
     def __init__(
-        self, weights: Weights, places: Sequence[Place | None], shelves: Iterable[_Shelf]
+        self,
+        weights: Weights,
+        places: Sequence[Place | None],
+        shelves: Iterable[_Shelf],
+        recipes: Mapping[Recipe, Key],
     ) -> None:
         self.places = places
-        self._weights = weights
-        self._shelves = [*shelves]
+        self.recipes = recipes
+        self.weights = weights
+        self.shelves = [*shelves]
 
     def close(self) -> None:
         """Give them back; a second call does nothing."""
-        shelves, self._shelves = self._shelves, []
-        self.places = ()
-        self._weights.give_back(shelves)
+        shelves, self.shelves = self.shelves, []
+        self.places, self.recipes = (), {}
+        self.weights.give_back(shelves)
+
+
+class _Room:
+    """What lies in the memory of a context; several engines may share it."""
+
+    def __init__(self) -> None:
+        # One that a thread may take again: the garbage collector may close an executor at any time.
+        self.lock = threading.RLock()
+        # Weak: an executor that nobody closed keeps nothing here for good.
+        self.shelves: weakref.WeakSet[_Shelf] = weakref.WeakSet()
+        self.taken: weakref.WeakSet[Taken] = weakref.WeakSet()
+        self.keys: weakref.WeakKeyDictionary[Constant, Key] = weakref.WeakKeyDictionary()
+        self.recipes: weakref.WeakKeyDictionary[Constant, Recipe | None]
+        self.recipes = weakref.WeakKeyDictionary()
+
+    def recipe(self, constant: Constant) -> Recipe | None:
+        """Return how a constant is made, if that is known."""
+        if constant not in self.recipes:
+            self.recipes[constant] = recipe_of(constant.pack)
+        return self.recipes[constant]
+
+    def made(self, constant: Constant) -> Key | None:
+        """Return the key of a constant that was packed, or of one by the same recipe."""
+        if constant not in self.keys and (recipe := self.recipe(constant)) is not None:
+            keys = (taken.recipes.get(recipe) for taken in [*self.taken])
+            if (key := next(filter(None, keys), None)) is not None:
+                self.keys[constant] = key
+        return self.keys.get(constant)
+
+
+_rooms: weakref.WeakKeyDictionary[Context, _Room] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()  # of these
 
 
 class Weights:
     """The constants in a device's memory. Threads may share it."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, is_shared: bool = False) -> None:
+        """`is_shared`: with all others of the context that are."""
         self._device = device
-        # One that a thread may take again: the garbage collector may close an executor at any time.
-        self._lock = threading.RLock()
-        # Weak: an executor that nobody closed keeps nothing here for good.
-        self._shelves: weakref.WeakSet[_Shelf] = weakref.WeakSet()
-        self._keys: weakref.WeakKeyDictionary[Constant, Key] = weakref.WeakKeyDictionary()
+        self._room = _Room()
+        if is_shared:
+            with _lock:
+                self._room = _rooms.setdefault(device.context, self._room)
 
     @property
     def size_bytes(self) -> int:
         """The device's memory that is taken now."""
-        return sum(shelf.size_bytes for shelf in [*self._shelves])
+        own = [taken for taken in [*self._room.taken] if taken.weights is self]
+        return sum(shelf.size_bytes for shelf in {shelf for each in own for shelf in each.shelves})
 
     def take(self, queue: cl.CommandQueue, launches: Sequence[Launch], as_one: bool) -> Taken:
         """Return the constants of launches; what is not on the device is packed and uploaded.
@@ -100,134 +149,109 @@ class Weights:
         """
         of_each = [constants_of([launch]) for launch in launches]
         groups = [constants_of(launches)] * len(launches) if as_one else of_each
-        with self._lock:
-            shelves = {group: self._holder(group) for group in dict.fromkeys(groups) if group}
+        with self._room.lock:
+            keys = self._room.keys
+            shelves: dict[tuple[Constant, ...], _Shelf | None] = {}
+            for group in filter(None, dict.fromkeys(groups)):
+                shelves[group] = self._holder(queue, group, as_one)
             absent = [c for group, shelf in shelves.items() if shelf is None for c in group]
-            new = self._filled(queue, [*dict.fromkeys(absent)]) if absent else None
+            new = self._filled(queue, [*dict.fromkeys(absent)], as_one) if absent else None
             places: list[Place | None] = []
             taken: dict[_Shelf, None] = {}
+            recipes: dict[Recipe, Key] = {}
             for constants, group in zip(of_each, groups, strict=True):
                 shelf = shelves.get(group) or new
                 if not constants or shelf is None:
                     places.append(None)
                     continue
                 taken[shelf] = None
-                offsets = {c: shelf.places[self._keys[c]] for c in constants}
+                offsets = {c: shelf.places[keys[c]] for c in constants}
                 places.append(Place(shelf.buffer, offsets))
+                made = {recipe: keys[c] for c in constants if (recipe := self._room.recipe(c))}
+                recipes |= made
             for shelf in taken:
                 shelf.users += 1
-                self._shelves.add(shelf)
-            return Taken(self, places, taken)
+                self._room.shelves.add(shelf)
+            found = Taken(self, places, taken, recipes)
+            self._room.taken.add(found)
+            return found
 
     def give_back(self, shelves: Iterable[_Shelf]) -> None:
         """Free what nobody else has; `shelves`: of a Taken."""
-        with self._lock:
+        with self._room.lock:
             for shelf in shelves:
                 shelf.users -= 1
                 if shelf.users == 0:
-                    self._shelves.discard(shelf)
+                    self._room.shelves.discard(shelf)
                     shelf.buffer.release()
 
-    def _holder(self, constants: Iterable[Constant]) -> _Shelf | None:
-        """Return a shelf that has all of these."""
-        shelves = [*self._shelves]
-        for constant in constants:
-            if constant not in self._keys:
-                if all(constant.size_bytes not in shelf.sizes for shelf in shelves):
-                    return None  # not even packed to be looked for
-                self._keys[constant] = self._made(constant) or _key(_packed(constant))
-            shelves = [shelf for shelf in shelves if self._keys[constant] in shelf.places]
-        return next(iter(shelves), None)
+    def _holder(
+        self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool
+    ) -> _Shelf | None:
+        """Return a shelf that has all of these; that of a whole program may get the last few."""
 
-    def _made(self, constant: Constant) -> Key | None:
-        """Return the key of a constant that was packed by the same recipe."""
-        recipe = recipe_of(constant.pack)
-        keys = (shelf.recipes.get(recipe) for shelf in [*self._shelves]) if recipe else ()
-        return next(filter(None, keys), None)
+        def with_room(lacking: Mapping[_Shelf, int]) -> dict[_Shelf, int]:
+            found = lacking.items()
+            return {shelf: size for shelf, size in found if size <= (shelf.room if as_one else 0)}
 
-    def _filled(self, queue: cl.CommandQueue, constants: Sequence[Constant]) -> _Shelf:
+        lacking = with_room(
+            {
+                shelf: sum(aligned(c) for c in constants if c.size_bytes not in shelf.sizes)
+                for shelf in [*self._room.shelves]
+            }
+        )
+        # What is new by its size is not even packed to be looked for.
+        like = [c for c in constants if any(c.size_bytes in shelf.sizes for shelf in lacking)]
+        packed = packed_ahead([constant for constant in like if self._room.made(constant) is None])
+        with contextlib.closing(packed):
+            for constant in like:
+                if not lacking:
+                    return None
+                if constant not in self._room.keys:
+                    self._room.keys[constant] = next(packed)[1]
+                key = self._room.keys[constant]
+                for shelf in lacking:
+                    if constant.size_bytes in shelf.sizes and key not in shelf.places:
+                        lacking[shelf] += aligned(constant)
+                lacking = with_room(lacking)
+        if not lacking:
+            return None
+        best = min(lacking, key=lacking.__getitem__)
+        if lacking[best]:
+            keys = self._room.keys
+            self._put(queue, best, [c for c in constants if keys.get(c) not in best.places])
+        return best
+
+    def _filled(
+        self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool
+    ) -> _Shelf:
         """Return a new shelf with these."""
-        size, offsets = plan_constants(constants)
+        size, _ = plan_constants(constants)
         self._device.check_buffer("constants", size, LARGEST_BYTES)
+        if as_one:
+            spare = min(_SPARE_BYTES, size // 16)
+            size = max(size, min(size + spare, self._device.max_alloc_bytes, LARGEST_BYTES))
         access = cl.mem_flags.READ_ONLY
-        buffer = cl.Buffer(self._device.context.cl_context, access, size)
-        upload = _Upload(queue, buffer, size)
+        shelf = _Shelf(cl.Buffer(self._device.context.cl_context, access, size), size)
         try:
-            for (constant, offset), (values, key) in zip(
-                offsets.items(), _packed_ahead(offsets), strict=True
-            ):
-                upload.add(values, offset)
-                self._keys[constant] = key
-            upload.end()
+            self._put(queue, shelf, constants)
         except BaseException:
-            buffer.release()
+            shelf.buffer.release()
             raise
-        places = {self._keys[constant]: offset for constant, offset in offsets.items()}
-        recipes = {recipe_of(constant.pack): self._keys[constant] for constant in offsets}
-        known = {recipe: key for recipe, key in recipes.items() if recipe}
-        return _Shelf(buffer, size, places, {constant.size_bytes for constant in offsets}, known)
+        return shelf
 
-
-class _Upload:
-    """Fills a buffer from its start on, and reads back what it wrote. Gaps are zeros."""
-
-    def __init__(self, queue: cl.CommandQueue, buffer: cl.Buffer, size: int) -> None:
-        self._queue, self._buffer, self._size = queue, buffer, size
-        self._piece = np.zeros(min(size, _PIECE_BYTES), np.uint8)
-        self._kept = np.empty_like(self._piece)
-        self._begin = 0  # of the piece, in the buffer
-
-    def add(self, values: Bytes, offset: int) -> None:
-        """Write a constant behind those before it."""
-        while values.size:
-            at = offset - self._begin
-            if at >= self._piece.size:
-                self._write()
-                continue
-            part = values[: self._piece.size - at]
-            self._piece[at : at + part.size] = part
-            offset, values = offset + part.size, values[part.size :]
-
-    def end(self) -> None:
-        """Write what is left, to the buffer's end."""
-        while self._begin < self._size:
-            self._write()
-
-    def _write(self) -> None:
-        count = min(self._piece.size, self._size - self._begin)
-        piece, kept = self._piece[:count], self._kept[:count]
-        cl.enqueue_copy(self._queue, self._buffer, piece, dst_offset=self._begin)
-        # Kernels address memory by constants: wrong ones could end the process.
-        cl.enqueue_copy(self._queue, kept, self._buffer, src_offset=self._begin)
-        if not np.array_equal(kept, piece):
-            raise DeviceError("the device's memory does not hold what was written to it")
-        piece[:] = 0
-        self._begin += count
-
-
-def _packed_ahead(constants: Iterable[Constant]) -> Iterator[tuple[Bytes, Key]]:
-    """Yield what each is packed to, and its key, while other threads pack the next few."""
-
-    def packed(constant: Constant) -> tuple[Bytes, Key]:
-        values = _packed(constant)
-        return values, _key(values)
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "packing") as pool:
-        ahead: deque[Future[tuple[Bytes, Key]]] = deque()
-        for constant in constants:
-            ahead.append(pool.submit(packed, constant))
-            if len(ahead) > _AHEAD:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-
-
-def _packed(constant: Constant) -> Bytes:
-    values = as_bytes(constant.pack())
-    if values.size != constant.size_bytes:
-        raise ValueError(f"{values.size} bytes are packed, {constant.size_bytes} planned")
-    return values
-
-
-def _key(values: Bytes) -> Key:
-    return hashlib.sha256(values.data).digest()
+    def _put(self, queue: cl.CommandQueue, shelf: _Shelf, constants: Sequence[Constant]) -> None:
+        """Put constants behind those that a shelf has; after an error it has what it had."""
+        size, offsets = plan_constants(constants)
+        upload = Upload(queue, shelf.buffer, shelf.end, shelf.end + size)
+        new: dict[Key, int] = {}
+        for (constant, offset), (values, key) in zip(
+            offsets.items(), packed_ahead(offsets), strict=True
+        ):
+            upload.add(values, shelf.end + offset)
+            self._room.keys[constant] = key
+            new[key] = shelf.end + offset
+        upload.end()
+        shelf.places |= new
+        shelf.sizes |= {constant.size_bytes for constant in constants}
+        shelf.end += size - SLACK_BYTES

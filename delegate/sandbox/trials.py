@@ -162,10 +162,11 @@ class Free:
 
     def _why_not(self, trial: Trial) -> str | None:
         """Return how children died of this, of its build or of others of its file, or its fault."""
-        build = Trial(BUILD, trial.name, trial.digest)
-        for each in (trial, build, Trial(FILE, trial.name)):
-            if each in self._left_out:
-                return self._left_out[each]
+        if self._left_out:
+            build = Trial(BUILD, trial.name, trial.digest)
+            for each in (trial, build, Trial(FILE, trial.name)):
+                if each in self._left_out:
+                    return self._left_out[each]
         return "it computes wrongly" if self._done.get(trial) == WRONG else None
 
     def _refuse_left_out(self, trial: Trial) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from delegate import compiler, progress
-from delegate.compiler import Lowered
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
@@ -24,6 +23,7 @@ from delegate.isa import (
     most_lanes,
 )
 from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.lowered import Lowered
 from delegate.options import FP16, Options
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
@@ -74,7 +74,7 @@ class Engine:
         self.chooser = Chooser(options.tune, Store(self.device.identity), seconds)
         self.trials = Free() if trials is None else trials(self.device, self.chooser)
         self._kernels = Kernels(self.device, self.trials)
-        self.weights = Weights(self.device)
+        self.weights = Weights(self.device, is_shared=True)
         self._bench = DeviceBench(self.device, self._kernels, self.weights)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._is_free = options.alternative is None
@@ -85,7 +85,7 @@ class Engine:
             _log.warning("%s was not proven to store halves: floats stay floats", name)
         self._profiling = options.profiling
         # Of the graph that was judged last, until executors take it: each node is lowered once.
-        self._lowered: tuple[Target | None, Lowered] = None, {}
+        self._lowered: tuple[Target | None, Lowered] = None, Lowered()
 
     @property
     def _forms(self) -> Forms:
@@ -114,8 +114,7 @@ class Engine:
         self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()
     ) -> list[Verdict]:
         """Return for each node whether it runs here."""
-
-        lowered: Lowered = {}
+        lowered = Lowered()
         self._lowered = target, lowered
 
         def look() -> list[Verdict]:
@@ -165,11 +164,16 @@ class Engine:
     def _known(self, partition: Partition, target: Target) -> Lowered:
         """Return what a partition's nodes were lowered to, which is forgotten here."""
         judged_for, lowered = self._lowered
-        known = {node: lowered.pop(node, ()) for node in partition.nodes}
-        return {node: found for node, found in known.items() if found and judged_for == target}
+        known = Lowered(lowered if judged_for == target else None)
+        for node in partition.nodes:
+            found = lowered.pop(node, ())
+            if found and judged_for == target:
+                known[node] = found
+        return known
 
     def _chosen(self, partition: Partition, target: Target, batch: int, lowered: Lowered) -> Chosen:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
+        forms = self._forms
         try:
             fused = compiler.rewritten(
                 partition, target, self._bench.check, self._passes, lowered, self._allows_halves
@@ -177,15 +181,15 @@ class Engine:
             if self._allows_halves:  # its nodes apart would round elsewhere: no equivalent program
                 partition = fused
             with progress.share(0, _OF_NODES):
-                expected = self._as_one_launch(fused, target, batch, lowered)
+                expected = self._as_one_launch(forms, fused, target, batch, lowered)
                 programs = self._programs(partition, fused, target, batch, lowered)
             with progress.share(_OF_NODES, 1):
-                return self._forms.fastest(programs, batch, expected)
+                return forms.fastest(programs, batch, expected)
         finally:
             self.chooser.save()
 
     def _as_one_launch(
-        self, fused: Partition, target: Target, batch: int, lowered: Lowered
+        self, forms: Forms, fused: Partition, target: Target, batch: int, lowered: Lowered
     ) -> Program | None:
         """Return what runs until all nodes are measured: lower()'s first choices, if they are
         faster as one launch. That gains more than the nodes' choices, so it is asked first.
@@ -199,7 +203,7 @@ class Engine:
         is_float = any(tensor.dtype == "float32" for tensor in fused.inputs)
         likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
         is_likely = not likely.isdisjoint(self.device.proven)
-        return program if self._forms.is_one_launch_faster(program, is_likely) else None
+        return program if forms.is_one_launch_faster(program, is_likely) else None
 
     def _programs(
         self, partition: Partition, fused: Partition, target: Target, batch: int, lowered: Lowered
@@ -209,7 +213,7 @@ class Engine:
         `fused`: the partition as passes left it.
         """
         reference = partial(reference_outputs, target.rules)
-        choose = partial(self._tuner.choose, batch=batch, reference=reference)
+        choose = partial(self._tuner.choose, batch=batch, reference=reference, lowered=lowered)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
             programs = [compiler.compile_partition(partition, target, choose, steps, lowered)]

@@ -19,10 +19,12 @@ from delegate.graph.resources import Resources
 from delegate.tflite import schema
 from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.locate import locate
+from delegate.tflite.mapped import Mapped
 from delegate.tflite.marks import Marks, mark_of
 from delegate.tflite.reader import Subgraphs, read_code
+from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.stateful import resources_in
-from delegate.tflite.table import File, Source, named, open_model, options_of
+from delegate.tflite.table import File, options_of
 
 _log = logging.getLogger("delegate")
 
@@ -202,22 +204,26 @@ def match_plan(
     for planned in plan:
         if planned.op == "DELEGATE":
             continue
-        given = f"{planned.op} {planned.inputs} -> {planned.outputs}"
         if planned.index >= len(graph.nodes):
-            raise _mismatch(f"node {planned.index}", given, "nothing")
+            raise _mismatch(f"node {planned.index}", _words(planned), "nothing")
         node = graph.nodes[planned.index]
         inputs = tuple(-1 if tensor is None else tensor.index for tensor in node.inputs)
         outputs = tuple(tensor.index for tensor in node.outputs)
         if (planned.op, planned.inputs, planned.outputs) != (node.op, inputs, outputs):
-            known = f"{node.op} {inputs} -> {outputs}"
-            raise _mismatch(f"node {planned.index}", given, known)
+            known = PlannedNode(planned.index, node.op, inputs, outputs)
+            raise _mismatch(f"node {planned.index}", _words(planned), _words(known))
         present.add(planned.index)
     if len(present) == len(plan) < len(graph.nodes):  # and no delegate has the rest
         raise _mismatch("the model", f"{len(plan)} nodes", f"{len(graph.nodes)} nodes")
     return present
 
 
+def _words(node: PlannedNode) -> str:
+    return f"{node.op} {node.inputs} -> {node.outputs}"
+
+
 def _match_constants(graph: Graph, shapes: Shapes, constants: Constants) -> None:
+    mapped = Mapped()
     for tensor in graph.tensors:
         if tensor.data is None:
             continue
@@ -226,7 +232,8 @@ def _match_constants(graph: Graph, shapes: Shapes, constants: Constants) -> None
         if tensor.is_sparse:
             continue  # TFLite has it as it is stored
         own_bytes = tensor.data.reshape(-1).view(np.uint8)
-        if not np.array_equal(constants.get(tensor.index, own_bytes), own_bytes):
+        given = constants.get(tensor.index, own_bytes)
+        if not mapped.are_same(given, own_bytes) and not np.array_equal(given, own_bytes):
             raise _mismatch(f"constant {tensor.index}", "of other values", "another")
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from delegate.tflite.constants import buffer_span
-from delegate.tflite.table import File, Source, Table, named, open_model
+from delegate.tflite.source import Source, named, open_model
+from delegate.tflite.table import File, Table
 
 _NAME = "TFLITE_METADATA"  # of the entry in Model.metadata
 _IDENTIFIER = b"M001"

@@ -19,7 +19,8 @@ from delegate.tflite.bodies import Bodies
 from delegate.tflite.constants import buffer_span, dense_of, external_span, shape_text, view_of
 from delegate.tflite.quantization import BlockDetails, read_quantization, with_blocks
 from delegate.tflite.signatures import signature_of, signatures_of
-from delegate.tflite.table import File, Source, Table, named, open_model, options_of
+from delegate.tflite.source import Source, named, open_model
+from delegate.tflite.table import File, Table, options_of
 
 _MAX_DIMENSIONS = 32  # numpy 1's limit
 
@@ -282,17 +283,16 @@ def _custom_options(file: File, operator: Table) -> Mapping[str, Any]:
 
 def _check_producers(nodes: tuple[Node, ...]) -> None:
     producers: dict[int, tuple[int, int]] = {}
-    for node in nodes:
-        for position, tensor in enumerate(node.outputs):
-            where = (
-                f"operator {node.index} ({_short(node.op, quoted=node.is_custom)}): "
-                f"output {position} is tensor {tensor.index} {_short(tensor.name)}"
-            )
-            if tensor.data is not None:
-                raise ModelError(f"{where}, which is a constant")
-            producer = producers.setdefault(tensor.index, (node.index, position))
-            if producer != (node.index, position):
-                raise ModelError(f"{where}, which operator {producer[0]} already produces")
+    for node, position, tensor in ((n, p, t) for n in nodes for p, t in enumerate(n.outputs)):
+        maker = producers.setdefault(tensor.index, (node.index, position))
+        if tensor.data is None and maker == (node.index, position):
+            continue
+        is_made = f"operator {maker[0]} already produces"
+        raise ModelError(
+            f"operator {node.index} ({_short(node.op, quoted=node.is_custom)}): "
+            f"output {position} is tensor {tensor.index} {_short(tensor.name)}, "
+            f"which {'is a constant' if tensor.data is not None else is_made}"
+        )
 
 
 def _short(name: str, quoted: bool = True) -> str:

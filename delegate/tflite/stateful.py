@@ -7,7 +7,7 @@ from delegate.errors import ModelError
 from delegate.graph.ir import Graph
 from delegate.graph.resources import Resources, resources_of, touches, with_resources
 from delegate.tflite.reader import Subgraphs, read_model
-from delegate.tflite.table import Source, named, open_model
+from delegate.tflite.source import Source, named, open_model
 
 
 def read_stateful(source: Source, signature: str | None = None) -> Graph:

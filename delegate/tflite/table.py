@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a .tflite model and reads its tables, checking every access: flatbuffers checks none.
+"""Reads the tables of a .tflite model, checking every access: flatbuffers checks none.
 
 Knows the fields' names and places from schema.py, not what they mean.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import mmap
-import os
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +18,6 @@ from numpy.typing import NDArray
 from delegate.errors import ModelError
 from delegate.tflite import schema
 
-Source = str | os.PathLike[str] | bytes | memoryview
 MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits, and some of TFLite's are signed
 MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
 MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
@@ -30,44 +25,12 @@ MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
 # bytes of it would. Writers share no tables.
 _TABLE_BYTES, _SHARED_TABLE_BYTES = 32, 1024
 
+_AT_ONCE = 256  # offsets of a vector that are read at once
+_MOST_UNPACKED = 16  # numbers of a vector, above which numpy reads it faster
+
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
-_SHORT = struct.Struct("<H")
-
-
-@contextlib.contextmanager
-def named(source: Source) -> Iterator[None]:
-    """Put the path, if it is one, before what is said of a model that cannot be read."""
-    try:
-        yield
-    except ModelError as error:
-        if isinstance(source, (str, os.PathLike)):
-            raise ModelError(f"{os.fspath(source)}: {error}") from None
-        raise
-
-
-def open_model(source: Source) -> memoryview:
-    """Return a model's bytes; a path's are mapped into memory.
-
-    Raises:
-        ModelError: the path is no regular file, or is above 2 GB. OSError: it cannot be read.
-    """
-    if isinstance(source, (str, os.PathLike)):
-        return _map(source)
-    return memoryview(source).cast("B").toreadonly()
-
-
-def _map(path: str | os.PathLike[str]) -> memoryview:
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() refuses a directory itself
-        raise ModelError("this is a device or a pipe; give a regular file")
-    with open(path, "rb") as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes == 0:  # mmap refuses an empty file
-            return memoryview(b"")
-        if size_bytes > MAX_FILE_BYTES:
-            raise too_large(size_bytes)
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+_SHORTS = struct.Struct("<HH")
 
 
 def too_large(size_bytes: int) -> ModelError:
@@ -110,8 +73,23 @@ class File:
         return Table(self, self.follow(0, self._what), kind, self._what)
 
     def unpack(self, number: struct.Struct, position: int, where: str) -> Any:
-        self.check(position, number.size, where)
+        end = position + number.size
+        if position < 0 or end > self.end:
+            self.check(position, number.size, where)
         return number.unpack_from(self.view, position)[0]
+
+    def layout(self, position: int, where: str) -> tuple[int, tuple[int, ...]]:
+        """Return a table's size, and its fields' offsets by slot, as the file says at `position`.
+
+        0 = the field is left out.
+        """
+        self.check(position, _SHORTS.size, where)
+        layout_bytes, size = _SHORTS.unpack_from(self.view, position)
+        if layout_bytes < 4 or size < 4:
+            raise ModelError(f"{where} has a damaged table of fields at byte {position}")
+        count = (layout_bytes - 4) // 2
+        self.check(position + 4, 2 * count, where)
+        return size, struct.unpack_from(f"<{count}H", self.view, position + 4)
 
     def follow(self, position: int, where: str) -> int:
         """Return the position that the offset stored at `position` points to."""
@@ -123,7 +101,17 @@ class File:
                 f"{where} spans bytes {position}..{position + size_bytes} "
                 f"of a file of {self.size} bytes"
             )
-        self.end = max(self.end, position + size_bytes)
+        if position + size_bytes > self.end:
+            self.end = position + size_bytes
+
+    def pointed(self, start: int, length: int) -> Iterator[int]:
+        """Yield what the offsets of a vector point to, which is known to lie in the file."""
+        end = start + length * _OFFSET.size
+        while start < end:
+            count = min((end - start) // _OFFSET.size, _AT_ONCE)
+            for offset in struct.unpack_from(f"<{count}I", self.view, start):
+                yield start + offset
+                start += _OFFSET.size
 
     def spend(self, size_bytes: int, where: str) -> None:
         self._bytes_left -= size_bytes
@@ -150,10 +138,9 @@ class Table:
     __slots__ = (
         "_fields",
         "_file",
+        "_offsets",
         "_position",
         "_size",
-        "_vtable",
-        "_vtable_bytes",
         "kind",
         "where",
     )
@@ -165,18 +152,12 @@ class Table:
         self._file = file
         self._position = position
         self._fields = schema.fields(kind)
-        self._vtable = position - int(file.unpack(_SIGNED_OFFSET, position, where))
-        self._vtable_bytes = int(file.unpack(_SHORT, self._vtable, where))
-        self._size = int(file.unpack(_SHORT, self._vtable + 2, where))
-        if self._vtable_bytes < 4 or self._size < 4:
-            raise ModelError(f"{where} has a damaged table of fields at byte {self._vtable}")
+        layout = position - int(file.unpack(_SIGNED_OFFSET, position, where))
+        self._size, self._offsets = file.layout(layout, where)
 
     def _find(self, field: schema.Field, width_bytes: int) -> int | None:
-        # Two sizes come first, then one 16-bit offset a slot; 0 = the field is left out.
-        entry = 4 + 2 * field.slot
-        if entry + 2 > self._vtable_bytes:
-            return None
-        offset = int(self._file.unpack(_SHORT, self._vtable + entry, self.where))
+        offsets, slot = self._offsets, field.slot
+        offset = offsets[slot] if slot < len(offsets) else 0
         if offset == 0:
             return None
         if offset < 4 or offset + width_bytes > self._size:
@@ -197,10 +178,7 @@ class Table:
 
     def slots(self) -> list[int]:
         """Return the slots of the fields that the file does not leave out."""
-        count = (self._vtable_bytes - 4) // 2
-        offsets = (self._vtable + 4 + 2 * slot for slot in range(count))
-        found = [int(self._file.unpack(_SHORT, offset, self.where)) for offset in offsets]
-        return [slot for slot, offset in enumerate(found) if offset]
+        return [slot for slot, offset in enumerate(self._offsets) if offset]
 
     def scalar(self, name: str) -> Any:
         field = self._fields[name]
@@ -224,7 +202,12 @@ class Table:
         return self._find_vector(name, 1)
 
     def numbers(self, name: str) -> tuple[Any, ...]:
-        return tuple(self.array(name).tolist())
+        flags = self._fields[name].flags
+        start, length = self._find_vector(name, flags.bytewidth)
+        if length > _MOST_UNPACKED:
+            return tuple(self.array(name).tolist())
+        self._file.spend(length * flags.bytewidth, self.where)
+        return struct.unpack_from(_format(flags, length), self._file.view, start)
 
     def array(self, name: str) -> NDArray[Any]:
         """Return a vector's numbers, which are a view of the file."""
@@ -257,10 +240,14 @@ class Table:
         """Yield the tables of a vector; `label` names one in messages ("tensor")."""
         kind = self._fields[name].child
         start, length = self._find_vector(name, _OFFSET.size)
-        for index in range(length):
-            where = f"{label} {index}"
-            at = self._file.follow(start + index * _OFFSET.size, where)
-            yield Table(self._file, at, kind, where)
+        for index, at in enumerate(self._file.pointed(start, length)):
+            yield Table(self._file, at, kind, f"{label} {index}")
+
+
+@functools.cache
+def _format(flags: Any, length: int) -> str:
+    """Return how `struct` names so many numbers."""
+    return f"<{length}{flags.packer_type.format[-1]}"
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError
-from delegate.launch import Program
+from delegate.launch import Alternative, Program
 from delegate.runtime.agreement import outputs_of, random_inputs, right_of
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
@@ -59,6 +59,7 @@ class Forms:
         self._bench = bench
         self._make = make
         self._profiling = profiling
+        self._signatures: dict[Alternative, bytes] = {}  # programs share steps
 
     def is_one_launch_faster(self, program: Program, is_likely: bool) -> bool:
         """Whether a program was measured to be faster as one launch than in any other form.
@@ -166,7 +167,10 @@ class Forms:
     def _key(self, programs: Sequence[Program], batch: int) -> str:
         digest = hashlib.sha256(str(batch).encode())
         for step in (step for program in programs for step in program.steps):
-            digest.update(signature([step.alternative], self._bench.source_of).encode())
+            own = step.alternative
+            if own not in self._signatures:
+                self._signatures[own] = signature([own], self._bench.source_of).encode()
+            digest.update(self._signatures[own])
         return digest.hexdigest()[:24]
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from delegate.errors import DeviceError, KernelBuildError, Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
+from delegate.lowered import Lowered
 from delegate.runtime.bench import DeviceBench, Reference
 from delegate.tuning.chooser import FULL, ROUNDS, Choice, Chooser
 
@@ -38,10 +39,11 @@ class Tuner:
         alternatives: Sequence[Alternative],
         batch: int = 1,
         reference: Reference = lambda node, inputs: None,
+        lowered: Lowered | None = None,
     ) -> Alternative:
         """Return the alternative to run; without measuring, the first that this device can.
 
-        `reference`: see `DeviceBench.right`.
+        `reference`: see `DeviceBench.right`. `lowered`: what knows which nodes are alike.
         Raises:
             Unsupported: it can run none, for the plain one's reason, or all compute wrongly.
         """
@@ -50,9 +52,13 @@ class Tuner:
                 return each
         if len(alternatives) > 1:
             names = [*(each.name for each in alternatives), _NONE]
+            known_nodes = Lowered() if lowered is None else lowered
+            own = known_nodes.signature(
+                node, lambda: signature(alternatives, self._bench.source_of)
+            )
             known = self._chooser.take(
                 Choice(
-                    f"{signature(alternatives, self._bench.source_of)}x{batch}",
+                    f"{own}x{batch}",
                     names,
                     kin=(node.op, node.index, batch, *names, *_constants(node)),
                     size=sum(math.prod(tensor.shape) for tensor in node.outputs),

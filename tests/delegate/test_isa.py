@@ -49,11 +49,11 @@ def test_each_type_of_device_tries_its_own(
     processor: str, own: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
-    common = ["nearest", "params_argument", "lanes16"]
+    common = ["nearest", "params_argument", "stored_halves", "fp16", "lanes16"]
     assert tried_on("cpu") == ["own_builtins", *own, *common]
     others = [
         *("dp4a", "mma", "order_ptx", "dot", "mixed_dot", "arm_dot", "qcom_dot"),
-        *("nearest", "params_argument", "order"),
+        *("nearest", "params_argument", "order", "stored_halves", "fp16"),
     ]
     for device_type in ("gpu", "accelerator", "custom"):
         assert tried_on(device_type) == others

@@ -81,14 +81,14 @@ def test_what_follows_from_shapes_is_computed_once_a_graph(
 def test_another_size_uploads_no_constant_again(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled = Weights._filled
+    put = Weights._put
     uploads: list[int] = []
 
-    def counted(self: Weights, queue: Any, constants: Sequence[Constant]) -> Any:
+    def counted(self: Weights, queue: Any, shelf: Any, constants: Sequence[Constant]) -> None:
         uploads.extend(constant.size_bytes for constant in constants)
-        return filled(self, queue, constants)
+        put(self, queue, shelf, constants)
 
-    monkeypatch.setattr(Weights, "_filled", counted)
+    monkeypatch.setattr(Weights, "_put", counted)
     model = write_model(conv_pool())
     delegate = delegate_for(model, device)
     ours, reference = interpreter(model, delegate), interpreter(model)

@@ -17,7 +17,7 @@ from delegate.graph.edit import with_tensors
 from delegate.inspect import Graph, Node, Tensor
 from delegate.tflite.reader import Subgraphs
 from delegate.tflite.schema import enum_values
-from delegate.tflite.table import Source, named, open_model
+from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.tree import Tree
 from delegate.tflite.writer import model_tree
 from tflite_opencl.rewrites.registry import PassStep, rewrite_steps

@@ -101,7 +101,8 @@ def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...]
             f"weights have {count} scales on axis {quantization.axis}: "
             f"{channels} on axis {channel_axis} are needed"
         )
-    if not all(0 < scale < math.inf for scale in quantization.scale):
+    # A sum of float32 numbers is as finite as they are; NaN is not above 0, and not below infinity.
+    if not (min(quantization.scale, default=1) > 0 and math.isfinite(sum(quantization.scale))):
         raise Unsupported("a weight scale is not positive and finite")
     if any(quantization.zero_point):
         raise Unsupported("per-channel weights with a zero point other than 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import cast
 
 from delegate.launch import Alternative, Constant, Launch
@@ -136,7 +137,12 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
             widths = _RESIDUAL_WIDTHS
         most = next(w for values, w in widths if target.keeps(values))
         return [(max(lanes, 4), 1, tile_w_of(pixels, most))] if out_c >= 4 else []
-    width = min(target.vector_width, 16)
+    return _wide_shapes(conv.taps * conv.in_c, out_c, pixels, min(target.vector_width, 16))
+
+
+@lru_cache(1 << 8)  # layers share sizes
+def _wide_shapes(terms: int, out_c: int, pixels: int, width: int) -> list[tuple[int, int, int]]:
+    """Return the same for a CPU whose registers have `width` lanes."""
     sizes = [(v, t) for v in (1, 2, 3, 4, 6) for t in _PIXELS if v * t <= _SUMS.get(width, 0)]
     shapes = [
         (lanes, vectors, tile_w)
@@ -145,12 +151,14 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
         if lanes <= min(width, out_c) and tile_w <= pixels and (vectors - 1) * lanes < out_c
     ]
     best: dict[int, tuple[int, int, int]] = {}  # by the channels of a block
-    for lanes, vectors, tile_w in sorted(shapes, key=lambda e: _cost(conv, pixels, e, width)):
+    for lanes, vectors, tile_w in sorted(
+        shapes, key=lambda e: _cost(terms, out_c, pixels, e, width)
+    ):
         best.setdefault(lanes * vectors, (lanes, vectors, tile_w))
     return [*best.values()][:2]
 
 
-def _cost(conv: FloatConvolution, pixels: int, shape: tuple[int, int, int], width: int) -> float:
+def _cost(terms: int, out_c: int, pixels: int, shape: tuple[int, int, int], width: int) -> float:
     """Return about how many cycles a row of `pixels` takes in blocks of (lanes, vectors, pixels).
 
     For each term a core begins two multiply-adds and 1.6 loads a cycle, and a sum waits 4 cycles
@@ -158,10 +166,9 @@ def _cost(conv: FloatConvolution, pixels: int, shape: tuple[int, int, int], widt
     cost nearly as much as wide ones.
     """
     lanes, vectors, tile_w = shape
-    terms = conv.taps * conv.in_c
     term = max(4, vectors * tile_w / 2, (vectors + tile_w) / 1.6) + 0.5
     if 4 * terms * lanes * vectors > _NEAR_BYTES:
         term += 0.3 * vectors
     block = terms * term + 1.5 * vectors * tile_w + 30
-    blocks = ceil_div(conv.out_c, lanes * vectors) * ceil_div(pixels, tile_w)
+    blocks = ceil_div(out_c, lanes * vectors) * ceil_div(pixels, tile_w)
     return blocks * block * (lanes + width)

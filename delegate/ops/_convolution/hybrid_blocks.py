@@ -63,9 +63,11 @@ class BlockProduct:
 
     def has_shifts_as(self, dtype: str) -> bool:
         """Whether there are shifts, each of which is a number of this type, too."""
-        if self.shifts is None:
-            return False
+        if self.shifts is None or dtype == "float32":
+            return self.shifts is not None
         _, values = self.shifts
+        if dtype == "float16" and _are_plain_halves(values):
+            return True
         return bool((values.astype(dtype).astype(np.float32) == values).all())
 
     def more(self, lanes: int, dtype: str = "float32") -> Params:
@@ -87,6 +89,18 @@ class BlockProduct:
 
         size = np.dtype(dtype).itemsize * channels.size * values.shape[1]
         return {"sums": sums, "shifts": Constant(size, pack)}
+
+
+def _are_plain_halves(values: NDArray[np.float32]) -> bool:
+    """Whether each is a float16, too: no infinity, and none of those below its least normal one.
+
+    NumPy converts to and from float16 number by number.
+    """
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    exponents = bits & np.uint32(0x7F800000)
+    is_half = (exponents >= np.uint32(113 << 23)) & (exponents <= np.uint32(142 << 23))
+    is_zero = (bits & np.uint32(0x7FFFFFFF)) == 0
+    return not (bits & np.uint32(0x1FFF)).any() and bool((is_half | is_zero).all())
 
 
 def _offsets(pairs: NDArray[np.uint8], scales: NDArray[np.float16]) -> NDArray[np.float32]:
@@ -162,7 +176,8 @@ def block_scales(weights: Tensor, rules: Rules) -> NDArray[np.float16]:
             f"scales of blocks {scales.dtype.name} of {scales.shape}: float16 of "
             f"{(rows, depth // size)} is needed"
         )
-    if not np.isfinite(scales).all():
+    exponents = np.ascontiguousarray(scales).view(np.uint16) & np.uint16(0x7C00)
+    if (exponents == 0x7C00).any():
         raise Unsupported("a scale of a block is not finite")
     return scales
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from delegate.ops._numbers import ceil_div
 
 
+@lru_cache(1 << 8)  # layers share sizes
 def in_blocks_of(block: int, channels: int) -> NDArray[np.intp]:
     """Return the channels of each block, of which the last ends with the last channel.
 
@@ -18,7 +20,9 @@ def in_blocks_of(block: int, channels: int) -> NDArray[np.intp]:
         -> (blocks, block)
     """
     starts = np.minimum(np.arange(ceil_div(channels, block)) * block, channels - block)
-    return np.asarray(starts[:, None] + np.arange(block))
+    found = np.asarray(starts[:, None] + np.arange(block))
+    found.setflags(write=False)
+    return found
 
 
 def transposed(values: NDArray[Any], *axes: int) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
 from delegate.isa import ORDERS
 from delegate.launch import Constant, Launch
-from delegate.runtime import weights as module
+from delegate.runtime import upload as module
 from delegate.runtime.agreement import same_outputs
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
@@ -145,6 +145,71 @@ def test_a_launch_has_all_its_constants_in_one_buffer(device: DeviceInfo) -> Non
     one, other = (require(place) for place in whole.places)
     assert one.buffer is other.buffer
     assert one.buffer not in (shared.buffer, apart.buffer)
+
+
+def test_the_few_that_another_program_has_lie_behind_those_of_the_first(device: DeviceInfo) -> None:
+    opened, make = Device(device), Counted()
+    weights = Weights(opened)
+    names = [*"abcdefgh"]
+    first = weights.take(opened.queue, [launch(*(make.constant(n, 512) for n in names))], True)
+    size, kept = weights.size_bytes, require(first.places[0]).buffer
+    assert size == kept.size == 8 * 512 + SLACK_BYTES + (8 * 512 + SLACK_BYTES) // 16
+    # The last one's size is new; the one before has a known size and another content.
+    for more in ([("x", 100)], [("y", 64)]):
+        constants = [make.constant(n, 512) for n in names] + [make.constant(*each) for each in more]
+        second = weights.take(opened.queue, [launch(each) for each in constants], as_one=True)
+        assert {require(place).buffer for place in second.places} == {kept}
+        assert weights.size_bytes == size
+        found = read(opened, kept)
+        for place in second.places:
+            for constant, offset in require(place).offsets.items():
+                own = found[offset : offset + constant.size_bytes]
+                assert own.tobytes() == constant.pack().tobytes()
+    assert [make.packed.count(name) for name in "xy"] == [2, 2]  # once by this test
+    beyond = [make.constant(n, 512) for n in names] + [make.constant("z", 512)]
+    third = weights.take(opened.queue, [launch(*beyond)], as_one=True)
+    assert require(third.places[0]).buffer is not kept
+    apart = weights.take(opened.queue, [launch(make.constant("w", 32))], as_one=False)
+    assert require(apart.places[0]).buffer is not kept
+
+
+def test_those_of_a_context_share_it_and_others_do_not(device: DeviceInfo) -> None:
+    opened, make = [Device(device, shares_context=True) for _ in range(2)], Counted()
+    alone = Device(device)
+    assert opened[0].context is opened[1].context is not alone.context
+    one, two, other = (Weights(each, is_shared=True) for each in (*opened, alone))
+    first = one.take(opened[0].queue, [launch(make.constant("a"))], as_one=False)
+    second = two.take(opened[1].queue, [launch(make.constant("a"))], as_one=False)
+    third = other.take(alone.queue, [launch(make.constant("a"))], as_one=False)
+    buffer = require(first.places[0]).buffer
+    assert require(second.places[0]).buffer is buffer is not require(third.places[0]).buffer
+    assert one.size_bytes == two.size_bytes > 0
+    first.close()
+    assert (one.size_bytes, two.size_bytes) == (0, 100 + 28 + SLACK_BYTES)
+    assert read(opened[1], buffer)[:100].tobytes() == content_of("a", 100).tobytes()
+    second.close()
+    assert two.size_bytes == 0
+
+
+def test_a_recipe_goes_with_the_last_who_has_its_arrays(device: DeviceInfo) -> None:
+    """Where a file was mapped another one may come to lie, which others still share."""
+    opened = Device(device)
+    weights = Weights(opened)
+    memory = np.arange(1 << 15, dtype=np.uint8)  # long enough to be known by its place
+
+    def of(values: np.ndarray[Any, np.dtype[np.uint8]]) -> Constant:
+        return Constant(values.nbytes, lambda: values)
+
+    first = weights.take(opened.queue, [launch(of(memory))], as_one=False)
+    second = weights.take(opened.queue, [launch(of(memory.copy()))], as_one=False)
+    buffer = require(first.places[0]).buffer
+    assert require(second.places[0]).buffer is buffer
+    first.close()
+    memory[:] = 7
+    third = weights.take(opened.queue, [launch(of(memory))], as_one=False)
+    place = require(third.places[0])
+    assert place.buffer is not buffer
+    assert (read(opened, place.buffer)[: memory.size] == 7).all()
 
 
 def test_memory_goes_with_its_last_user(device: DeviceInfo) -> None:
