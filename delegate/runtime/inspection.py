@@ -117,7 +117,8 @@ class Steps:
         link = self.transfer.link
         with self.transfer.calling("running a node at a time"):
             for tensor, values in zip(self.inputs, inputs, strict=True):
-                self._write(tensor, values)
+                if tensor.index not in known:
+                    self._write(tensor, values)
             if link is not None:
                 link.restore()
                 if given is not None:
