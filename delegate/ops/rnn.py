@@ -28,6 +28,7 @@ from delegate.ops._recurrent.steps import (
     int8_rows,
     is_asymmetric,
     results_of,
+    rounding,
     steps_of,
 )
 from delegate.ops._registry import lowers
@@ -191,7 +192,7 @@ def _launches(
         before = int8_rows(hidden, rnn.steps.rows, rnn.units, is_wide, target)
         yield from before.launches
         own = source.at(at, before) | rnn.result.at(at, rnn.steps)
-        yield _step(rnn, "rnn_hybrid", own | fields, target, defines)
+        yield _step(rnn, "rnn_hybrid", own | fields, target, {**defines, **rounding(target)})
         hidden = rnn.next_hidden
 
 

@@ -226,11 +226,9 @@ def require_known(rules: Rules) -> None:
         )
 
 
-def require_apart(rules: Rules) -> None:
-    """Check that, and that products and sums of floats are rounded apart; raises Unsupported."""
-    require_known(rules)
-    if rules.processor != "x86_64":
-        raise Unsupported("hybrid: on aarch64 TFLite rounds products and sums of floats at once")
+def rounds_once(rules: Rules) -> bool:
+    """Whether the calling TFLite rounds a product and a sum of floats at once."""
+    return rules.processor == "aarch64"
 
 
 def weight_values(weights: Tensor) -> NDArray[np.int8]:
