@@ -174,7 +174,7 @@ def beside(one: Tensor, other: Tensor, target: Target) -> tuple[Tensor, tuple[La
 
 def rounding(target: Target) -> Defines:
     """Return the macro of hybrid.clh that says how sums of rows of int8 become floats, if any."""
-    return {"ROUNDS_ONCE": 1} if hybrid.rounds_once(target.rules) else {}
+    return {"ROUNDS_ONCE": 1} if target.rules.processor == "aarch64" else {}
 
 
 def hybrid_numbers(tensor: Tensor, is_wide: bool, target: Target) -> NDArray[np.int32]:
