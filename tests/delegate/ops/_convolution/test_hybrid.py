@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Node, packed
+from delegate.ops._convolution import hybrid
 from delegate.target import Rules, Target
 from tests.support.cases import (
     DOTS,
@@ -277,6 +278,47 @@ def test_sums_with_a_bias_that_are_rounded_once(device: DeviceInfo, way: Way, ro
     twice = products.astype(np.float32) + bias
     assert np.sum(once != twice) > out_c // 8, "nothing was compared"
     np.testing.assert_array_equal(found, once)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "depends"),
+    [
+        ((1, 256, 128), False),
+        ((4, 16, 16), True),
+        ((4, 40, 32), False),
+        ((4, 64, 63), False),
+        ((2, 64, 64), False),
+        ((2, 256, 130), True),
+        ((12, 64, 64), True),
+        ((16, 64, 64), False),
+        ((64, 64, 66), True),
+        ((20, 64, 16), False),
+        ((28, 16, 64), True),
+        ((32, 16, 64), False),
+        ((60, 16, 240), True),
+        ((64, 16, 240), False),
+        ((124, 16, 256), True),
+        ((128, 16, 256), False),
+        ((60, 512, 64), True),
+        ((64, 512, 64), False),
+    ],
+)
+def test_sizes_for_which_dot_products_round_otherwise(
+    sizes: tuple[int, int, int], depends: bool
+) -> None:
+    """Rows, depth and units, as ai-edge-litert 2.3.0 was seen on aarch64 with and without them."""
+    assert hybrid.depends_on_dot_products(*sizes) == depends
+    for twice in (False, True):
+        rules = replace(AARCH64, rounds_rows_twice=twice)
+        assert hybrid.rounds_once(rules, *sizes) == (not depends or not twice)
+    assert not hybrid.rounds_once(Rules(), *sizes)
+
+
+def test_rows_whose_rounding_is_not_known() -> None:
+    reason = "hybrid: how this TFLite rounds sums of 4 rows is not known"
+    rows, target = Product(shape=(4, 48), out_c=8), Target(rules=AARCH64)
+    assert refusal(rows.node(), target) == reason
+    assert ops.lower(replace(rows, has_bias=False).node(), target)  # which is added to nothing
 
 
 NODES = {"fully_connected_hybrid": NODE, "fully_connected_symmetric": Product().node()}
