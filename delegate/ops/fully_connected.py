@@ -20,6 +20,7 @@ from delegate.ops._checks.activations import activation_of, applied, float_bound
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid, hybrid_blocks, variants
+from delegate.ops._convolution.hybrid_rounding import rounds_once
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -131,7 +132,7 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
         batch=rows,
         weights=values.reshape(weights.shape[0], 1, weights.shape[1]),
         is_asymmetric=is_asymmetric,
-        rounds_once=bias is not None and hybrid.rounds_once(rules, rows, *weights.shape[::-1]),
+        rounds_once=bias is not None and rounds_once(rules, rows, *weights.shape[::-1]),
         scales=hybrid.weight_scales(weights, 0),
         bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),
         clamp=clamp,

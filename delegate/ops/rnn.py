@@ -16,7 +16,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Launch, Params
 from delegate.ops._checks.activations import activation_of, applied
 from delegate.ops._checks.node import elements_of, inputs_of, require_constant, shape_text
-from delegate.ops._convolution import hybrid
+from delegate.ops._convolution.hybrid_rounding import depends_on_dot_products
 from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
 from delegate.ops._recurrent.steps import (
     HybridInput,
@@ -191,7 +191,7 @@ def _launches(
     rows = rnn.steps.rows if rnn.steps.is_time_major else 1
     for each in matrices:
         is_arm = target.rules.processor == "aarch64"
-        if is_arm and hybrid.depends_on_dot_products(rows, *each.shape[::-1]):
+        if is_arm and depends_on_dot_products(rows, *each.shape[::-1]):
             raise Unsupported(f"hybrid: how sums of {rows} rows are rounded is the processor's")
     numbers = [hybrid_numbers(each, is_wide, target) for each in matrices]
     fields["numbers"] = constant(np.concatenate(numbers, axis=-1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Node, packed
-from delegate.ops._convolution import hybrid
+from delegate.ops._convolution.hybrid_rounding import depends_on_dot_products, rounds_once
 from delegate.target import Rules, Target
 from tests.support.cases import (
     DOTS,
@@ -307,11 +307,11 @@ def test_sizes_for_which_dot_products_round_otherwise(
     sizes: tuple[int, int, int], depends: bool
 ) -> None:
     """Rows, depth and units, as ai-edge-litert 2.3.0 was seen on aarch64 with and without them."""
-    assert hybrid.depends_on_dot_products(*sizes) == depends
+    assert depends_on_dot_products(*sizes) == depends
     for twice in (False, True):
         rules = replace(AARCH64, rounds_rows_twice=twice)
-        assert hybrid.rounds_once(rules, *sizes) == (not depends or not twice)
-    assert not hybrid.rounds_once(Rules(), *sizes)
+        assert rounds_once(rules, *sizes) == (not depends or not twice)
+    assert not rounds_once(Rules(), *sizes)
 
 
 def test_rows_whose_rounding_is_not_known() -> None:
