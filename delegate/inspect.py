@@ -24,6 +24,8 @@ from delegate.graph.mediapipe import as_transpose_conv as as_transpose_conv
 from delegate.graph.mediapipe import pooling_of as pooling_of
 from delegate.graph.mediapipe import pooling_options as pooling_options
 from delegate.graph.mediapipe import transpose_conv_bias_options as transpose_conv_bias_options
+from delegate.graph.packed import BITS as BITS
+from delegate.graph.packed import packed as packed
 from delegate.graph.shapes import output_shapes as output_shapes
 from delegate.graph.verdict import graph_table as graph_table
 from delegate.kernel_uses import ExpectedLaunch as ExpectedLaunch

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
+from delegate.graph.packed import BITS, packed_bytes
 
 
 @dataclass(frozen=True, eq=False)  # without slots: the runtime refers to it weakly
@@ -151,7 +152,18 @@ def size_bytes(tensor: Tensor) -> int:
     Raises:
         TypeError: the dtype has no fixed size (strings).
     """
+    if tensor.dtype in BITS:
+        return packed_bytes(tensor.shape, tensor.dtype)
     return math.prod(tensor.shape) * element_type(tensor.dtype).itemsize
+
+
+def storage_type(dtype: str) -> np.dtype[Any]:
+    """Return NumPy's type of what a tensor is stored as: bytes, where several values share one.
+
+    Raises:
+        TypeError: the dtype has no fixed size (strings).
+    """
+    return np.dtype(np.uint8) if dtype in BITS else element_type(dtype)
 
 
 def element_type(dtype: str) -> np.dtype[Any]:

@@ -44,8 +44,11 @@ class Rules:
     saturating_sums: bool = True  # SUM of int16; tflite-runtime's sums wrap
     resizes_newer_types: bool = True  # RESIZE_NEAREST_NEIGHBOR of int32, bool and float16
     # What TFLite's kernels are compiled for. ai-edge-litert's were compared on aarch64, too: there
-    # FULLY_CONNECTED rounds a scaled sum and the bias once.
+    # hybrid ops round a scaled sum and what it is added to once.
     processor: str = "x86_64"
+    # On aarch64 processors with dot products, but of some sizes of several rows: then twice. None:
+    # nobody could be asked.
+    rounds_rows_twice: bool | None = field(default=None, compare=False)
     # How hybrid ops quantise a row of floats. ai-edge-litert on x86 runs NEON's code translated,
     # which adds a half and takes the integer part; its sums of weights have faults of their own.
     rows_round_by_adding: bool = True

@@ -95,7 +95,7 @@ _WORDS = (
 CASES = rf"(?:_(?:\d+x\d+|{_WORDS}))?"
 _ISA = {feature.kernel.removeprefix("runtime_isa_") for feature in FEATURES}
 ARITHMETIC = rf"(?:_(?:float4|{'|'.join(_ISA)}))?"
-FAMILIES = r"(?:_(?:quant8|quant16|int32|int64|float|hybrid))?"
+FAMILIES = r"(?:_(?:quant8|quant16|int4|int32|int64|float|hybrid))?"
 
 
 def _sources() -> list[Path]:

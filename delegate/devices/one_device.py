@@ -115,9 +115,11 @@ class OneDevice:
             index, op, reason = refused[0]
             all_of_them = f" ({len(refused)} of {len(graph.nodes)} nodes are not supported)"
             raise Unsupported(f"node {index} ({op}): {reason}{all_of_them if refused[1:] else ''}")
-        for tensor in graph.inputs:
-            if numpy_dtype(tensor.dtype) is None:
-                raise Unsupported(f"input {tensor.index} ({tensor.name}) is of type {tensor.dtype}")
+        for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+            for tensor in tensors:
+                if numpy_dtype(tensor.dtype) is None:
+                    name = f"{side} {tensor.index} ({tensor.name})"
+                    raise Unsupported(f"{name} is of type {tensor.dtype}")
         partition = partition_of(graph, range(len(graph.nodes)))
         for wanted, found, why in (
             (partition.inputs, graph.inputs, "is read, and neither computed nor an input"),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from delegate.graph.edit import with_tensors
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.packed import BITS, unpacked
 from delegate.graph.partition import may_be_dynamic
 from delegate.graph.shapes import output_shapes
 from delegate.graph.shapes.slices import strided_parts
@@ -89,8 +90,10 @@ def _values(node: Node) -> Values | None:
         return None
     is_of_shape = node.op in ("SHAPE", "RANK")
     arrays = [np.asarray(t.shape if is_of_shape else t.data) for t in inputs]
+    bytes_of = BITS if node.op == "DEQUANTIZE" else ()
     if not is_of_shape and any(
-        array.dtype.name != t.dtype for array, t in zip(arrays, inputs, strict=True)
+        array.dtype.name != ("uint8" if t.dtype in bytes_of else t.dtype)
+        for array, t in zip(arrays, inputs, strict=True)
     ):
         return None  # a value that is not known, or bytes of a type that numpy lacks
     try:
@@ -160,14 +163,16 @@ def _range(inputs: Sequence[Values], node: Node) -> Values:
 
 
 def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
-    """Return float16 or 8-bit weights as float32.
+    """Return float16 weights or those of 8 bits and fewer as float32.
 
     Source: tflite/kernels/internal/reference/dequantize.h, reference/dequantize.h PerChannel
     """
-    (values,) = inputs
+    (values,), (source,) = inputs, node.inputs
     if values.dtype == np.float16:
         return values.astype(np.float32)
-    quantization = node.inputs[0].quantization if node.inputs[0] is not None else None
+    if source is not None and source.dtype in BITS:
+        values = unpacked(values, source.shape, source.dtype)
+    quantization = source.quantization if source is not None else None
     if values.dtype not in (np.uint8, np.int8) or quantization is None:
         raise TypeError("no weights")
     # Exact before the one rounding: 9 bits times a float32.

@@ -189,6 +189,8 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     scales = hybrid.weight_scales(weights, 3 if is_depthwise else 0)
     if is_depthwise:
         _require_scale_a_channel(weights)
+    elif weights.dtype == "int2":
+        raise Unsupported("int2 weights: what TFLite gives is not of them")
     elif weights.dtype == "int4" and not rules.int4_convolutions:
         raise Unsupported("int4 weights: this TFLite reads two of them as one")
     differ = is_depthwise or len(set(scales.tolist())) > 1

@@ -20,6 +20,7 @@ from delegate.ops._checks.activations import activation_of, applied, float_bound
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid, hybrid_blocks, variants
+from delegate.ops._convolution.hybrid_rounding import rounds_once
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -131,7 +132,7 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
         batch=rows,
         weights=values.reshape(weights.shape[0], 1, weights.shape[1]),
         is_asymmetric=is_asymmetric,
-        rounds_once=rules.processor == "aarch64" and bias is not None,
+        rounds_once=bias is not None and rounds_once(rules, rows, *weights.shape[::-1]),
         scales=hybrid.weight_scales(weights, 0),
         bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),
         clamp=clamp,
@@ -154,7 +155,7 @@ def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
     rows = _rows(node, source, weights, result)
     if (source.dtype, result.dtype) != ("float32", "float32"):
         raise Unsupported(f"weights in blocks with {source.dtype} activations: only float32")
-    hybrid.require_apart(rules)
+    hybrid.require_known(rules)
     scales = hybrid_blocks.block_scales(weights, rules)
     if activation_of(node) != "NONE":
         raise Unsupported("an activation after weights in blocks: this TFLite leaves it out")
@@ -162,6 +163,7 @@ def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
         source=source,
         result=result,
         batch=rows,
+        rounds_once=rules.processor == "aarch64",
         pairs=hybrid_blocks.pairs_of(weights, scales),
         scales=scales,
         bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),

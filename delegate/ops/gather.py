@@ -12,7 +12,8 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.graph.packed import BITS
+from delegate.launch import Alternative, Constant, Defines, Params, size_bytes, storage_type
 from delegate.ops._checks.indices import inside
 from delegate.ops._checks.node import (
     ANY,
@@ -43,13 +44,12 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
         input (batch..., outer..., n, inner...), indices (batch..., k...)
         -> output (batch..., outer..., k..., inner...)
     Raises:
-        Unsupported: an index that is or may be out of range: TFLite fails on it at run time.
+        Unsupported: an index that is or may be out of range: TFLite fails on it at run time. Rows
+            of int4 that share bytes.
     Source: tflite/kernels/gather.cc, internal/reference/gather.h
     """
     source, positions, result = tensors_of(node, 2)
-    if source.dtype == "int4":
-        raise Unsupported("int4: a result of two values in a byte is not implemented")
-    require_types(source, result)
+    require_types(source, result, (*ANY, "int4"))
     _require_index(positions)
     places = positions.shape
     axis = axis_of(integer(node.options, "axis", 0), len(source.shape))
@@ -62,6 +62,8 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
     before, after = source.shape[:axis], source.shape[axis + 1 :]
     require_shape(result, (*before, *places[batch:], *after))
     row, picks = math.prod(after), math.prod(places[batch:])
+    if source.dtype == "int4" and row % 2:
+        raise Unsupported(f"int4 rows of {row}: TFLite takes {row // 2} bytes of each")
     return _picked(source, result, positions, (source.shape[axis],), row, picks, target)
 
 
@@ -102,17 +104,19 @@ def _picked(
 ) -> tuple[Alternative, ...]:
     """Return the launch that copies rows of `row` elements that indices pick.
 
-    The source has blocks of groups of rows. `sizes`: of a group, one for each coordinate of an
-    index; `picks`: rows that are taken of a block, which may share them with other blocks.
+    The source has blocks of groups of rows, each of whole bytes. `sizes`: of a group, one for each
+    coordinate of an index; `picks`: rows that are taken of a block, which may share them with
+    other blocks.
 
     Raises:
         Unsupported: an index that is, or may be, out of range.
     """
     low = inside(indices, sizes)
-    width = np.dtype(source.dtype).itemsize
-    times = joined(width, row)
     group = math.prod(sizes)
     blocks = math.prod(source.shape) // (group * row)
+    width = storage_type(source.dtype).itemsize
+    row = size_bytes(source) // (blocks * group * width)
+    times = joined(width, row)
     steps = np.array(steps_of(sizes), np.int32)
     params: Params = {
         "input": source,
@@ -132,14 +136,14 @@ def _picked(
         params |= {"indices": indices, "axes": len(steps)}
         params["steps"] = Constant(steps.nbytes, lambda: steps)
         defines["WORDS"] = 2 if indices.dtype == "int64" else 1
-    elements = math.prod(result.shape) // times
+    elements = size_bytes(result) // (width * times)
     launch = over_elements("gather", kernel, elements, target, params, defines)
     return (Alternative("plain", (launch,)),)
 
 
 @lowers("EMBEDDING_LOOKUP")
 def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Take rows of a table; those of an int8 or int4 one may become floats by their scale.
+    """Take rows of a table; those of one of int8, int4 or int2 may become floats by their scale.
 
     Shapes:
         indices (k,), table (n, inner...) -> output (k, inner...)
@@ -159,12 +163,12 @@ def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...
     if table.dtype == result.dtype:
         require_types(table, result, ("uint8", "int8", "float32"))
         return _picked(table, result, positions, (count,), row, positions.shape[0], target)
-    if (table.dtype, result.dtype) not in (("int8", "float32"), ("int4", "float32")):
+    if table.dtype not in ("int8", *BITS) or result.dtype != "float32":
         raise Unsupported(f"a table of {table.dtype}, {result.dtype} out: no such kernel is there")
     elements_of(result)
     inside(positions, (count,))
-    if table.dtype == "int4" and row % 2:
-        raise Unsupported(f"int4 rows of {row}: TFLite reads every second one a number early")
+    if row * BITS.get(table.dtype, 8) % 8:
+        raise Unsupported(f"{table.dtype} rows of {row}: TFLite begins some of them early")
     values, scales = weight_values(table), weight_scales(table, 0)
     has_scale_a_row = table.quantization is not None and len(table.quantization.scale) > 1
     if has_scale_a_row and not target.rules.embedding_scales_a_row:

@@ -15,7 +15,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.shapes import output_shapes
 from delegate.graph.shapes.slices import strided_parts
-from delegate.launch import Alternative
+from delegate.launch import Alternative, storage_type
 from delegate.ops._checks.node import (
     ANY,
     axis_of,
@@ -49,7 +49,7 @@ def _viewed(source: Tensor, result: Tensor) -> tuple[Alternative, ...]:
             "type and size must stay"
         )
     elements_of(result)
-    if np.dtype(source.dtype).hasobject:
+    if storage_type(source.dtype).hasobject:
         raise Unsupported(f"{source.dtype}: only types of a fixed size")
     return view(source, result)
 

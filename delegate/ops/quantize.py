@@ -6,6 +6,7 @@ Elements of 8 and 16 bits by table, where that is exact by one multiplication; o
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.copy import view
@@ -152,17 +153,22 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Turn quantised integers or float16 into float32.
 
     Raises:
-        Unsupported: types other than uint8, int8, int16 and float16, an output other than float32,
-            several scales.
+        Unsupported: types other than uint8, int8, int16, int4 and float16, an output other than
+            float32, several scales.
     Source: tflite/kernels/internal/reference/dequantize.h, whose product in doubles has 41 bits
     and is rounded once
     """
     source, result = tensors_of(node, 1)
     if result.dtype != "float32":
         raise Unsupported(f"{source.dtype} to {result.dtype}: only float32 comes out")
-    elements = require_same_shape(source, result)
+    require_same_shape(source, result)
     if source.dtype == "float16":
         return lookup(source, result, _halves, target, read_as="uint16")
+    if source.dtype == "int4":
+        scale, zero_point = quantized.per_tensor(replace(source, dtype="int8"))
+        if scale < np.finfo(np.float32).tiny:
+            raise Unsupported(f"int4 with scale {scale}: products may be zero on a device")
+        return (Alternative("plain", (_product(source, result, scale, zero_point, target),)),)
     scale, zero_point = quantized.per_tensor(source, quantized.QUANT)
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
@@ -173,10 +179,21 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     # A device may take floats below the least normal one for zeros.
     if scale < np.finfo(np.float32).tiny:
         return by_table
-    fields: Params = {"input": source, "output": result, "scale": bits(scale), "zero": zero_point}
-    defines: Defines = {"ELEM": ELEM[source.dtype]}
-    product = over_elements("dequantize", "dequantize", elements, target, fields, defines)
+    product = _product(source, result, scale, zero_point, target)
     return (Alternative("product", (product,)), *by_table)
+
+
+def _product(
+    source: Tensor, result: Tensor, scale: float, zero_point: int, target: Target
+) -> Launch:
+    """Return the launch that multiplies integers, less their zero point, by a scale."""
+    fields: Params = {"input": source, "output": result, "scale": bits(scale), "zero": zero_point}
+    kernel, of_bytes = "dequantize", source.dtype
+    if source.dtype == "int4":
+        kernel, of_bytes = "dequantize_int4", "int8"
+    defines: Defines = {"ELEM": ELEM[of_bytes]}
+    elements = math.prod(result.shape)
+    return over_elements("dequantize", kernel, elements, target, fields, defines)
 
 
 def _halves(values: NDArray[np.int64]) -> NDArray[Any]:
@@ -195,6 +212,9 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/cast.cc
     """
     source, result = tensors_of(node, 1)
+    if (source.dtype, result.dtype) == ("int4", "float32"):  # of int4 TFLite has this one alone
+        require_same_shape(source, result)
+        return (Alternative("plain", (_product(source, result, 1.0, 0, target),)),)
     for tensor in (source, result):
         if tensor.dtype not in _CAST:
             raise Unsupported(f"{tensor.dtype}: only {', '.join(_CAST)}")

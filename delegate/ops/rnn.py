@@ -16,6 +16,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Launch, Params
 from delegate.ops._checks.activations import activation_of, applied
 from delegate.ops._checks.node import elements_of, inputs_of, require_constant, shape_text
+from delegate.ops._convolution.hybrid_rounding import depends_on_dot_products
 from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
 from delegate.ops._recurrent.steps import (
     HybridInput,
@@ -28,6 +29,7 @@ from delegate.ops._recurrent.steps import (
     int8_rows,
     is_asymmetric,
     results_of,
+    rounding,
     steps_of,
 )
 from delegate.ops._registry import lowers
@@ -184,14 +186,21 @@ def _launches(
         yield from _of_floats(rnn, fields, target, defines)
         return
     is_wide = is_asymmetric(node)
-    numbers = [hybrid_numbers(each, is_wide, target) for each in (rnn.weights, rnn.recurrent)]
+    matrices = rnn.weights, rnn.recurrent
+    # Where a row's steps come first TFLite takes one row after the other.
+    rows = rnn.steps.rows if rnn.steps.is_time_major else 1
+    for each in matrices:
+        is_arm = target.rules.processor == "aarch64"
+        if is_arm and depends_on_dot_products(rows, *each.shape[::-1]):
+            raise Unsupported(f"hybrid: how sums of {rows} rows are rounded is the processor's")
+    numbers = [hybrid_numbers(each, is_wide, target) for each in matrices]
     fields["numbers"] = constant(np.concatenate(numbers, axis=-1))
     hidden = rnn.hidden
     for at in rnn.steps.order:
         before = int8_rows(hidden, rnn.steps.rows, rnn.units, is_wide, target)
         yield from before.launches
         own = source.at(at, before) | rnn.result.at(at, rnn.steps)
-        yield _step(rnn, "rnn_hybrid", own | fields, target, defines)
+        yield _step(rnn, "rnn_hybrid", own | fields, target, {**defines, **rounding(target)})
         hidden = rnn.next_hidden
 
 

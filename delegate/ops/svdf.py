@@ -193,7 +193,7 @@ def _hybrid(
     svdf: _Svdf, clamp: dict[str, int], defines: Defines, is_asymmetric: bool, target: Target
 ) -> tuple[Alternative, ...]:
     """Return the launches of float inputs, which become int8, and int8 weights."""
-    hybrid.require_apart(target.rules)
+    hybrid.require_known(target.rules)
     values = hybrid.weight_values(svdf.features)
     hybrid.require_right_signs(values, target.rules)
     hybrid.require_right_sums(values, is_asymmetric, target.rules)

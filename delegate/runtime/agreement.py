@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
-from delegate.launch import element_type, size_bytes
+from delegate.launch import size_bytes, storage_type
 from delegate.runtime.executor import Executor
 from delegate.runtime.rounding import are_near, are_near_halves
 
@@ -36,7 +36,9 @@ def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
     with executor.trying():
         executor.run([values.view(np.uint8) for values in inputs], outputs)
     by_index = zip(program.outputs, outputs, strict=True)
-    return [out.view(t.dtype) for t, out in sorted(by_index, key=lambda e: e[0].index)]
+    return [
+        out.view(storage_type(t.dtype)) for t, out in sorted(by_index, key=lambda e: e[0].index)
+    ]
 
 
 def same_outputs(one: Executor, other: Executor, seed: int = 0) -> bool:
@@ -74,7 +76,7 @@ def right_of(found: Sequence[Outputs], expected: Callable[[], Outputs | None]) -
 
 def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
     """Return any values of the tensor's type; those of an index are in its range."""
-    dtype = element_type(tensor.dtype)
+    dtype = storage_type(tensor.dtype)
     count = batch * size_bytes(tensor) // dtype.itemsize
     rng = np.random.default_rng((*seed, count))
     if tensor.ranges is not None and dtype.kind == "i":

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
+from delegate.graph.packed import BITS, packed, unpacked
 from delegate.launch import Launch, Program, Step, size_bytes
 from delegate.runtime.layout import Bytes, as_bytes
 from delegate.runtime.transfers import Copied
@@ -116,7 +117,8 @@ class Steps:
         link = self.transfer.link
         with self.transfer.calling("running a node at a time"):
             for tensor, values in zip(self.inputs, inputs, strict=True):
-                self._write(tensor, values)
+                if tensor.index not in known:
+                    self._write(tensor, values)
             if link is not None:
                 link.restore()
                 if given is not None:
@@ -126,7 +128,10 @@ class Steps:
                 read = _read(step)
                 for tensor in read:
                     if tensor.index in known:
-                        self._write(tensor, as_bytes(known[tensor.index]))
+                        values = known[tensor.index]
+                        if tensor.dtype in BITS:
+                            values = packed(values, tensor.dtype)
+                        self._write(tensor, as_bytes(values))
                 sizes = [self._alone(each, *next(kernels)) for each in step.alternative.launches]
                 made.append(
                     StepRun(
@@ -141,7 +146,7 @@ class Steps:
             if link is not None and given is None:
                 link.keep()
             for tensor, result in zip(self.outputs, outputs, strict=True):
-                np.copyto(result, as_bytes(self._values(tensor)))
+                np.copyto(result, self._content(tensor))
         return made
 
     def timed(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes], called: int) -> PartitionRun:
@@ -240,10 +245,17 @@ class Steps:
             )
         cl.enqueue_copy(transfer.queue, transfer.arena, values, dst_offset=offset)
 
-    def _values(self, tensor: Tensor) -> NDArray[Any]:
+    def _content(self, tensor: Tensor) -> Bytes:
         transfer, offset = self.transfer, self.transfer.layout.offsets[tensor]
         content = np.empty(size_bytes(tensor), np.uint8)
         cl.enqueue_copy(transfer.queue, content, transfer.arena, src_offset=offset)
+        return content
+
+    def _values(self, tensor: Tensor) -> NDArray[Any]:
+        """Return a tensor's values, as TFLite's Interpreter does: of int4 each as an int8."""
+        content = self._content(tensor)
+        if tensor.dtype in BITS:
+            return unpacked(content, tensor.shape, tensor.dtype)
         return content.view(tensor.dtype).reshape(tensor.shape)
 
 

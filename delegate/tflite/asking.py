@@ -20,7 +20,7 @@ import numpy as np
 
 from delegate.target import Rules
 from delegate.tflite import abi, schema
-from delegate.tflite.questions import ANY, BUILTIN, REFERENCE, Question, questions
+from delegate.tflite.questions import ANY, BUILTIN, REFERENCE, Question, of_rows, questions
 
 _log = logging.getLogger("delegate")
 
@@ -59,6 +59,12 @@ def asked(rules: Rules, kernels: Kernels) -> Rules:
                 getattr(rules, rule),
             )
     return replace(rules, **found)
+
+
+def rounds_rows_twice(kernels: Kernels) -> bool | None:
+    """Return what the rule of that name is where these kernels run; None: they do not tell."""
+    answer = _is_older(of_rows(), kernels)
+    return answer if isinstance(answer, bool) else None
 
 
 def _is_older(question: Question, kernels: Kernels) -> bool | str | None:

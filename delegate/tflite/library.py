@@ -11,14 +11,20 @@ import platform
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
 from delegate.target import Rules
 from delegate.tflite import abi
-from delegate.tflite.asking import Kernels, asked, library_kernels, package_kernels
+from delegate.tflite.asking import (
+    Kernels,
+    asked,
+    library_kernels,
+    package_kernels,
+    rounds_rows_twice,
+)
 
 _log = logging.getLogger("delegate")
 # The last TFLite that is taken for one that computes as tflite-runtime does, before its kernels are
@@ -77,13 +83,16 @@ def _rules_of_package(package: str) -> Rules:
 
 def _asked(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
     """Return the rules that these kernels tell; those of the version where they tell none."""
-    if (by_version.runtime, by_version.version) in _COMPARED:
+    is_compared = (by_version.runtime, by_version.version) in _COMPARED
+    if is_compared and by_version.processor != "aarch64":
         return by_version
     found = kernels()
     if found is None:
         _log.debug("%s %s cannot be asked", by_version.runtime, by_version.version)
         return by_version
-    return asked(by_version, found)
+    if by_version.processor == "aarch64":
+        by_version = replace(by_version, rounds_rows_twice=rounds_rows_twice(found))
+    return by_version if is_compared else asked(by_version, found)
 
 
 def _version_of(file: str) -> str | None:

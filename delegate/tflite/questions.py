@@ -164,6 +164,24 @@ def _hybrid() -> list[Question]:
     ]  # fmt: skip
 
 
+@functools.cache
+def of_rows() -> Question:
+    """Return what tells whether a scaled sum of several rows is rounded before a bias is added.
+
+    That is no rule of a version, but of the processor, too.
+    """
+    rows, weights = _input("float32", [[127] * 16] * 4), np.full((4, 16), 127)
+    scale = np.float32(0.1)
+    product = np.float64(16 * 127 * 127) * np.float64(scale)
+    bias = -np.float32(product)
+    lost = np.float32(product + np.float64(bias))  # of the product's 48 bits
+    given = [rows, _constant("int8", weights, float(scale)), _constant("float32", [bias] * 4)]
+    return _ask(
+        "rounds_rows_twice", "FULLY_CONNECTED", given, "float32", [[0] * 4] * 4, [[lost] * 4] * 4,
+        options={"asymmetric_quantize_inputs": False}, version=9,
+    )  # fmt: skip
+
+
 def _input(dtype: str, values: ArrayLike, scale: float = 0.0) -> Given:
     tensor, _ = _constant(dtype, values, scale)
     assert tensor.data is not None

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the input's type, uchar, char or short.
+// Macros: ELEM, the type of the input's bytes, uchar, char or short.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 
+#if USES_DEQUANTIZE
 // output[i] = scale * (input[i] - zero), a float   Source: reference/dequantize.h Dequantize
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(dequantize) {
@@ -16,3 +17,22 @@ TILE(dequantize) {
 }
 
 KERNEL(dequantize)
+#endif
+
+#if USES_DEQUANTIZE_INT4
+// The same of int4: the first of the two that share a byte has its low bits.
+// tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(dequantize_int4) {
+  TILE_RANGE(ELEMENTS);
+  const float scale = as_float(SCALE);
+  const int zero = ZERO;
+  global const ELEM* input = (global const ELEM*)(arena + INPUT);
+  global float* output = (global float*)(arena + OUTPUT);
+  for (int i = start + get_local_id(0); i < start + count; i += get_local_size(0)) {
+    int value = input[i / 2] << (i % 2 ? 24 : 28) >> 28;
+    output[i] = (float)(value - zero) * scale;
+  }
+}
+
+KERNEL(dequantize_int4)
+#endif

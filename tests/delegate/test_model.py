@@ -28,7 +28,7 @@ from tests.support.process import run_python
 from tests.support.shared import model_path, picture_path, picture_paths
 from tests.support.subgraphs import write_subgraphs
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.build import graph, node, tensor
+from tflite_opencl.common.build import as_int4, graph, node, tensor
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = any_driver
@@ -295,6 +295,13 @@ def test_an_input_of_a_type_that_numpy_lacks_is_refused(device: DeviceInfo) -> N
     node = op("RELU", [source], [image()])
     reason = refused(chain_model([node], [source, unused]), device)
     assert reason == "input 2 (t2) is of type bfloat16"
+
+
+def test_an_output_of_a_type_that_numpy_lacks_is_refused(device: DeviceInfo) -> None:
+    table = as_int4(const(np.zeros((3, 8), np.int8), 0.5))
+    rows = replace(table, shape=(1, 8), data=None)
+    node = op("GATHER", [table, const(np.array([2], np.int32))], [rows])
+    assert refused(chain_model([node], outputs=[rows]), device) == "output 2 (t2) is of type int4"
 
 
 def test_a_model_without_operators_is_refused(device: DeviceInfo) -> None:

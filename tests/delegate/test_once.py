@@ -18,7 +18,7 @@ from delegate.once import once
 from delegate.runtime.layout import phases_of
 from delegate.target import Target
 from tests.support.cases import LANES_16, PLAIN, SIMT, Way, assert_exact_way
-from tests.support.deal import where_hybrid_runs
+from tests.support.deal import where_rows_are_known
 from tests.support.model import const, graph_of, op, t
 
 
@@ -53,7 +53,7 @@ def test_equal_rows_are_quantised_once() -> None:
     assert phases_of(program) == (0, 1, 1, 1, 2, 2, 2, 3)
 
 
-@where_hybrid_runs
+@where_rows_are_known
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_16], ids=str)
 def test_the_same_results(device: DeviceInfo, way: Way) -> None:
     assert_exact_way(write_model(products((False, False, True, False, False))), device, way)

@@ -22,6 +22,7 @@ LABEL_IMAGE_FLAGS = [
     ("max_profiling_buffer_entries", "e", "9", ("max_profiling_buffer_entries", 9)),
     ("num_results", "r", "3", ("num_results", 3)),
     ("profiling", "p", "1", ("profiling", True)),
+    ("allow_fp16", "f", "1", ("allow_fp16", True)),
     ("tflite_model", "m", "a.tflite", ("tflite_model", "a.tflite")),
     ("threads", "t", "2", ("threads", 2)),
     ("verbose", "v", "1", ("verbose", True)),
@@ -30,7 +31,6 @@ LABEL_IMAGE_FLAGS = [
 ]
 NOT_DONE = [
     ("--accelerated=1", "NNAPI"),
-    ("--allow_fp16=1", "full precision"),
     ("--gl_backend=1", "OpenGL"),
     ("--hexagon_delegate=1", "Hexagon"),
     ("--gpu_backend=gl", "OpenGL"),

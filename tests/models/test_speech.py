@@ -12,7 +12,7 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph
 from tests.support import remembering
 from tests.support.compare import assert_same, interpreter, invoke, refusals
-from tests.support.deal import any_driver, where_hybrid_runs
+from tests.support.deal import any_driver, where_rows_are_known
 from tests.support.speech import (
     dtln,
     keyword_lstm,
@@ -22,7 +22,7 @@ from tests.support.speech import (
     yamnet_of_waves,
 )
 
-pytestmark = [pytest.mark.model, any_driver, where_hybrid_runs]
+pytestmark = [pytest.mark.model, any_driver, where_rows_are_known]
 
 
 @pytest.mark.parametrize(

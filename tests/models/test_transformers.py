@@ -16,14 +16,14 @@ from delegate import DeviceInfo
 from delegate.inspect import Graph
 from tests.support import verifying
 from tests.support.compare import Arrays
-from tests.support.deal import any_driver, where_hybrid_runs
+from tests.support.deal import any_driver, where_rows_are_known
 from tests.support.transformers import Bert, Conformer, MobileBert, Whisper
 from tflite_opencl.verify.runs import Verification
 
 pytestmark = [
     pytest.mark.model,
     any_driver,
-    where_hybrid_runs,
+    where_rows_are_known,
     verifying.where_all_is_kept,
 ]
 

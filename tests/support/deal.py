@@ -41,14 +41,11 @@ one_width = pytest.mark.one_width
 any_driver = pytest.mark.any_driver
 slow = pytest.mark.slow
 _RULES = installed_rules()
-# By what `delegate.ops._convolution.hybrid` requires of rows, and of sums of floats.
+# By what `delegate.ops._convolution.hybrid` requires.
 where_rows_are_known = pytest.mark.skipif(
     _RULES.processor != "x86_64"
     and (_RULES.processor, _RULES.runtime) != ("aarch64", "ai-edge-litert"),
     reason="hybrid nodes stay on the CPU here",
-)
-where_hybrid_runs = pytest.mark.skipif(
-    _RULES.processor != "x86_64", reason="some hybrid nodes stay on the CPU here"
 )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import (
+    BITS,
     MAX_POOLING,
     MAX_UNPOOLING,
     TRANSPOSE_CONV_BIAS,
@@ -123,7 +124,11 @@ def _sizes(values: Array) -> NDArray[np.float64]:
 def is_hybrid(node: Node) -> bool:
     """Whether a node quantises the floats that it reads: of equal ones its results are equal."""
     kinds = [each.dtype for each in node.inputs[:2] if each is not None]
-    return _is_float(node) and kinds in (["float32", "int8"], ["float32", "int4"])
+    return (
+        _is_float(node)
+        and kinds[:1] == ["float32"]
+        and kinds[1:] in (["int8"], *([each] for each in BITS))
+    )
 
 
 def _read(node: Node) -> list[Tensor]:

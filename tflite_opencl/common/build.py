@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from delegate.inspect import Blocks, Graph, Node, Quantization, Tensor
+from delegate.inspect import BITS, Blocks, Graph, Node, Quantization, Tensor, packed
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]
@@ -130,12 +130,18 @@ def constant(
     return tensor(array.shape, kind, scale, zero_point, data=array, axis=axis, name=name)
 
 
+def stored_as(weights: Tensor, dtype: str) -> Tensor:
+    """Return int8 constants as int4 or int2, whose bits are the upper ones of each; or as int8."""
+    if dtype == "int8":
+        return weights
+    assert weights.data is not None
+    upper = weights.data.view(np.int8) >> (8 - BITS[dtype])
+    return dataclasses.replace(weights, dtype=dtype, data=packed(upper, dtype))
+
+
 def as_int4(weights: Tensor) -> Tensor:
     """Return int8 constants, of which each becomes its upper half, as int4: two in a byte."""
-    assert weights.data is not None
-    halves = weights.data.reshape(-1).view(np.uint8) >> 4
-    pairs = np.append(halves, np.zeros(halves.size % 2, np.uint8)).reshape(-1, 2)
-    return dataclasses.replace(weights, dtype="int4", data=pairs[:, 0] | (pairs[:, 1] << 4))
+    return stored_as(weights, "int4")
 
 
 def in_blocks(weights: Tensor, scales: ArrayLike) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Tensor
+from delegate.inspect import BITS, Graph, Tensor
 from tflite_opencl.common.build import Array, seeded
 from tflite_opencl.common.difference import distances
 
@@ -45,8 +45,12 @@ def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
         if which == "ends":
             values = values * 10 ** rng.uniform(-3, 3 if dtype == "float32" else 2, shape)
         return np.asarray(values, dtype)
-    limits = np.iinfo(dtype)
-    low, high = int(limits.min), int(limits.max)
+    if dtype in BITS:
+        high, dtype = 2 ** (BITS[dtype] - 1) - 1, "int8"  # as the Interpreter takes it
+        low = -1 - high
+    else:
+        limits = np.iinfo(dtype)
+        low, high = int(limits.min), int(limits.max)
     if tensor.ranges is not None:
         low, high = (int(limit) for limit in tensor.ranges)
     if which == "random":

@@ -8,7 +8,6 @@ a row is quantised, and in which order its few float operations come.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -17,9 +16,10 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
+from delegate.graph.packed import BITS, unpacked
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import require_constant, shape_text
+from delegate.ops._checks.node import require_constant
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import Convolution
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_of, launch_over, one_each
@@ -208,9 +208,9 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
 
 
 def is_hybrid(node: Node) -> bool:
-    """Whether a node has floats and weights of int8 or int4."""
+    """Whether a node has floats and weights of int8, int4 or int2."""
     types = [tensor.dtype for tensor in (*node.inputs[:2], *node.outputs) if tensor is not None]
-    return types in (["float32", "int8", "float32"], ["float32", "int4", "float32"])
+    return types in [["float32", kind, "float32"] for kind in ("int8", *BITS)]
 
 
 def require_known(rules: Rules) -> None:
@@ -226,29 +226,19 @@ def require_known(rules: Rules) -> None:
         )
 
 
-def require_apart(rules: Rules) -> None:
-    """Check that, and that products and sums of floats are rounded apart; raises Unsupported."""
-    require_known(rules)
-    if rules.processor != "x86_64":
-        raise Unsupported("hybrid: on aarch64 TFLite rounds products and sums of floats at once")
-
-
 def weight_values(weights: Tensor) -> NDArray[np.int8]:
-    """Return a hybrid op's weights as int8; of int4 the first of two has the low bits.
+    """Return a hybrid op's weights as int8.
 
     Raises:
         Unsupported: they are computed, or their bytes are not as many as their shape wants.
-    Source: tflite/kernels/internal/portable_tensor_utils.cc UnpackPackedIntToInt8
     """
     data = require_constant(weights, "weights")
-    if weights.dtype != "int4":
+    if weights.dtype not in BITS:
         return data.astype(np.int8, copy=False)
-    count = math.prod(weights.shape)
-    if data.size != ceil_div(count, 2):
-        raise Unsupported(f"{data.size} bytes for int4 {shape_text(weights)}")
-    stored = data.view(np.uint8)
-    both = np.stack([stored << 4, stored], axis=-1).view(np.int8) >> 4
-    return np.ascontiguousarray(both.reshape(-1)[:count].reshape(weights.shape))
+    try:
+        return unpacked(data, weights.shape, weights.dtype)
+    except ValueError as error:
+        raise Unsupported(str(error)) from None
 
 
 def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
@@ -259,7 +249,7 @@ def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
     """
     if weights.blocks is not None:
         raise Unsupported("weights in blocks: only of FULLY_CONNECTED")
-    # int4 has a scale a channel as int8 has
+    # int4 and int2 have a scale a channel as int8 has
     scales, zero_point = quantized.weight_scales(replace(weights, dtype="int8"), channel_axis)
     if zero_point:
         raise Unsupported(f"{weights.dtype} weights with zero point {zero_point}: it must be 0")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ class BlockProduct:
     source: Tensor
     result: Tensor
     batch: int
+    rounds_once: bool  # the products of scales and of zero points with what they are added to
     pairs: NDArray[np.uint8]  # (out_c, blocks, pairs of weights) as stored, the first one low
     scales: NDArray[np.float16]  # (out_c, blocks)
     bias: NDArray[np.float32]  # (out_c,)
@@ -53,13 +55,16 @@ class BlockProduct:
 
     @property
     def defines(self) -> Defines:
-        """The macro of kernels that add shifts."""
-        return {"HAS_SHIFTS": int(self.shifts is not None)}
+        """The macros of all kernels."""
+        once: Defines = {"ROUNDS_ONCE": 1} if self.rounds_once else {}
+        return {"HAS_SHIFTS": int(self.shifts is not None), **once}
 
     def channels(self) -> Constant:
         """Each channel's offset, then its bias: two rows of floats."""
-        pairs, scales, bias = self.pairs, self.scales, self.bias
-        return Constant(8 * self.out_c, lambda: np.stack([_offsets(pairs, scales), bias]))
+        pairs, scales, bias, dtype = self.pairs, self.scales, self.bias, np.float32
+        if self.rounds_once:
+            dtype = np.float64  # which holds a product, and its sum with a float but for a tie
+        return Constant(8 * self.out_c, lambda: np.stack([_offsets(pairs, scales, dtype), bias]))
 
     def has_shifts_as(self, dtype: str) -> bool:
         """Whether there are shifts, each of which is a number of this type, too."""
@@ -103,16 +108,21 @@ def _are_plain_halves(values: NDArray[np.float32]) -> bool:
     return not (bits & np.uint32(0x1FFF)).any() and bool((is_half | is_zero).all())
 
 
-def _offsets(pairs: NDArray[np.uint8], scales: NDArray[np.float16]) -> NDArray[np.float32]:
-    """Return what a row's zero point is multiplied by: its weights' sum, added as results are."""
+def _offsets(
+    pairs: NDArray[np.uint8], scales: NDArray[np.float16], dtype: type[np.floating[Any]]
+) -> NDArray[np.float32]:
+    """Return what a row's zero point is multiplied by: its weights' sum, added as results are.
+
+    `dtype`: of products, which are rounded before they are added.
+    """
     moved = pairs ^ 0x88  # each weight 8 more
     both = (moved & 15) + (moved >> 4)
     # As a product of matrices: a sum of so short rows would take four times as long.
     count = pairs.shape[2]
     sums = both.astype(np.float32) @ np.ones(count, np.float32) - np.float32(16 * count)
     found = np.zeros(len(pairs), np.float32)
-    for factors, of_block in zip(scales.astype(np.float32).T, sums.T, strict=True):
-        found = found + factors * of_block
+    for factors, of_block in zip(scales.astype(dtype).T, sums.T, strict=True):
+        found = (found + factors * of_block).astype(np.float32)
     return found
 
 

@@ -17,7 +17,7 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Defines, Launch, Params, temporary
 from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
 from delegate.ops._recurrent.lstm_records import Lstm
-from delegate.ops._recurrent.steps import HybridInput, int8_rows
+from delegate.ops._recurrent.steps import HybridInput, int8_rows, rounding
 from delegate.target import Target
 
 
@@ -135,7 +135,7 @@ def _in_parts(
     fields |= {"cell": place["cell"], "output": sums} | _sizes(lstm) | own.sums
     cost = lstm.depth + lstm.width
     kernel = f"lstm_sums_{own.family}"
-    of_sums: Defines = {"GATES": gates}
+    of_sums: Defines = {"GATES": gates, **(rounding(target) if rows else {})}
     if rows and lstm.auxiliary is not None:
         of_sums = {**of_sums, "HAS_AUXILIARY": 1}
     yield launch_of_step(kernel, gates * cells, cost, fields, target, of_sums)
@@ -159,10 +159,12 @@ def _projected(
     lstm: Lstm, own: Arithmetic, between: Tensor, place: Params, target: Target
 ) -> Iterator[Launch]:
     fields: Params = {"input": between}
+    defines: Defines = {}
     if own.family == "hybrid":
+        defines = rounding(target)
         rows = int8_rows(between, lstm.rows, lstm.cells, own.is_asymmetric, target)
         yield from rows.launches
         fields = rows.fields
     fields = fields | place | _sizes(lstm) | own.projection
     kernel = f"lstm_projection_{own.family}"
-    yield launch_of_step(kernel, lstm.rows * lstm.width, lstm.cells, fields, target, {})
+    yield launch_of_step(kernel, lstm.rows * lstm.width, lstm.cells, fields, target, defines)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Constant, Launch, Params, temporary
+from delegate.launch import Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_constant, require_shape, shape_text
 from delegate.ops._convolution import hybrid
@@ -172,6 +172,11 @@ def beside(one: Tensor, other: Tensor, target: Target) -> tuple[Tensor, tuple[La
     return joined, copied(moves, target)[0].launches
 
 
+def rounding(target: Target) -> Defines:
+    """Return the macro of hybrid.clh that says how sums of rows of int8 become floats, if any."""
+    return {"ROUNDS_ONCE": 1} if target.rules.processor == "aarch64" else {}
+
+
 def hybrid_numbers(tensor: Tensor, is_wide: bool, target: Target) -> NDArray[np.int32]:
     """Return what kernels need of int8 weights (out, terms): (out, 2), each sum, and the scale.
 
@@ -179,7 +184,7 @@ def hybrid_numbers(tensor: Tensor, is_wide: bool, target: Target) -> NDArray[np.
         Unsupported: computed weights, several scales, weights that the calling TFLite
             multiplies wrongly, an unknown way to make int8 of floats.
     """
-    hybrid.require_apart(target.rules)
+    hybrid.require_known(target.rules)
     values = hybrid.weight_values(tensor)
     hybrid.require_right_signs(values, target.rules)
     hybrid.require_right_sums(values, is_wide, target.rules)

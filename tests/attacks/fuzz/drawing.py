@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from delegate import Unsupported, ops
 from delegate.graph.kept import with_variables
 from delegate.graph.shapes import output_shapes
-from delegate.inspect import Graph, Node, Tensor, write_model
+from delegate.inspect import BITS, Graph, Node, Tensor, write_model
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tflite_opencl.common.bounds import is_hybrid, terms_of
@@ -249,7 +249,7 @@ class Pen:
             each
             for each in (*made.inputs, *made.outputs)
             if each is not None and each.data is None and each not in known
-            if each.dtype != "complex64"  # few ops read them
+            if each.dtype not in ("complex64", *BITS)  # few ops read them
         ]
         if terms_of(made) or any(each in self._inexact for each in made.inputs if each is not None):
             floats = ("float32", "complex64")

@@ -15,9 +15,10 @@ from delegate.graph.fold import FOLDERS, fold
 from delegate.graph.partition import dynamic_tensors
 from delegate.inspect import Graph, Node
 from delegate.ops._registry import ops
-from tests.support.compare import interpreter, invoke, oracle, refusals
+from tests.support.compare import RUNTIME, interpreter, invoke, oracle, refusals
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
+from tflite_opencl.common.build import stored_as
 
 pytestmark = any_driver
 
@@ -101,6 +102,14 @@ NODES: dict[str, Node] = {
         [t((2, 2))],
         version=5,
     ),
+} | {
+    f"{name}_of_{dtype}": op("DEQUANTIZE", [stored_as(weights, dtype)], [t((3, 5))], version=6)
+    for dtype in ("int4", "int2")
+    for name, weights in {
+        "scale": const(np.arange(-120, 120, 16, np.int8).reshape(3, 5), 0.1, 1),
+        "scales": const(np.arange(-120, 120, 16, np.int8).reshape(3, 5), [0.1, 0.3, 0.7]),
+    }.items()
+    if RUNTIME.name != "tflite-runtime"
 }
 
 
@@ -250,7 +259,7 @@ def test_a_node_without_inputs_stays_as_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int4", "string"])
 def test_types_that_numpy_lacks_are_not_folded(dtype: str) -> None:
-    # A program that imports this gives NumPy types of these names.
+    # A program that imports this gives NumPy types of these names. Bytes are too many for int4.
     with contextlib.suppress(ImportError):
         import ml_dtypes  # noqa: F401
     stored = replace(const(np.zeros(4, np.uint8), 0.5, 1), dtype=dtype)

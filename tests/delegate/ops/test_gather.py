@@ -19,9 +19,11 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.target import Target
 from tests.support.cases import GROUPS, Way, assert_exact_way, changed, retyped
+from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused, types
-from tests.support.model import chain_model, graph_of, op, t
+from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
+from tflite_opencl.common.build import as_int4
 
 
 def gather(
@@ -62,9 +64,10 @@ REFUSALS = {
         "batches 3x3 and 2x1: they differ",
     ),
     "output": (changed(NODE, -1, shape=(2, 4)), "output 2x4: the inputs give 2x3"),
-    "int4": (
-        retyped(NODE, "int4"),
-        "int4: a result of two values in a byte is not implemented",
+    "odd_int4": (retyped(NODE, "int4"), "int4 rows of 3: TFLite takes 1 bytes of each"),
+    "int2": (
+        retyped(gather((4, 8), [3, 0]), "int2"),
+        "int2: only uint8, int8, int16, int32, int64, float16, float32, bool, int4",
     ),
     "float_indices": (
         changed(NODE, 1, dtype="float32"),
@@ -84,6 +87,53 @@ CASES = {
     "int64": gather((5, 3), [4, 1], index="int64"),
     "large": gather((50, 129), [*range(49, -1, -1)] * 2),
 }
+
+
+def of_int4(
+    shape: tuple[int, ...], indices: Any, axis: int = 0, batch_dims: int = 0, reads: str = ""
+) -> list[Node]:
+    """Return a GATHER in an int4 table, and the op that reads its result, if any."""
+    values = np.random.default_rng(1).integers(-128, 127, shape, endpoint=True).astype(np.int8)
+    node = gather(shape, indices, axis, batch_dims)
+    found = replace(node.outputs[0], dtype="int4")
+    inputs = (as_int4(const(values, 0.5, 3)), node.inputs[1])
+    made = replace(node, inputs=inputs, outputs=(found,), version=5)
+    return [made, *([op(reads, [found], [t(found.shape)], version=6)] if reads else [])]
+
+
+INT4 = {
+    "rows": ((9, 6), [8, 0, 3, 3]),
+    "a_large_one": ((50, 66), [*range(49, -1, -1)] * 2),
+    "inside": ((2, 5, 3, 2), [1, 4], 1),
+    "matrix_of_indices": ((5, 8), [[0, 1, 2], [4, 3, 0]]),
+    "scalar_index": ((5, 32), 2),
+    "a_batch_and_more": ((2, 4, 5, 6), [[0, 4, 2], [1, 1, 0]], 2, 1),
+}
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("reads", ["DEQUANTIZE", "CAST", ""], ids=["floats", "cast", "alone"])
+@pytest.mark.parametrize("given", INT4.values(), ids=INT4)
+def test_int4(device: DeviceInfo, given: Any, reads: str, way: Way) -> None:
+    if RUNTIME.name == "tflite-runtime":
+        pytest.skip("tflite-runtime has no GATHER of int4")
+    nodes = of_int4(*given, reads=reads)
+    model = chain_model(nodes, outputs=nodes[-1].outputs)
+    assert_exact_way(model, device, replace(way, alternative=""))
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+def test_int4_at_computed_indices(device: DeviceInfo, way: Way) -> None:
+    """What the device leaves for another reader is packed as TFLite has it."""
+    if RUNTIME.name == "tflite-runtime":
+        pytest.skip("tflite-runtime has no GATHER of int4")
+    scores, places = t((6, 9), "int8", 0.1), t((6,), "int32")
+    found = op("ARG_MAX", [scores, numbers(1)], [places], {"output_type": "int32"}, 2)
+    rows, floats = of_int4((9, 34), [0] * 6, reads="DEQUANTIZE")
+    rows = replace(rows, inputs=(rows.inputs[0], places))
+    model = chain_model([found, rows, floats], outputs=[*rows.outputs, *floats.outputs])
+    assert_exact_way(model, device, replace(way, alternative=""))
+
 
 test_refusal = refused(REFUSALS)
 test_exact = exact(CASES, GROUPS, assert_moved)

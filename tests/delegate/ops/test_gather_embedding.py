@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EMBEDDING_LOOKUP: what it refuses, rows that move, and rows of int8 and int4 as floats."""
+"""EMBEDDING_LOOKUP: what it refuses, rows that move, and rows of int8, int4 and int2 as floats."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.compare import RUNTIME
 from tests.support.factories import exact, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import assert_moved, like, numbers
-from tflite_opencl.common.build import as_int4
+from tflite_opencl.common.build import stored_as
 
-# tflite-runtime has no int4 tables, and gives zeros for a scale a row.
+# tflite-runtime has no int4 or int2 tables, and gives zeros for a scale a row.
 IS_NEWER = RUNTIME.name != "tflite-runtime"
 
 
@@ -28,23 +28,25 @@ def moved(shape: tuple[int, ...], places: list[int], dtype: str = "int8") -> Nod
     return op("EMBEDDING_LOOKUP", [numbers(places), like(shape, dtype)], [result])
 
 
-def table(shape: tuple[int, ...], scales: Any = 0.25, is_int4: bool = False) -> Tensor:
+def table(shape: tuple[int, ...], scales: Any = 0.25, stored: str = "int8") -> Tensor:
     rng = np.random.default_rng(0)
     made = const(rng.integers(-128, 127, shape, endpoint=True).astype(np.int8), scales)
-    return as_int4(made) if is_int4 else made
+    return stored_as(made, stored)
 
 
 def floats(of: Tensor, places: Tensor) -> Node:
     result = t((*places.shape, *of.shape[1:]))
-    return op("EMBEDDING_LOOKUP", [places, of], [result], {}, 4 if of.dtype == "int4" else 3)
+    return op("EMBEDDING_LOOKUP", [places, of], [result], {}, 3 if of.dtype == "int8" else 4)
 
 
 SCALES = list(np.geomspace(1e-3, 10, 9))
 TABLES = {"one_scale": table((9, 5)), "of_two_dimensions": table((9, 2, 3))} | (
     {
         "scale_a_row": table((9, 33), SCALES),
-        "int4": table((9, 4), 0.1, is_int4=True),
-        "int4_scale_a_row": table((9, 66), SCALES, is_int4=True),
+        "int4": table((9, 4), 0.1, stored="int4"),
+        "int4_scale_a_row": table((9, 66), SCALES, stored="int4"),
+        "int2": table((9, 4), 0.1, stored="int2"),
+        "int2_scale_a_row": table((9, 68), SCALES, stored="int2"),
     }
     if IS_NEWER
     else {}
@@ -109,7 +111,7 @@ test_refusal = refused(
         ),
         "int4_in_blocks": (
             changed(
-                floats(table((9, 4), is_int4=True), numbers([1])),
+                floats(table((9, 4), stored="int4"), numbers([1])),
                 1,
                 quantization=None,
                 blocks=Blocks(np.ones((9, 2), np.float16), 2),
@@ -117,12 +119,16 @@ test_refusal = refused(
             "weights in blocks: only of FULLY_CONNECTED",
         ),
         "int4_without_scales": (
-            changed(floats(table((9, 4), is_int4=True), numbers([1])), 1, quantization=None),
+            changed(floats(table((9, 4), stored="int4"), numbers([1])), 1, quantization=None),
             "weights without quantisation: scale and zero point are missing",
         ),
+        "int2_rows_that_share_bytes": (
+            floats(table((9, 6), stored="int2"), numbers([1])),
+            "int2 rows of 6: TFLite begins some of them early",
+        ),
         "odd_int4": (
-            floats(table((9, 5), is_int4=True), numbers([1])),
-            "int4 rows of 5: TFLite reads every second one a number early",
+            floats(table((9, 5), stored="int4"), numbers([1])),
+            "int4 rows of 5: TFLite begins some of them early",
         ),
         "output": (changed(NODE, -1, shape=(3, 6)), "output 3x6: the inputs give 3x5"),
     }

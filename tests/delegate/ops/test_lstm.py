@@ -14,7 +14,7 @@ from delegate.inspect import Graph, Node, Quantization, write_model
 from delegate.target import Rules
 from tests.support.cases import GROUPS, SIMT, Way, changed, forced, quantization
 from tests.support.compare import RUNTIME, assert_exact
-from tests.support.deal import where_hybrid_runs
+from tests.support.deal import where_rows_are_known
 from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
@@ -22,7 +22,7 @@ from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm
 
 SHAPE = (2, 3, 11, 6)
-KINDS = ["float32", pytest.param("hybrid", marks=where_hybrid_runs)]
+KINDS = ["float32", pytest.param("hybrid", marks=where_rows_are_known)]
 
 
 def node_of(graph: Graph) -> Node:
@@ -214,13 +214,13 @@ def test_runs_of_the_basic_kernel(shape: tuple[int, int, int], device: DeviceInf
     assert_runs(basic_lstm(shape), device, (6, 4))
 
 
-@where_hybrid_runs
+@where_rows_are_known
 @pytest.mark.parametrize("form", ["plain", "cifg-norm-projection", "peephole-asymmetric"])
 def test_50_hybrid_runs_with_resets(form: str, device: DeviceInfo) -> None:
     assert_runs(lstm("hybrid", SHAPE, form), device, (20, 10, 5, 15))
 
 
-@where_hybrid_runs
+@where_rows_are_known
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_hybrid_lstms(seed: int, device: DeviceInfo) -> None:
     rows, steps, depth, cells = drawn(seed, 3, 4, 70, 40)

@@ -56,7 +56,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "uint8 2x3x5 -> int8 30: type and size must stay",
     ),
     "strings": (retyped(NODE, "string"), "string: only types of a fixed size"),
-    "int4": (retyped(NODE, "int4"), "int4: only types of a fixed size"),
+    "bfloat16": (retyped(NODE, "bfloat16"), "bfloat16: only types of a fixed size"),
     "sparse": (
         changed(NODE, 0, is_sparse=True),
         "input 0 is sparse: only dense tensors are implemented",
@@ -83,7 +83,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-# A program that imports this gives NumPy an int4.
+# A program that imports this gives NumPy a bfloat16.
 with contextlib.suppress(ImportError):
     import ml_dtypes  # noqa: F401
 

@@ -25,6 +25,7 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
+from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, op, t
 
@@ -84,6 +85,15 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "256 scales: only one a tensor is allowed here",
     ),
     "shape_changes": (changed(NODE, -1, shape=(16, 16)), "256 -> 16x16: the shape must stay"),
+    "int4_below_the_least_normal_float": (
+        changed(changed(NODE, 0, dtype="int4"), 0, quantization=quantization(2.0**-127)),
+        "int4 with scale 5.877471754111438e-39: products may be zero on a device",
+    ),
+    "int4_per_channel": (
+        changed(changed(NODE, 0, dtype="int4"), 0, quantization=quantization([0.5] * 256)),
+        "256 scales: only one a tensor is allowed here",
+    ),
+    "int2": (changed(NODE, 0, dtype="int2"), "int2: only uint8 and int8 and int16 are implemented"),
     "empty": (changed(changed(NODE, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
@@ -123,6 +133,18 @@ def test_every_half(way: Way, device: DeviceInfo) -> None:
     assert_exact_way(model, device, way, inputs=[[every]])
 
 
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("name", ["DEQUANTIZE", "CAST"])
+@pytest.mark.parametrize("size", [1, 2, 15, 4097])
+def test_int4(size: int, name: str, way: Way, device: DeviceInfo) -> None:
+    if RUNTIME.name == "tflite-runtime":
+        pytest.skip("tflite-runtime has no floats of int4")
+    source = replace(t((size,), "int8", 0.0374, -5), dtype="int4")
+    model = chain_model([op(name, [source], [t((size,))], version=6)])
+    every = [np.resize(np.arange(-8, 8), size).astype(np.int8)]
+    assert_exact_way(model, device, way, inputs=[every])
+
+
 @st.composite
 def dequantizations(draw: st.DrawFn) -> Dequantization:
     dtype = draw(st.sampled_from(TYPES))
@@ -140,4 +162,5 @@ NODES = {"DEQUANTIZE": NODE}
 BUILT = [
     *(Dequantization(dtype=dtype).node() for dtype in TYPES),
     op("DEQUANTIZE", [t((5, 40), "float16")], [t((5, 40))]),
+    op("DEQUANTIZE", [replace(t((5, 41), "int8", 0.1), dtype="int4")], [t((5, 41))]),
 ]

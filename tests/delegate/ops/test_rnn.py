@@ -8,21 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Graph, Node, write_model
-from tests.support.cases import GROUPS, SIMT, Way, changed, forced
-from tests.support.compare import assert_exact
-from tests.support.deal import where_hybrid_runs
+from delegate.target import Rules, Target
+from tests.support.cases import GROUPS, SIMT, Way, changed, forced, refusal
+from tests.support.compare import assert_exact, interpreter, invoke
+from tests.support.deal import where_rows_are_known
 from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
 from tflite_opencl.conformance.cases.rnns import rnn
 
+AARCH64 = Rules(processor="aarch64", rows_round_by_adding=False)
 SHAPE = (2, 3, 11, 6)
 SINGLE, SEQUENCE, BOTH = OPS = (
     "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
 )  # fmt: skip
-KINDS = ["float32", pytest.param("hybrid", marks=where_hybrid_runs)]
+KINDS = ["float32", pytest.param("hybrid", marks=where_rows_are_known)]
 
 
 def node_of(graph: Graph) -> Node:
@@ -103,7 +105,38 @@ test_refusal = refused(
 )
 
 
-@where_hybrid_runs
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+def test_sums_that_are_rounded_once(way: Way, device: DeviceInfo) -> None:
+    """As on aarch64. Rows are whole numbers with a scale of 1; the state is 0 at first."""
+    shape = rows, _, depth, units = 3, 1, 31, 40
+    graph = rnn("hybrid", shape, "NONE", SINGLE)
+    weights, bias = (each for each in graph.tensors if each.shape in ((units, depth), (units,)))
+    assert weights.data is not None
+    assert weights.quantization is not None
+    values = np.random.default_rng(1).integers(-126, 127, (rows, depth)).astype(np.float32)
+    values[:, 0] = 127
+    model = write_model(graph)
+    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        (found,) = invoke(interpreter(model, delegate), [values])
+    sums = values.astype(np.int64) @ weights.data.T.astype(np.int64)
+    products = sums * np.longdouble(weights.quantization.scale[0])
+    once = (products + bias.data).astype(np.float32)
+    assert np.sum(once != products.astype(np.float32) + bias.data) > units // 8, (
+        "nothing was compared"
+    )
+    np.testing.assert_array_equal(found, once)
+
+
+def test_rows_that_dot_products_round_otherwise() -> None:
+    node = node_of(rnn("hybrid", (4, 2, 16, 10), "NONE", SINGLE))
+    reason = "hybrid: how sums of 4 rows are rounded is the processor's"
+    assert refusal(node, Target(rules=AARCH64)) == reason
+    row_by_row = node_of(rnn("hybrid", (4, 2, 16, 10), "NONE", SEQUENCE))
+    assert ops.lower(row_by_row, Target(rules=AARCH64))
+
+
+@where_rows_are_known
 @pytest.mark.parametrize("way", GROUPS, ids=str)
 @pytest.mark.parametrize("form", ["", "-asymmetric"])
 def test_50_hybrid_runs_are_exact(form: str, way: Way, device: DeviceInfo) -> None:
@@ -122,7 +155,7 @@ def test_50_runs_with_resets(kind: str, op: str, function: str, device: DeviceIn
     assert_runs(rnn(kind, SHAPE, function, op), device, (20, 10, 5, 15))
 
 
-@where_hybrid_runs
+@where_rows_are_known
 @pytest.mark.parametrize("form", ["-merged", "-asymmetric"])
 def test_both_directions(form: str, device: DeviceInfo) -> None:
     assert_runs(rnn("hybrid", SHAPE, "RELU", BOTH, form), device, (4, 3))

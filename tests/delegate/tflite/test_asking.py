@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import subprocess
 from dataclasses import fields
 from pathlib import Path
@@ -12,8 +13,15 @@ import pytest
 
 from delegate.target import Rules
 from delegate.tflite import library
-from delegate.tflite.asking import CannotAsk, Kernels, asked, library_kernels, package_kernels
-from delegate.tflite.questions import REFERENCE, Question, questions
+from delegate.tflite.asking import (
+    CannotAsk,
+    Kernels,
+    asked,
+    library_kernels,
+    package_kernels,
+    rounds_rows_twice,
+)
+from delegate.tflite.questions import REFERENCE, Question, of_rows, questions
 from tests.support.compare import RUNTIME
 
 PACKAGE = RUNTIME.module.__package__
@@ -81,6 +89,15 @@ def test_the_installed_runtime_tells_its_own_rules() -> None:
         assert {rule: getattr(found, rule) for rule in told} == {
             rule: getattr(expected, rule) for rule in told
         }
+
+
+def test_how_sums_of_rows_are_rounded_is_asked_of_the_processor() -> None:
+    kernels = package_kernels(PACKAGE)
+    assert kernels is not None
+    told = rounds_rows_twice(kernels)
+    assert told is True if platform.machine() == "x86_64" else told is not None
+    assert rounds_rows_twice(lambda _: of_rows().newer) is False
+    assert rounds_rows_twice(lambda _: b"") is None
 
 
 def test_each_rule_is_told_by_itself() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo
-from tests.support.deal import slow, where_hybrid_runs
+from tests.support.deal import slow, where_rows_are_known
 from tests.support.llama import FloatLlama, vocabulary
 from tests.support.model import chain_model, op, t
 from tests.support.subgraphs import two_signatures
@@ -74,7 +74,7 @@ def test_tokens_are_the_reference_s(ours: Generator, reference: Generator) -> No
     assert len({*found}) > 10
 
 
-@where_hybrid_runs
+@where_rows_are_known
 def test_all_runs_on_the_device(ours: Generator) -> None:
     taken, _, count = ours.nodes.partition(" of ")
     assert taken == count

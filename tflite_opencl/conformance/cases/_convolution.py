@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tflite_opencl.common.build import (
     numbers,
     seeded,
     sizes,
+    stored_as,
     tensor,
 )
 from tflite_opencl.conformance.cases._rows import one, step
@@ -166,10 +167,13 @@ def fully_connected(
     zeros: Zeros | None = None,
     multiplier: float | None = None,
     asymmetric: bool = False,
-    is_int4: bool = False,
+    stored: str = "int8",
     block: int = 0,
 ) -> Graph:
-    """Return the graph of one FULLY_CONNECTED; `block`: int4 weights that have one scale."""
+    """Return the graph of one FULLY_CONNECTED.
+
+    `stored`: the type of hybrid weights; `block`: int4 ones that have one scale.
+    """
     source = weighted_input((*batch, in_c), kind, zeros)
     weights, bias, out_scale = _weights_and_bias(
         seeded(kind, batch, in_c, out_c), (out_c, in_c), kind, source, zeros, multiplier
@@ -179,25 +183,39 @@ def fully_connected(
     version = _VERSIONS["FULLY_CONNECTED"][kind == "16x8"]
     if kind in HYBRID:
         options["asymmetric_quantize_inputs"], version = asymmetric, 12 if block else 9
-    stored = as_int4(weights) if is_int4 or block else weights
+    weights = stored_as(weights, stored)
     if block:
         rng = seeded(batch, in_c, out_c, block)
-        stored = in_blocks(stored, rng.uniform(1e-3, 0.1, (out_c, in_c // block)))
-    inputs = [source, stored, bias if has_bias else None]
+        weights = in_blocks(as_int4(weights), rng.uniform(1e-3, 0.1, (out_c, in_c // block)))
+    inputs = [source, weights, bias if has_bias else None]
     return one("FULLY_CONNECTED", inputs, out, options, version)
 
 
-def embedding_lookup(kind: str, shape: Shape, count: int, is_int4: bool) -> Graph:
+def embedding_lookup(kind: str, shape: Shape, count: int, stored: str) -> Graph:
     """Return a graph of an ARG_MAX, whose `count` results are looked up in a table."""
-    rng = seeded(kind, shape, count, is_int4)
+    rng = seeded(kind, shape, count, stored)
     scales = rng.uniform(1e-3, 0.1, shape[0] if kind == "hybrid-per-channel" else 1)
-    table = constant(integers(rng, shape, "int8"), scales)
-    places = tensor((count,), "int32")
-    source = tensor((count, shape[0]), "int8", 0.1)
-    found = step("ARG_MAX", [source, numbers(1)], [places], {"output_type": "int32"}, 2)
-    version = 4 if is_int4 else 3
-    inputs = [found.outputs[0], as_int4(table) if is_int4 else table]
+    found, table = _found(shape[0], count), constant(integers(rng, shape, "int8"), scales)
+    inputs = [found.outputs[0], stored_as(table, stored)]
+    version = 3 if stored == "int8" else 4
     return graph([found, step("EMBEDDING_LOOKUP", inputs, [tensor(())], {}, version)])
+
+
+def gathered_int4(shape: Shape, count: int, op: str, is_reshaped: bool) -> Graph:
+    """Return the same of a GATHER in a table of int4, whose result `op` makes floats of."""
+    rng = seeded(shape, count, op)
+    table = as_int4(constant(integers(rng, shape, "int8"), 0.05, -3))
+    rows, found = replace(table, data=None), _found(shape[0], count)
+    nodes = [found, step("GATHER", [table, *found.outputs], [rows], {"axis": 0}, 5)]
+    if is_reshaped:
+        nodes.append(step("RESHAPE", [*nodes[-1].outputs, numbers((1, count, -1))], [rows]))
+    return graph([*nodes, step(op, nodes[-1].outputs, [tensor(())], {}, 6)])
+
+
+def _found(size: int, count: int) -> Node:
+    """Return an ARG_MAX that makes `count` indices below a size."""
+    source, places = tensor((count, size), "int8", 0.1), tensor((count,), "int32")
+    return step("ARG_MAX", [source, numbers(1)], [places], {"output_type": "int32"}, 2)
 
 
 def weighted_input(shape: Shape, kind: str, zeros: Zeros | None = None) -> Tensor:

@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from delegate.inspect import BITS
 from tflite_opencl.common.build import FUSED, Case, case, sizes
-from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution, embedding_lookup
+from tflite_opencl.conformance.cases._convolution import (
+    HYBRID,
+    Convolution,
+    embedding_lookup,
+    gathered_int4,
+)
 from tflite_opencl.conformance.cases.convolutions import (
     SHAPES,
     SIDES,
@@ -34,9 +40,9 @@ def layers() -> Iterator[Case]:
         for batch in ((2, 3), (2, 2, 3)):
             detail = "-".join(filter(None, [words, "keep_dims"]))
             yield fully_connected_case(kind, batch, 12, 5, detail, keep_num_dims=True, **own)
-        for in_c, out_c in SIDES:
-            detail = "-".join(filter(None, [words, "int4"]))
-            yield fully_connected_case(kind, (3,), in_c, out_c, detail, is_int4=True, **own)
+        for (in_c, out_c), stored in itertools.product(SIDES, BITS):
+            detail = "-".join(filter(None, [words, stored]))
+            yield fully_connected_case(kind, (3,), in_c, out_c, detail, stored=stored, **own)
         detail = "-".join(filter(None, [words, "no_bias"]))
         yield fully_connected_case(kind, (2,), 21, 9, detail, has_bias=False, **own)
     yield from _in_blocks()
@@ -59,12 +65,19 @@ def _in_blocks() -> Iterator[Case]:
 
 
 def embeddings() -> Iterator[Case]:
-    """Yield EMBEDDING_LOOKUPs of int8 and int4 tables, by indices of the greatest numbers."""
-    for kind, is_int4 in itertools.product(HYBRID, (False, True)):
-        for shape, count in (((5, 8), 3), ((33, 4, 6), 7), ((2, 130), 1), ((129, 64), 40)):
-            detail = f"in{sizes(shape)}-at{count}{'-int4' * is_int4}"
-            make = partial(embedding_lookup, kind, shape, count, is_int4)
-            yield case("embedding_lookup", kind, detail, make)
+    """Yield lookups in tables of int8 and fewer bits, by indices of the greatest numbers."""
+    tables = ((5, 8), 3), ((33, 4, 6), 7), ((2, 130), 1), ((2, 132), 1), ((129, 64), 40)
+    for kind, stored, (shape, count) in itertools.product(HYBRID, ("int8", *BITS), tables):
+        if (stored, shape) == ("int2", (2, 130)):
+            continue  # TFLite begins its second row early
+        detail = "-".join([f"in{sizes(shape)}-at{count}", *[stored][stored == "int8" :]])
+        make = partial(embedding_lookup, kind, shape, count, stored)
+        yield case("embedding_lookup", kind, detail, make)
+    for (shape, count), op in itertools.product(tables, ("DEQUANTIZE", "CAST")):
+        for is_reshaped in (False, True):
+            detail = f"in{sizes(shape)}-at{count}-int4-{op.lower()}{'-reshaped' * is_reshaped}"
+            make = partial(gathered_int4, shape, count, op, is_reshaped)
+            yield case("gather", "hybrid", detail, make)
 
 
 def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:

@@ -81,7 +81,7 @@ def of_blocks(product: BlockProduct, target: Target) -> Iterator[Alternative]:
     """Yield the same for int4 weights in blocks."""
     out_c, blocks, pairs = product.pairs.shape
     depth = product.in_c
-    for kind in _proven(target):
+    for kind in () if product.rounds_once else _proven(target):
         tile_w, vectors = next(tile for tile in kind.tiles_int4 if tile[0] <= product.batch)
         block = vectors * kind.lanes
         if out_c < block or 2 * pairs % _GROUP:

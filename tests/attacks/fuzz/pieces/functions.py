@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from delegate.inspect import Quantization
 from tests.attacks.fuzz.drawing import QUANT, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, as_int4, constant, graph, node, numbers, tensor
+from tflite_opencl.common.build import FUSED, constant, graph, node, numbers, stored_as, tensor
 from tflite_opencl.conformance.cases.detections import post_process, suppression
 from tflite_opencl.conformance.cases.stablehlo import reduced_windows
 
@@ -183,12 +184,13 @@ def top(pen: Pen) -> None:
 
 
 def embedding(pen: Pen) -> None:
-    """EMBEDDING_LOOKUP in a table by an ARG_MAX, or of rows that are known."""
+    """EMBEDDING_LOOKUP or GATHER in a table by an ARG_MAX, or a lookup of rows that are known."""
     width, count = pen.random.randint(1, 40), pen.random.randint(1, 20)
     scales = 10 ** pen.arrays.uniform(-3, -1, count if pen.may(0.5) else 1)
     data = pen.arrays.integers(-128, 127, (count, width), endpoint=True)
     table = constant(data.astype(np.int8), scales)
-    table = as_int4(table) if pen.may(0.3) else table
+    stored = pen.one_of(("int8", "int8", "int4", "int4", "int2"))
+    table = stored_as(table, stored)
     if pen.may(0.3):
         x = pen.operand((count, width), "float32")
         known = numbers(pen.arrays.integers(0, count, 5))
@@ -200,6 +202,16 @@ def embedding(pen: Pen) -> None:
     limits = np.zeros(rows, np.int64), np.full(rows, count - 1, np.int64)
     places = replace(tensor((rows,), "int32"), ranges=limits)
     pen.join(node("ARG_MAX", [x, numbers(1)], [places], {"output_type": "int32"}))
+    if stored == "int4" and pen.may(0.5):
+        table = replace(table, quantization=Quantization((0.1,), (2,)))
+        found = replace(table, shape=(rows, width), data=None)
+        pen.join(node("GATHER", [table, places], [found]))
+        if pen.may(0.3):
+            flat = replace(found, shape=(rows * width,))
+            pen.join(node("RESHAPE", [found, numbers(flat.shape)], [flat]))
+            found = flat
+        pen.add(pen.one_of(("DEQUANTIZE", "CAST")), [found], dtype="float32")
+        return
     pen.add("EMBEDDING_LOOKUP", [places, table], dtype="float32")
 
 

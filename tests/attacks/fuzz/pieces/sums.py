@@ -11,7 +11,7 @@ import numpy as np
 
 from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, as_int4, in_blocks, numbers
+from tflite_opencl.common.build import FUSED, as_int4, in_blocks, numbers, stored_as
 
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
 
@@ -48,14 +48,14 @@ def _weights(pen: Pen, x: Tensor, shape: tuple[int, ...], axis: int) -> tuple[li
 
 
 def _hybrid_weights(pen: Pen, shape: tuple[int, ...], axis: int) -> list[Any]:
-    """Return int8 or int4 weights for floats, of one scale or one a channel, and a bias."""
+    """Return weights of 8 bits or fewer for floats, of one scale or one a channel, and a bias."""
     scales = 10 ** pen.arrays.uniform(-3, -1, shape[axis] if pen.may(0.5) else 1)
     data = pen.arrays.integers(-127, 127, shape, endpoint=True)
     weights = dataclasses.replace(
         pen.constant(shape, "int8", (1.0, 0), data),
         quantization=_numbers_of_channels(scales, axis),
     )
-    stored = as_int4(weights) if pen.may(0.25) else weights
+    stored = stored_as(weights, pen.one_of(("int8",) * 6 + ("int4", "int2")))
     if len(shape) == 2 and shape[0] > 3 and shape[1] > 31 and pen.may(0.3):
         size = pen.one_of([each for each in (2, 8, 20, 32, 64) if shape[1] % each == 0] or [1])
         blocks = pen.arrays.uniform(1e-3, 0.1, (shape[0], shape[1] // size))

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Blocks, Node
 from delegate.target import Rules, Target
 from tests.support.cases import (
@@ -22,18 +24,20 @@ from tests.support.cases import (
     Way,
     assert_exact_way,
     changed,
+    forced,
 )
 from tests.support.cases import refusal as refusal_of
-from tests.support.compare import RUNTIME
-from tests.support.deal import where_hybrid_runs
+from tests.support.compare import RUNTIME, interpreter, invoke
+from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_seeded_or_refused, drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
 from tflite_opencl.common.build import as_int4, in_blocks
 
 pytestmark = [
-    where_hybrid_runs,
+    where_rows_are_known,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
+AARCH64 = Rules(processor="aarch64", rows_round_by_adding=False)
 WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, replace(DOTS[0], alternative=""))
 
 
@@ -190,6 +194,49 @@ def test_a_runtime_without_blocks() -> None:
     reason = "int4 weights in blocks: this TFLite does not know them"
     assert refusal_of(NODE, Target(rules=Rules(knows_blocks=False))) == reason
     assert ops.lower(NODE, Target())
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
+@pytest.mark.parametrize("rows", [1, 9])
+def test_sums_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
+    """As on aarch64. Rows of whole numbers from -100 to 155 have a scale of 1 and a zero of -28.
+
+    Blocks are so long, and weights so large, that products with scales have more than 24 bits.
+    """
+    rng = np.random.default_rng(rows)
+    blocks, size, out_c = 5, 512, 36
+    values = rng.integers(-100, 155, (rows, blocks * size), endpoint=True).astype(np.float32)
+    values[:, :2] = -100, 155
+    weights = rng.integers(3, 8, (out_c, blocks * size)).astype(np.int8)
+    scales = rng.uniform(1e-3, 0.1, (out_c, blocks)).astype(np.float16)
+    bias = rng.standard_normal(out_c).astype(np.float32)
+    stored = in_blocks(as_int4(const(weights << 4)), scales)
+    options = {"asymmetric_quantize_inputs": True}
+    given = [t(values.shape), stored, const(bias)]
+    node = op("FULLY_CONNECTED", given, [t((rows, out_c))], options, version=12)
+    model = chain_model([node])
+    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        (found,) = invoke(interpreter(model, delegate, "builtin"), [values])
+    zero = np.longdouble(-28)
+    cut = (values.astype(np.int64) - 28).reshape(rows, 1, blocks, size)
+    sums = (cut * weights.reshape(out_c, blocks, size)).sum(-1)
+    offsets = weights.reshape(out_c, blocks, size).sum(-1, dtype=np.int64)
+
+    def added(of_blocks: NDArray[np.int64], rounded: type[np.floating[Any]]) -> NDArray[Any]:
+        total = np.zeros(of_blocks.shape[:-1], np.float32)
+        for block in range(blocks):
+            product = of_blocks[..., block] * scales[:, block].astype(np.longdouble)
+            total = (total + product.astype(rounded)).astype(np.float32)
+        return total
+
+    def expected(rounded: type[np.floating[Any]]) -> NDArray[Any]:
+        less = (zero * added(offsets, rounded)).astype(rounded)
+        return (added(sums, rounded) - less).astype(np.float32) + bias
+
+    once = expected(np.longdouble)
+    assert np.sum(once != expected(np.float32)) > rows * out_c // 8, "nothing was compared"
+    np.testing.assert_array_equal(found, once)
 
 
 NODES = {"fully_connected_blocks_hybrid": NODE}

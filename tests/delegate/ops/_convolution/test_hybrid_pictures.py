@@ -31,6 +31,7 @@ from tests.support.compare import RUNTIME
 from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
+from tflite_opencl.common.build import stored_as
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
 pytestmark = where_rows_are_known
@@ -167,6 +168,10 @@ test_refusal = refused(
         "depthwise_int4": (
             replace(DEPTHWISE, is_int4=True).node(HYBRID[1], None),
             "int4 weights with float32 activations: only int8",
+        ),
+        "int2": (
+            replace(CONV, inputs=(CONV.inputs[0], stored_as(CONV.inputs[1], "int2"))),
+            "int2 weights: what TFLite gives is not of them",
         ),
         "uint8": (
             changed(CONV, 1, dtype="uint8"),
