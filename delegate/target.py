@@ -44,7 +44,7 @@ class Rules:
     saturating_sums: bool = True  # SUM of int16; tflite-runtime's sums wrap
     resizes_newer_types: bool = True  # RESIZE_NEAREST_NEIGHBOR of int32, bool and float16
     # What TFLite's kernels are compiled for. ai-edge-litert's were compared on aarch64, too: there
-    # FULLY_CONNECTED rounds a scaled sum and the bias once.
+    # FULLY_CONNECTED of hybrid types rounds a product and its sum once.
     processor: str = "x86_64"
     # How hybrid ops quantise a row of floats. ai-edge-litert on x86 runs NEON's code translated,
     # which adds a half and takes the integer part; its sums of weights have faults of their own.

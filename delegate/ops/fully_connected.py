@@ -19,7 +19,13 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, applied, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
-from delegate.ops._convolution import hybrid, hybrid_blocks, panels_hybrid, variants
+from delegate.ops._convolution import (
+    hybrid,
+    hybrid_blocks,
+    panels_blocks,
+    panels_hybrid,
+    variants,
+)
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -142,7 +148,7 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
 
 def of_blocks(product: hybrid_blocks.BlockProduct, target: Target) -> tuple[Alternative, ...]:
     """Return the ways to multiply float rows with int4 weights in blocks, the plain one last."""
-    fast = x86_fully_connected.of_blocks(product, target)
+    fast = panels_blocks.alternatives(product, target)
     shared = simt_fully_connected.of_blocks(product, target)
     return (*fast, *shared, *hybrid_blocks.alternatives(product, target))
 
@@ -155,7 +161,7 @@ def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
     rows = _rows(node, source, weights, result)
     if (source.dtype, result.dtype) != ("float32", "float32"):
         raise Unsupported(f"weights in blocks with {source.dtype} activations: only float32")
-    hybrid.require_apart(rules)
+    hybrid.require_known(rules)
     scales = hybrid_blocks.block_scales(weights, rules)
     if activation_of(node) != "NONE":
         raise Unsupported("an activation after weights in blocks: this TFLite leaves it out")
@@ -166,6 +172,7 @@ def in_blocks(node: Node, rules: Rules) -> hybrid_blocks.BlockProduct:
         pairs=hybrid_blocks.pairs_of(weights, scales),
         scales=scales,
         bias=quantized.bias_of(bias, weights.shape[0], ("float32",)),
+        rounds_once=rules.processor == "aarch64",
     )
 
 

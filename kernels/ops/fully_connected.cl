@@ -201,7 +201,7 @@ TILE(fully_connected_blocks_hybrid) {
         int pair = weight[k];
         sum += ((pair << 28) >> 28) * (int)source[2 * k] + (pair >> 4) * (int)source[2 * k + 1];
       }
-      total = total + (float)sum * scale[block];
+      total = ADD_PRODUCT((float)sum, scale[block], total);
 #if HAS_SHIFTS
       more += sums[block] * shifts[block];
 #endif
@@ -211,7 +211,7 @@ TILE(fully_connected_blocks_hybrid) {
     global const float* channel = (global const float*)(constants + CHANNELS) + o;
     float zero = (float)((global const int*)(arena + ROW_ZEROS))[row];
     float row_scale = ((global const float*)(arena + ROW_SCALES))[row];
-    float result = (total - zero * channel[0]) * row_scale + channel[out_c];
+    float result = ADD_PRODUCT(-zero, channel[0], total) * row_scale + channel[out_c];
 #if HAS_SHIFTS
     result += more;
 #endif
@@ -268,7 +268,7 @@ TILE(fully_connected_vector_blocks_hybrid) {
         }
       }
       FLOATS scale = LOAD_FLOATS(block, scales);
-      UNROLLED (p, TILE_W) total[p] = total[p] + TO_FLOATS(sum[p]) * scale;
+      UNROLLED (p, TILE_W) total[p] = ADD_PRODUCT(TO_FLOATS(sum[p]), scale, total[p]);
 #if HAS_SHIFTS
       FLOATS shift = LOAD_FLOATS(block, shifts);
       UNROLLED (p, TILE_W) more[p] += shift * sums[p * blocks + block];
@@ -280,9 +280,9 @@ TILE(fully_connected_vector_blocks_hybrid) {
     FLOATS offset = LOAD_FLOATS(0, channel);
     FLOATS bias = LOAD_FLOATS(0, channel + out_c);
     UNROLLED (p, TILE_W) {
-      float zero = (float)((global const int*)(arena + ROW_ZEROS))[row + p];
+      FLOATS zero = (float)((global const int*)(arena + ROW_ZEROS))[row + p];
       float row_scale = ((global const float*)(arena + ROW_SCALES))[row + p];
-      FLOATS result = (total[p] - zero * offset) * row_scale + bias;
+      FLOATS result = ADD_PRODUCT(-zero, offset, total[p]) * row_scale + bias;
 #if HAS_SHIFTS
       result += more[p];
 #endif

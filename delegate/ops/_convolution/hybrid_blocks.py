@@ -38,6 +38,7 @@ class BlockProduct:
     pairs: NDArray[np.uint8]  # (out_c, blocks, pairs of weights) as stored, the first one low
     scales: NDArray[np.float16]  # (out_c, blocks)
     bias: NDArray[np.float32]  # (out_c,)
+    rounds_once: bool = False  # a block's product and the sum, and a zero point's
     # Of weights with a shift for each block: sums of the blocks of rows, and (out_c, blocks)
     shifts: tuple[Tensor, NDArray[np.float32]] | None = None
 
@@ -53,8 +54,9 @@ class BlockProduct:
 
     @property
     def defines(self) -> Defines:
-        """The macro of kernels that add shifts."""
-        return {"HAS_SHIFTS": int(self.shifts is not None)}
+        """The macros of kernels that add shifts, and that round once."""
+        once: Defines = {"ROUNDS_ONCE": 1} if self.rounds_once else {}
+        return {"HAS_SHIFTS": int(self.shifts is not None), **once}
 
     def channels(self) -> Constant:
         """Each channel's offset, then its bias: two rows of floats."""

@@ -7,7 +7,11 @@
 #define ALONE 0
 #include "kernel.clh"
 #include "float.clh"
+#if USES_FULLY_CONNECTED_ROW_HYBRID
 #define HYBRID_WIDTH 4
+#else
+#define HYBRID_WIDTH
+#endif
 #include "hybrid.clh"
 #include "dot.clh"
 #include "group_row.clh"
@@ -67,6 +71,14 @@ KERNEL(fully_connected_row_hybrid)
 #endif
 
 #if USES_FULLY_CONNECTED_ROW_BLOCKS_HYBRID
+#if ROUNDS_ONCE
+#define FOUND(sum, scale) (sum)
+#define ADD_FOUND(found, scale, total) ADD_PRODUCT(found, scale, total)
+#else
+#define FOUND(sum, scale) ((sum) * (scale))
+#define ADD_FOUND(found, scale, total) ((total) + (found))
+#endif
+
 // The same as fully_connected_blocks_hybrid: a work-item has whole blocks, whose floats one of them
 // adds up in TFLite's order. A weight is 8 more; a word has four of them low, the next four high.
 // SCRATCH_INTS: CHANNELS a block for its floats.
@@ -107,16 +119,17 @@ TILE(fully_connected_row_blocks_hybrid) {
       }
     }
     UNROLLED (c, CHANNELS)
-      found[block * CHANNELS + c] = (float)(sums[c] - too_much) * scales[c * blocks + block];
+      found[block * CHANNELS + c] = FOUND((float)(sums[c] - too_much), scales[c * blocks + block]);
   }
   MEET();
   for (int c = FIRST; c < CHANNELS; c += items) {
     float total = 0.0f;
-    for (int block = 0; block < blocks; block++) total = total + found[block * CHANNELS + c];
+    for (int block = 0; block < blocks; block++)
+      total = ADD_FOUND(found[block * CHANNELS + c], scales[c * blocks + block], total);
     global const float* channel = (global const float*)(constants + CHANNEL_ROWS) + first + c;
     float zero = (float)((global const int*)(arena + ROW_ZEROS))[row];
     float row_scale = ((global const float*)(arena + ROW_SCALES))[row];
-    float result = (total - zero * channel[0]) * row_scale + channel[out_c];
+    float result = ADD_PRODUCT(-zero, channel[0], total) * row_scale + channel[out_c];
 #if HAS_SHIFTS
     global const float* sums = (global const float*)(arena + SUMS) + row * blocks;
     global const float* shifts = (global const float*)(constants + SHIFTS) + (first + c) * blocks;

@@ -22,13 +22,13 @@ from tests.support.cases import (
     changed,
 )
 from tests.support.compare import RUNTIME
-from tests.support.deal import where_hybrid_runs
+from tests.support.deal import where_rows_are_known
 from tests.support.factories import refused
 from tests.support.fused import SHIFTED, assert_near_nodes, fused, given, shifted
 from tests.support.model import const, graph_of
 
 pytestmark = [
-    where_hybrid_runs,
+    where_rows_are_known,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
 WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16, *X86)
