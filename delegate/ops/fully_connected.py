@@ -19,13 +19,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, applied, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
-from delegate.ops._convolution import (
-    hybrid,
-    hybrid_blocks,
-    panels_blocks,
-    panels_hybrid,
-    variants,
-)
+from delegate.ops._convolution import hybrid, hybrid_blocks, panels_blocks, panels_hybrid, variants
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
