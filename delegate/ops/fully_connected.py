@@ -19,7 +19,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, applied, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
-from delegate.ops._convolution import hybrid, hybrid_blocks, variants
+from delegate.ops._convolution import hybrid, hybrid_blocks, panels_blocks, panels_hybrid, variants
 from delegate.ops._convolution.hybrid_rounding import rounds_once
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
@@ -76,8 +76,9 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
 def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
     """Return the ways to multiply float rows with int8 weights, the plain one last."""
     fast = x86_fully_connected.alternatives(product, target)
+    arm = panels_hybrid.alternatives(product, target, panels_hybrid.ARM)
     shared = simt_fully_connected.alternatives(product, target)
-    return (*fast, *shared, *hybrid.alternatives(product, target))
+    return (*fast, *arm, *shared, *hybrid.alternatives(product, target))
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:
@@ -142,7 +143,7 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
 
 def of_blocks(product: hybrid_blocks.BlockProduct, target: Target) -> tuple[Alternative, ...]:
     """Return the ways to multiply float rows with int4 weights in blocks, the plain one last."""
-    fast = x86_fully_connected.of_blocks(product, target)
+    fast = panels_blocks.alternatives(product, target)
     shared = simt_fully_connected.of_blocks(product, target)
     return (*fast, *shared, *hybrid_blocks.alternatives(product, target))
 

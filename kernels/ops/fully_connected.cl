@@ -280,7 +280,7 @@ TILE(fully_connected_vector_blocks_hybrid) {
     FLOATS offset = LOAD_FLOATS(0, channel);
     FLOATS bias = LOAD_FLOATS(0, channel + out_c);
     UNROLLED (p, TILE_W) {
-      float zero = (float)((global const int*)(arena + ROW_ZEROS))[row + p];
+      FLOATS zero = (float)((global const int*)(arena + ROW_ZEROS))[row + p];
       float row_scale = ((global const float*)(arena + ROW_SCALES))[row + p];
       FLOATS result = HYBRID_MINUS(total[p], zero, offset) * row_scale + bias;
 #if HAS_SHIFTS

@@ -111,6 +111,9 @@ ARM = DOTPROD, I8MM, EMULATED_DOTPROD, EMULATED_I8MM = tuple(
     for is_emulated in (False, True)
     for name, isa in _OF_ARM.items()
 )
+# The same where few channels leave a node to other kernels.
+ARM_OR_OTHER = tuple(replace(way, alternative="") for way in ARM)
+_ARM_STAND_INS = {way.name for way in ARM if way.is_emulated}
 # Four terms of a sum in a word; NEAREST scales results as floats, where they are rounded so.
 FLOAT4 = Way("float4", {"device_type": "gpu"}, "float4")
 NEAREST = Way("nearest", {"device_type": "gpu", "isa": frozenset({"nearest"})}, "float4")
@@ -142,7 +145,7 @@ def has_isa(way: Way, device: DeviceInfo) -> bool:
 
 def _missing(way: Way, device: DeviceInfo) -> str:
     """Return why a way cannot run on a device; "" if it can."""
-    if way in ARM and way.is_emulated and "Portable Computing Language" not in device.platform:
+    if way.name in _ARM_STAND_INS and "Portable Computing Language" not in device.platform:
         return f"{device.name} has address spaces"
     missing = way.isa - _proven(device)
     if missing:

@@ -36,10 +36,12 @@ class BlockProduct:
     source: Tensor
     result: Tensor
     batch: int
-    rounds_once: bool  # the products of scales and of zero points with what they are added to
     pairs: NDArray[np.uint8]  # (out_c, blocks, pairs of weights) as stored, the first one low
     scales: NDArray[np.float16]  # (out_c, blocks)
     bias: NDArray[np.float32]  # (out_c,)
+    rounds_once: bool = (
+        False  # the products of scales and of zero points with what they are added to
+    )
     # Of weights with a shift for each block: sums of the blocks of rows, and (out_c, blocks)
     shifts: tuple[Tensor, NDArray[np.float32]] | None = None
 
@@ -55,7 +57,7 @@ class BlockProduct:
 
     @property
     def defines(self) -> Defines:
-        """The macros of all kernels."""
+        """The macros of kernels that add shifts, and that round once."""
         once: Defines = {"ROUNDS_ONCE": 1} if self.rounds_once else {}
         return {"HAS_SHIFTS": int(self.shifts is not None), **once}
 

@@ -33,7 +33,7 @@ class Kind:
     lanes: int  # ints a vector
     values: int  # of a channel that are multiplied at a time
     sizes: tuple[tuple[int, int], ...]  # pixels x vectors of a block
-    few_pixels: tuple[int, int]  # for fewer than those
+    few: tuple[tuple[int, int], ...]  # for fewer pixels than those, the largest first
     suffix: str = ""  # of its alternatives' names
 
 
@@ -128,7 +128,7 @@ def of_kinds(
     """
     found = []
     for kind in kinds:
-        if not kind.isa <= target.isa or conv.pixels < kind.few_pixels[0]:
+        if not kind.isa <= target.isa or conv.pixels < kind.few[-1][0]:
             continue
         for tile_w, vectors in least_wasteful(conv, kind):
             made = launch(conv, target, kind, tile_w, vectors)
@@ -140,7 +140,8 @@ def of_kinds(
 
 def least_wasteful(conv: Convolution, kind: Kind) -> list[tuple[int, int]]:
     """Return a kind's blocks to try, (pixels, vectors), the one that wastes least first."""
-    fitting = [size for size in kind.sizes if size[0] <= conv.pixels] or [kind.few_pixels]
+    fitting = [size for size in kind.sizes if size[0] <= conv.pixels]
+    fitting = fitting or [next(size for size in kind.few if size[0] <= conv.pixels)]
 
     def work(size: tuple[int, int]) -> float:
         tile_w, vectors = size

@@ -125,7 +125,7 @@ KERNEL(conv_2d_avx2_quant8)
 #if USES_CONV_2D_AVX2_HYBRID
 #include "hybrid.clh"
 #define MOVED 0
-#include "conv_2d_x86_hybrid.clh"
+#include "conv_2d_panel_hybrid.clh"
 
 // conv_2d_hybrid for blocks of pixels and channels; the input is int8   NHWC, OHWI
 // tile: a group of pixel blocks x a group of channel blocks; tiles: PIXEL_GROUPS * CHANNEL_GROUPS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: see fully_connected_x86.clh and fully_connected_blocks_x86.clh. Of int8 weights rows are
+// Macros: see fully_connected_x86.clh and fully_connected_blocks.clh. Of int8 weights rows are
 // 16 bit, and weights become so as they are loaded: products of bytes would be summed in 16 bits,
 // which are too few. Of int4 weights, which are 0 to 15 here, 32 such products fit.
 #pragma OPENCL FP_CONTRACT OFF
@@ -37,7 +37,7 @@ KERNEL(fully_connected_avx2_hybrid)
 #define SUM_OF_PARTS(parts) ((INTS)X86(pmaddwd)(parts, (SHORTS)LOCAL(spread)(0x00010001)))
 #define SCALE float
 #define LOAD_SCALES(address) (*(const NEAR_FLOATS*)(address))
-#include "fully_connected_blocks_x86.clh"
+#include "fully_connected_blocks.clh"
 
 // fully_connected_blocks_hybrid for blocks of rows and channels. The last block of channels, or of
 // rows, overlaps the one before it and writes the same values again.

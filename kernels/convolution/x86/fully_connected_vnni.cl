@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: see fully_connected_x86.clh and fully_connected_blocks_x86.clh. The instruction
+// Macros: see fully_connected_x86.clh and fully_connected_blocks.clh. The instruction
 // multiplies uint8 by int8. So with int8 weights a row's values are 128 more than TFLite's, and
 // int4 weights are 8 more.
 #pragma OPENCL FP_CONTRACT OFF
@@ -37,7 +37,7 @@ typedef short LOCAL(halves) __attribute__((vector_size(2 * X86_LANES), aligned(2
 #define LOAD_SCALES(address)                                                                    \
   ((FLOATS)__builtin_ia32_vcvtph2ps512_mask(*(const LOCAL(halves)*)(address), (FLOATS)low_bits, \
                                             (ushort) - 1, 4))
-#include "fully_connected_blocks_x86.clh"
+#include "fully_connected_blocks.clh"
 
 // fully_connected_blocks_hybrid for blocks of rows and channels. The last block of channels, or of
 // rows, overlaps the one before it and writes the same values again.

@@ -36,6 +36,8 @@ FUSED = {
     "rope",
     "silu_mul",
     "silu",
+    "to_floats",
+    "to_halves",
 }  # no file has them
 
 

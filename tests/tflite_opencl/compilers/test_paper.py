@@ -49,7 +49,7 @@ def test_what_nothing_is_told_of_is_left_out_and_said() -> None:
 
 def test_every_chip_has_the_units_of_its_compilers_listing() -> None:
     units = {
-        "FD": {"float", "integer", "special"},
+        "FD": {"float", "half", "integer", "special"},
         "Mali-G5": {"arithmetic", "memory"},
         "Mali-G6": {"multiplier", "converter", "special", "memory"},
         "V3D": {"instruction"},

@@ -33,8 +33,8 @@ _RAMP = np.repeat(np.array([1, 0], np.uint8), 16)  # for the sum of a row's last
 
 
 # A block's sums, inputs and weights fit the 32 registers.
-I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", _LANES, 8, ((4, 4), (8, 2)), (2, 4))
-DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", _LANES, 4, ((5, 4), (8, 2)), (1, 8))
+I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", _LANES, 8, ((4, 4), (8, 2)), ((2, 4),))
+DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", _LANES, 4, ((5, 4), (8, 2)), ((1, 8),))
 KINDS = (I8MM, DOTPROD)
 
 

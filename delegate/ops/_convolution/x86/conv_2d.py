@@ -42,9 +42,9 @@ _SUM_WORK = 200  # instructions that sum up a block's windows
 
 # A block's sums, weights and inputs fit the registers. VNNI's 32 leave room for the compiler to
 # move, as 14 x 2 is slower. One vector is for channels that would leave half of a block empty.
-VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), (1, 4))
-AVX2_PAIRS = Kind(frozenset({"avx2"}), "avx2", 8, 4, ((6, 2),), (1, 4), " pairs")
-AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), (1, 4))
+VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), ((1, 4),))
+AVX2_PAIRS = Kind(frozenset({"avx2"}), "avx2", 8, 4, ((6, 2),), ((1, 4),), " pairs")
+AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 4),))
 KINDS = (VNNI, AVX2_PAIRS, AVX2)
 
 

@@ -2,7 +2,7 @@
 """Hybrid FULLY_CONNECTED by x86 instructions that were proven on the device.
 
 The kernels are in fully_connected_vnni.cl and fully_connected_avx2.cl, which share
-fully_connected_x86.clh and, for int4 weights in blocks, fully_connected_blocks_x86.clh.
+fully_connected_x86.clh.
 """
 
 from __future__ import annotations
@@ -10,19 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from delegate.launch import Alternative, Constant, Params
+from delegate.launch import Alternative, Params
 from delegate.ops._convolution import hybrid
-from delegate.ops._convolution.hybrid_blocks import BlockProduct, by_eights
 from delegate.ops._convolution.packing import in_steps_of
 from delegate.ops._launches.tiles import by_share, launch_over
 from delegate.ops._numbers import ceil_div
-from delegate.ops._numbers.order import in_blocks_of, transposed
 from delegate.target import Target
-
-_GROUP = 32  # int4 weights of a channel that are summed up before sums could pass 16 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +27,13 @@ class Kind:
     values: int  # of a row that are multiplied at a time
     dtype: str  # of these values
     tiles: tuple[tuple[int, int, int], ...]  # rows, vectors of channels, sums of a channel
-    tiles_int4: tuple[tuple[int, int], ...]  # rows, vectors of channels
-    scales_int4: str  # the type of the scales of int4 weights, which are halves in the file
 
 
 # One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
 KINDS = (
-    Kind(
-        "vnni", 16, 4, "uint8",
-        ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 2, 4)), ((4, 2), (2, 2), (1, 2)), "float16",
-    ),
-    Kind(
-        "avx2", 8, 2, "int16",
-        ((6, 2, 1), (4, 2, 1), (2, 2, 1), (1, 2, 2)), ((2, 2), (1, 2)), "float32",
-    ),
-)  # fmt: skip
+    Kind("vnni", 16, 4, "uint8", ((7, 2, 1), (4, 2, 1), (2, 2, 2), (1, 2, 4))),
+    Kind("avx2", 8, 2, "int16", ((6, 2, 1), (4, 2, 1), (2, 2, 1), (1, 2, 2))),
+)
 
 
 def alternatives(product: hybrid.Product, target: Target) -> Iterator[Alternative]:
@@ -77,64 +62,5 @@ def alternatives(product: hybrid.Product, target: Target) -> Iterator[Alternativ
         yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
 
 
-def of_blocks(product: BlockProduct, target: Target) -> Iterator[Alternative]:
-    """Yield the same for int4 weights in blocks."""
-    out_c, blocks, pairs = product.pairs.shape
-    depth = product.in_c
-    for kind in () if product.rounds_once else _proven(target):
-        tile_w, vectors = next(tile for tile in kind.tiles_int4 if tile[0] <= product.batch)
-        block = vectors * kind.lanes
-        if out_c < block or 2 * pairs % _GROUP:
-            continue
-        sizes = product.batch, depth, hybrid.pitch_of(depth)
-        rows = hybrid.quantised(product.source, sizes, True, target)
-        row_blocks = ceil_div(product.batch, tile_w)
-        items = row_blocks * ceil_div(out_c, block)
-        are_small = product.has_shifts_as(kind.scales_int4)  # which are read faster
-        params: Params = {
-            **rows.fields,
-            "output": product.result,
-            "out_c": out_c,
-            "blocks": blocks,
-            "groups": 2 * pairs // _GROUP,
-            "channels": product.channels(),
-            **_panels(product, block, kind),
-            **product.more(block, kind.scales_int4 if are_small else "float32"),
-            "rows": product.batch,
-            "row_blocks": row_blocks,
-            "items": items,
-        }
-        file, kernel = f"fully_connected_{kind.isa}", f"fully_connected_blocks_{kind.isa}_hybrid"
-        own = {"TILE_W": tile_w, "VECTORS": vectors, "SMALL_SHIFTS": int(are_small)}
-        defines = product.defines | own
-        launch = launch_over(file, kernel, by_share(items, target), params, defines)
-        yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
-
-
 def _proven(target: Target) -> Iterator[Kind]:
     return (kind for kind in KINDS if kind.isa in target.isa and target.group_items == 1)
-
-
-def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
-    """Return weights, 8 more, and scales as panels of `block` channels read them.
-
-    Shapes:
-        weights (panels, groups of 8 along the row, vectors, lanes, 4 bytes), scales (panels,
-        blocks, block); the last panel ends with the last channel
-    """
-    pairs, stored, dtype, lanes = product.pairs, product.scales, kind.scales_int4, kind.lanes
-    channels = in_blocks_of(block, product.out_c)
-
-    def weights() -> NDArray[np.uint8]:
-        rows = by_eights(pairs)[channels]
-        eights = rows.reshape(len(channels), block // lanes, lanes, -1, 4)
-        return transposed(eights, 0, 3, 1, 2)
-
-    def scales() -> NDArray[np.generic]:
-        return np.ascontiguousarray(stored.astype(dtype)[channels].transpose(0, 2, 1))
-
-    count = channels.size * stored.shape[1]
-    return {
-        "weights": Constant(channels.size * product.in_c // 2, weights),
-        "scales": Constant(count * np.dtype(dtype).itemsize, scales),
-    }

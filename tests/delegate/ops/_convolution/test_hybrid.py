@@ -15,6 +15,7 @@ from delegate.inspect import Node, packed
 from delegate.ops._convolution.hybrid_rounding import depends_on_dot_products, rounds_once
 from delegate.target import Rules, Target
 from tests.support.cases import (
+    ARM_OR_OTHER,
     DOTS,
     FUSED,
     LANES_8,
@@ -28,6 +29,7 @@ from tests.support.cases import (
     forced,
     quantization,
     refusal,
+    require_isa,
 )
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import where_rows_are_known
@@ -39,7 +41,7 @@ HAS_CHANNELS = RUNTIME.name != "tflite-runtime"
 READS_INT2 = RUNTIME.name != "tflite-runtime"  # which has no such type
 pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, replace(DOTS[0], alternative=""))
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, replace(DOTS[0], alternative=""))
 Floats = NDArray[np.float32]
 ODD = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 0.5], np.float32)
 
@@ -246,7 +248,7 @@ def test_processors_that_were_not_compared() -> None:
 AARCH64 = Rules(processor="aarch64", rows_round_by_adding=False)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16, *ARM_OR_OTHER], ids=str)
 @pytest.mark.parametrize("rows", [1, 9])
 def test_sums_with_a_bias_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
     """As on aarch64. The rows are whole numbers with a scale of 1, so that they stay what they are.
@@ -255,6 +257,7 @@ def test_sums_with_a_bias_that_are_rounded_once(device: DeviceInfo, way: Way, ro
     """
     rng = np.random.default_rng(rows)
     depth, out_c = 31, 133
+    require_isa(way, device)
     values = rng.integers(-126, 127, (rows, depth)).astype(np.float32)
     values[:, 0] = 127
     weights = rng.integers(-127, 127, (out_c, depth), endpoint=True).astype(np.int8)

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Blocks, Node
 from delegate.target import Rules, Target
+from tests.delegate.ops._convolution.test_hybrid import AARCH64
 from tests.support.cases import (
+    ARM_OR_OTHER,
     DOTS,
     LANES_8,
     LANES_16,
@@ -25,6 +27,7 @@ from tests.support.cases import (
     assert_exact_way,
     changed,
     forced,
+    require_isa,
 )
 from tests.support.cases import refusal as refusal_of
 from tests.support.compare import RUNTIME, interpreter, invoke
@@ -37,8 +40,7 @@ pytestmark = [
     where_rows_are_known,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
-AARCH64 = Rules(processor="aarch64", rows_round_by_adding=False)
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, replace(DOTS[0], alternative=""))
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER, replace(DOTS[0], alternative=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,48 @@ def test_rows_of_zeros_and_scales_of_zero(device: DeviceInfo, way: Way) -> None:
     rows[1] = 0
     sets = [[rows], [-np.abs(rows)], [0 * rows]]
     assert_exact_way(chain_model([node]), device, way, inputs=sets)
+
+
+def rounded(values: NDArray[np.longdouble]) -> NDArray[np.float32]:
+    return values.astype(np.float32)
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16, *ARM_OR_OTHER], ids=str)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_sums_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
+    """As on aarch64. The rows are whole numbers with a scale of 1, and -28 for 0.
+
+    Each block's product is added to the sum by one fused operation, and the zero point's, but the
+    bias is not.
+    """
+    require_isa(way, device)
+    case = Product(shape=(rows, 1024), out_c=160, size=256)
+    node = case.node()
+    values = np.random.default_rng(rows).integers(-100, 155, case.shape, endpoint=True)
+    values[:, :2] = -100, 155
+    _, weights, bias = node.inputs
+    assert weights is not None
+    assert weights.data is not None
+    assert weights.blocks is not None
+    assert bias is not None
+    assert bias.data is not None
+    pairs = weights.data.view(np.uint8).reshape(case.out_c, 4, -1)
+    of_blocks = np.stack([pairs & 15, pairs >> 4], -1).reshape(case.out_c, 4, -1)
+    signed = (of_blocks.astype(np.int64) ^ 8) - 8
+    sums = np.einsum("rbi,obi->bro", (values - 28).reshape(rows, 4, -1), signed)
+    scales = weights.blocks.scales.astype(np.longdouble).T
+    once = twice = np.zeros(sums.shape[1:], np.float32)
+    offset = np.zeros(case.out_c, np.float32)
+    for of_block, scale, weight_sums in zip(sums, scales, signed.sum(2).T, strict=True):
+        offset = rounded(offset + weight_sums * scale)
+        once = rounded(once + of_block * scale)
+        twice = twice + rounded(of_block * scale)
+    expected = rounded(once + 28 * offset.astype(np.longdouble)) + bias.data
+    assert np.sum(expected != twice + np.float32(28) * offset + bias.data) > case.out_c // 16
+    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+        delegate = OpenCLDelegate(chain_model([node]), device.index, tune="off")
+        (found,) = invoke(interpreter(chain_model([node]), delegate), [values.astype(np.float32)])
+    np.testing.assert_array_equal(found, expected)
 
 
 @st.composite
@@ -198,7 +242,7 @@ def test_a_runtime_without_blocks() -> None:
 
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
 @pytest.mark.parametrize("rows", [1, 9])
-def test_sums_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
+def test_sums_of_long_blocks_that_are_rounded_once(device: DeviceInfo, way: Way, rows: int) -> None:
     """As on aarch64. Rows of whole numbers from -100 to 155 have a scale of 1 and a zero of -28.
 
     Blocks are so long, and weights so large, that products with scales have more than 24 bits.

@@ -14,6 +14,7 @@ from delegate.inspect import Node
 from delegate.target import Rules, Target
 from tests.delegate.ops._convolution.test_hybrid import hard_rows
 from tests.support.cases import (
+    ARM_OR_OTHER,
     FUSED,
     LANES_8,
     LANES_16,
@@ -36,14 +37,14 @@ from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
 pytestmark = where_rows_are_known
 
-WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86)
+WAYS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, *ARM_OR_OTHER)
 READS_INT4 = RUNTIME.name != "tflite-runtime"  # it reads two of them as one
 DEPTHWISE = Convolution(op="DEPTHWISE_CONV_2D", size=(7, 6, 17), batch=2)
 CASES = {
     "conv": Convolution(size=(7, 6, 5), out_c=19, batch=2),
     "conv_1x1": Convolution(size=(5, 4, 8), kernel=(1, 1), out_c=16, fused="RELU6"),
     "conv_strides": Convolution(size=(9, 8, 4), kernel=(3, 2), stride=(2, 1), padding="VALID"),
-    # For x86's blocks: windows that lie side by side or not, and more channels than a block has.
+    # For blocks of CPUs: windows that lie side by side or not, and more channels than a block has.
     "conv_blocks": Convolution(size=(6, 19, 5), out_c=45, fused="RELU"),
     "conv_blocks_valid": Convolution(size=(5, 21, 16), kernel=(3, 2), out_c=32, padding="VALID"),
     "conv_blocks_few": Convolution(size=(3, 2, 70), kernel=(2, 2), out_c=33),

@@ -210,9 +210,9 @@ class Block:
 
 KINDS = (conv_2d.VNNI, conv_2d.AVX2)
 BLOCKS = [Block(kind, size) for kind in KINDS for size in kind.sizes]
-FEW = [Block(kind, kind.few_pixels) for kind in KINDS]
+FEW = [Block(kind, kind.few[0]) for kind in KINDS]
 PAIRS = [Block(conv_2d.AVX2_PAIRS, size) for size in conv_2d.AVX2_PAIRS.sizes]
-FEW_PAIRS = [Block(conv_2d.AVX2_PAIRS, conv_2d.AVX2_PAIRS.few_pixels)]
+FEW_PAIRS = [Block(conv_2d.AVX2_PAIRS, conv_2d.AVX2_PAIRS.few[0])]
 
 GEOMETRY = [
     Convolution(size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hybrid CONV_2D by x86 instructions that were proven on the device.
+"""Hybrid CONV_2D, and FULLY_CONNECTED on Arm, by a CPU's proven instructions.
 
-The kernels are in conv_2d_vnni.cl and conv_2d_avx2.cl, which share conv_2d_x86_hybrid.clh. Windows
-lie as those of 8-bit convolutions do; sums become floats as those of fully_connected_x86.clh do.
+The kernels are in conv_2d_vnni.cl, conv_2d_avx2.cl, conv_2d_dotprod.cl and conv_2d_i8mm.cl, which
+share conv_2d_panel_hybrid.clh. Windows lie as those of 8-bit convolutions do.
 """
 
 from __future__ import annotations
@@ -29,27 +29,36 @@ from delegate.ops._numbers import ceil_div
 from delegate.ops._numbers.order import in_blocks_of
 from delegate.target import Target
 
+_Inputs = tuple[Kind, str, Defines]  # a kind, the type of its inputs, and macros for it
+
 # A block's sums, weights and inputs fit the registers.
-VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), (1, 2))
-AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), (1, 2))
+VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), ((1, 2),))
+AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 2),))
+# Few rows have blocks as wide as many have: their weights lie alike, and are packed once. One row's
+# 4 sums, each of which waits for its last product, still take 16 bytes of weights a cycle.
+I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", 4, 8, ((4, 4),), ((2, 4), (1, 4)))
+DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", 4, 4, ((5, 4), (4, 4)), ((2, 4), (1, 4)))
 _READ_BEYOND = 64  # bytes behind a pixel
-# The type of a kind's inputs, and the macros that go with it.
-_INPUTS: tuple[tuple[Kind, str, Defines], ...] = (
+X86: tuple[_Inputs, ...] = (
     (VNNI, "uint8", {"IS_SIGNED": 0, "FLIPS": 0}),
     (AVX2, "int8", {"IS_SIGNED": 1, "WEIGHT_BITS": 16}),
 )
+ARM: tuple[_Inputs, ...] = tuple((kind, "int8", {"IS_SIGNED": 1}) for kind in (I8MM, DOTPROD))
 
 
-def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
+def alternatives(
+    product: Product, target: Target, kinds: tuple[_Inputs, ...] = X86 + ARM
+) -> tuple[Alternative, ...]:
     """Return the launches this target was proven to run, the fastest expected first.
 
     None for several pictures whose windows leave them: each has zero points of its own.
     """
     is_alone = product.batch == 1 or product.is_matrix
-    if target.group_items > 1 or product.groups > 1 or not is_alone:
+    # Not of Target.group_items: PoCL says of Arm's processors that a vector has one number.
+    if target.device_type != "cpu" or product.groups > 1 or not is_alone:
         return ()
     found: list[Alternative] = []
-    for kind, dtype, defines in _INPUTS:
+    for kind, dtype, defines in kinds:
         fitting = tuple(size for size in kind.sizes if size[1] * kind.lanes <= product.out_c)
         pictures = _pictures(product, dtype, target)
         own = replace(product, source=pictures.values)
@@ -77,8 +86,10 @@ def _launch(
     vectors: int,
 ) -> Launch | None:
     rows = product.area.kernel_h if product.area.dilation_w == 1 else 1
-    row_steps = ceil_div(product.taps // rows * product.in_c, kind.values)
-    layout = Layout(kind.lanes, vectors, kind.values, rows, row_steps)
+    values = min(kind.values, 4)  # of a step
+    # A row is filled up to whole products.
+    products = ceil_div(product.taps // rows * product.in_c, kind.values)
+    layout = Layout(kind.lanes, vectors, values, rows, products * kind.values // values)
     if layout.channels > product.out_c or not fits_panel(layout, tile_w):
         return None
     tiles, fields = windows_of(product, target, tile_w, layout)
@@ -103,18 +114,19 @@ def _launch(
 
 
 def _weights(product: Product, layout: Layout, kind: Kind) -> Constant:
-    """Return weights a step after the other, 4 bytes a channel; 0 in padding.
+    """Return weights product by product, those of a block's channels side by side; 0 in padding.
 
     Shapes:
-        (blocks, steps, channels of a block, values of a step); the last block ends with the last
-        channel
+        (blocks, products, channels of a block, values of a product); the last block ends with the
+        last channel
     """
-    layer, dtype = product.layer, np.int8 if kind.values == 4 else np.int16
+    layer, dtype = product.layer, np.int16 if kind.values == 2 else np.int8
     blocks = ceil_div(product.out_c, layout.channels)
 
     def pack() -> NDArray[np.generic]:
         steps = in_steps(layer.weights.astype(dtype), layout)
-        by_block = steps[in_blocks_of(layout.channels, layer.out_c)]
+        products = steps.reshape(len(steps), -1, kind.values)
+        by_block = products[in_blocks_of(layout.channels, layer.out_c)]
         return np.ascontiguousarray(by_block.swapaxes(1, 2))
 
     return Constant(4 * blocks * layout.channels * layout.steps, pack)

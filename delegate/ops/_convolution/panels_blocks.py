@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FULLY_CONNECTED of float rows and int4 weights in blocks, by a CPU's proven instructions.
+
+The kernels are in fully_connected_vnni.cl, fully_connected_avx2.cl and fully_connected_dotprod.cl,
+which share fully_connected_blocks.clh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Alternative, Constant, Params
+from delegate.ops._convolution import hybrid
+from delegate.ops._convolution.hybrid_blocks import BlockProduct, by_eights
+from delegate.ops._launches.tiles import by_share, launch_over
+from delegate.ops._numbers import ceil_div
+from delegate.ops._numbers.order import in_blocks_of, transposed
+from delegate.target import Target
+
+_GROUP = 32  # weights of a channel that are summed up before sums could pass 16 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Instructions, and the blocks of the result whose sums fill their registers."""
+
+    isa: str
+    lanes: int  # channels a vector
+    tiles: tuple[tuple[int, int], ...]  # rows, vectors of channels
+    scales: str  # the type of scales, which are halves in the file
+
+
+# One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
+KINDS = (
+    Kind("vnni", 16, ((4, 2), (2, 2), (1, 2)), "float16"),
+    Kind("avx2", 8, ((2, 2), (1, 2)), "float32"),
+    Kind("dotprod", 4, ((2, 4), (1, 4)), "float16"),
+)
+
+
+def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]:
+    """Yield the launches this target was proven to run, the fastest expected first."""
+    out_c, blocks, pairs = product.pairs.shape
+    depth = product.in_c
+    alone = replace(target, vector_width=8)  # a block for each work-group of one work-item
+    for kind in KINDS:
+        # Not of Target.group_items: PoCL says of Arm's processors that a vector has one number.
+        if target.device_type != "cpu" or kind.isa not in target.isa:
+            continue
+        tile_w, vectors = next(tile for tile in kind.tiles if tile[0] <= product.batch)
+        block = vectors * kind.lanes
+        if out_c < block or 2 * pairs % _GROUP:
+            continue
+        sizes = product.batch, depth, hybrid.pitch_of(depth)
+        rows = hybrid.quantised(product.source, sizes, True, target)
+        row_blocks = ceil_div(product.batch, tile_w)
+        items = row_blocks * ceil_div(out_c, block)
+        are_small = product.has_shifts_as(kind.scales)  # which are read faster
+        params: Params = {
+            **rows.fields,
+            "output": product.result,
+            "out_c": out_c,
+            "blocks": blocks,
+            "groups": 2 * pairs // _GROUP,
+            "channels": product.channels(),
+            **_panels(product, block, kind),
+            **product.more(block, kind.scales if are_small else "float32"),
+            "rows": product.batch,
+            "row_blocks": row_blocks,
+            "items": items,
+        }
+        file, kernel = f"fully_connected_{kind.isa}", f"fully_connected_blocks_{kind.isa}_hybrid"
+        own = {"TILE_W": tile_w, "VECTORS": vectors, "SMALL_SHIFTS": int(are_small)}
+        defines = product.defines | own
+        launch = launch_over(file, kernel, by_share(items, alone), params, defines)
+        yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
+
+
+def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
+    """Return weights, 8 more, and scales as panels of `block` channels read them.
+
+    Shapes:
+        weights (panels, groups of 8 along the row, vectors, lanes, 4 bytes), scales (panels,
+        blocks, block); the last panel ends with the last channel
+    """
+    pairs, stored, dtype, lanes = product.pairs, product.scales, kind.scales, kind.lanes
+    channels = in_blocks_of(block, product.out_c)
+
+    def weights() -> NDArray[np.uint8]:
+        rows = by_eights(pairs)[channels]
+        eights = rows.reshape(len(channels), block // lanes, lanes, -1, 4)
+        return transposed(eights, 0, 3, 1, 2)
+
+    def scales() -> NDArray[np.generic]:
+        return np.ascontiguousarray(stored.astype(dtype)[channels].transpose(0, 2, 1))
+
+    count = channels.size * stored.shape[1]
+    return {
+        "weights": Constant(channels.size * product.in_c // 2, weights),
+        "scales": Constant(count * np.dtype(dtype).itemsize, scales),
+    }

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hybrid FULLY_CONNECTED and CONV_2D by Arm's instructions: what is offered, and its numbers.
+
+Where there is no such processor, stand-ins for them run. `.ci/aarch64` runs a share of the cases
+in an emulator.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
+from delegate.launch import Constant
+from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product
+from tests.support.cases import (
+    ARM,
+    DOTPROD,
+    FUSED,
+    I8MM,
+    SEEDS,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+)
+from tests.support.deal import where_rows_are_known
+from tests.support.model import chain_model
+from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+
+pytestmark = where_rows_are_known
+ways = pytest.mark.parametrize("way", ARM, ids=str)
+
+# What lower() returns.
+
+
+def _names(node: Node, way: Way) -> list[str]:
+    return [each.name for each in ops.lower(node, way.target)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        (1, ["i8mm 1x16", "dotprod 1x16"]),
+        (2, ["i8mm 2x16", "dotprod 2x16"]),
+        (3, ["i8mm 2x16", "dotprod 2x16"]),
+        (4, ["i8mm 4x16", "dotprod 4x16"]),
+        (8, ["i8mm 4x16", "dotprod 4x16"]),
+        (128, ["i8mm 4x16", "dotprod 4x16", "dotprod 5x16"]),
+    ],
+)
+def test_blocks_of_rows(rows: int, names: list[str]) -> None:
+    found = _names(Product(shape=(rows, 64)).node(), I8MM)
+    assert found[: len(names)] == names
+    assert not any(name.startswith(("i8mm", "dotprod")) for name in found[len(names) :])
+    assert found[-1] == "plain"
+
+
+@pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
+def test_weights_are_packed_once_for_any_rows(way: Way) -> None:
+    """A language model's prefill and decode share them."""
+    packed = []
+    for rows in (1, 3, 128):
+        launch = ops.lower(Product(shape=(rows, 37)).node(), way.target)[0].launches[-1]
+        weights = launch.params["weights"]
+        assert isinstance(weights, Constant)
+        packed.append(weights.pack())
+        assert packed[-1].nbytes == weights.size_bytes
+    assert all(each.tobytes() == packed[0].tobytes() for each in packed)
+
+
+def test_not_of_few_channels() -> None:
+    names = _names(Product(out_c=15).node(), I8MM)
+    assert not any(name.startswith(("i8mm", "dotprod")) for name in names)
+
+
+# Its numbers.
+
+
+def _assert_exact(node: Node, device: DeviceInfo, way: Way) -> None:
+    taken = assert_exact_way(chain_model([node]), device, way)
+    assert {name.split()[0] for name in taken} == {way.alternative}
+
+
+PRODUCTS = [
+    # Around a block of rows, and of channels; rows that end within a product.
+    *(
+        Product(shape=(rows, depth), out_c=out_c, asymmetric=rows % 2 == 0)
+        for rows, depth, out_c in (
+            *((1, 64, 16), (1, 37, 35), (2, 5, 33), (3, 16, 17), (4, 20, 31), (5, 130, 48)),
+            *((6, 1, 16), (7, 31, 40), (9, 8, 16), (11, 44, 19)),
+        )
+    ),
+    Product(shape=(1, 1100), out_c=70, asymmetric=True, fused="RELU6"),
+    Product(shape=(1, 3, 96), out_c=24, asymmetric=True, bits=4, has_bias=False),
+    Product(shape=(2, 40), out_c=19, has_odd_bias=True),
+]
+PER_CHANNEL = [
+    Product(shape=(1, 72), out_c=50, per_channel=True, fused="RELU"),
+    Product(shape=(13, 33), out_c=32, per_channel=True, asymmetric=True),
+]
+CONVOLUTIONS = [
+    Convolution(size=(6, 19, 5), out_c=45, fused="RELU"),
+    Convolution(size=(5, 21, 16), kernel=(3, 2), out_c=32, padding="VALID"),
+    Convolution(size=(3, 2, 70), kernel=(2, 2), out_c=33),
+    Convolution(size=(3, 5, 9), kernel=(1, 1), out_c=20, batch=3),
+    Convolution(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
+    Convolution(size=(1, 1, 24), kernel=(1, 1), out_c=40),
+]
+BUILT = [case.node() for case in PRODUCTS] + [case.node(HYBRID[1], None) for case in CONVOLUTIONS]
+
+
+@ways
+@pytest.mark.parametrize("case", [*PRODUCTS, *(PER_CHANNEL if HAS_CHANNELS else [])], ids=str)
+def test_fully_connected(case: Product, device: DeviceInfo, way: Way) -> None:
+    _assert_exact(case.node(), device, way)
+
+
+@ways
+@pytest.mark.parametrize("kind", HYBRID)
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_conv_2d(case: Convolution, kind: str, device: DeviceInfo, way: Way) -> None:
+    _assert_exact(case.node(kind, None), device, way)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Product:
+    return Product(
+        shape=(draw(st.integers(1, 12)), draw(st.integers(1, 300))),
+        out_c=draw(st.integers(16, 70)),
+        asymmetric=draw(st.booleans()),
+        per_channel=HAS_CHANNELS and draw(st.booleans()),
+        fused=draw(st.sampled_from(FUSED)),
+        has_bias=draw(st.booleans()),
+    )
+
+
+@pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
+@given(case=products(), seed=SEEDS)
+def test_drawn_products(device: DeviceInfo, case: Product, seed: int, way: Way) -> None:
+    assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
