@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from delegate import halves, ops, progress
+from delegate import halves, progress
 from delegate.errors import Unsupported
 from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
-from delegate.isa import STORED_HALVES
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.lowered import Lowered
 from delegate.once import once
@@ -139,7 +138,7 @@ def rewritten(
         return True
 
     partition = run_passes(partition, accepts, passes)
-    if allows_halves and STORED_HALVES in target.isa:
+    if allows_halves and halves.are_stored(target.isa):
         return halves.in_halves(partition, accepts)
     return partition
 
@@ -180,6 +179,4 @@ def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alterna
         return (Alternative("constant", ()),)
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
-    if node.full is not None:
-        return halves.alternatives(node, target, ops.lower)
     return lowered.lower(node, target)

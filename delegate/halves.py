@@ -10,7 +10,7 @@ partition's own inputs and outputs: the nodes to_halves and to_floats stand betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.partition import Partition
-from delegate.isa import FP16
+from delegate.isa import FP16, STORED_HALVES
 from delegate.launch import Alternative, Constant, Launch, is_temporary, temporary
 from delegate.target import Target
 
@@ -63,6 +63,11 @@ _MOVES = frozenset(
         *("SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"),
     }
 )
+
+
+def are_stored(proven: Collection[str]) -> bool:
+    """Whether a device may have halves at all, by what was proven of it."""
+    return STORED_HALVES in proven
 
 
 def in_halves(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-from delegate import ops
+from delegate import halves, ops
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch, is_temporary, temporary
 from delegate.target import Target
@@ -36,6 +36,8 @@ class Lowered(dict[Node, Alternatives]):
 
     def lower(self, node: Node, target: Target) -> Alternatives:
         """Return the alternatives of a node as `ops.lower` does; raises as that."""
+        if node.full is not None:
+            return halves.alternatives(node, target, ops.lower)
         try:
             key = self._key(node)
         except _UnlikeError:

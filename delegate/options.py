@@ -82,6 +82,11 @@ class Options:
                 raise ValueError(f"{field}='{given}': one of {', '.join(words)}")
 
     @property
+    def allows_halves(self) -> bool:
+        """Whether floats may be halves."""
+        return self.precision == FP16
+
+    @property
     def profile(self) -> DeviceProfile | None:
         """The limits of `device_profile`; None: only the device's own.
 

@@ -284,8 +284,7 @@ class Paths(contextlib.ExitStack):
                 del self.beside[name]
                 self._lose(name, error)
         outcomes, taken = [], self.gpu.delegation if self.gpu else None
-        is_exact = self.job.opencl is None or self.job.opencl.precision == "fp32"
-        is_promised = is_exact and not (taken and taken.others)
+        is_promised = not (taken and taken.others) and not self.job.allows_halves
         shares = self._judging.shares(taken, pixels)
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}

@@ -138,7 +138,7 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
     if taken.library:
         nodes += f", {len(taken.others)} by {taken.library}, {len(taken.on_cpu)} on the CPU"
     facts.append(("nodes", nodes))
-    if series.job.opencl is not None and series.job.opencl.precision == "fp16":
+    if series.job.allows_halves:
         facts.append(("precision", "fp16: floats may be halves"))
     if taken.tuning_left:
         left = f"{_count(taken.tuning_left, 'choice')} left for later starts"

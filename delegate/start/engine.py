@@ -8,23 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from delegate import compiler, progress
+from delegate import compiler, halves, progress
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import (
-    AMX,
-    ORDER_ARM,
-    ORDER_PTX,
-    ORDER_X86,
-    ORDERS,
-    STORED_HALVES,
-    most_lanes,
-)
+from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.lowered import Lowered
-from delegate.options import FP16, Options
+from delegate.options import Options
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
@@ -77,20 +69,16 @@ class Engine:
         self.weights = Weights(self.device, is_shared=True)
         self._bench = DeviceBench(self.device, self._kernels, self.weights)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
-        self._is_free = options.alternative is None
-        self._passes = frozenset(options.passes)
-        self._allows_halves = options.precision == FP16
-        if self._allows_halves and STORED_HALVES not in self.device.proven:
-            name = self.device.info.name
-            _log.warning("%s was not proven to store halves: floats stay floats", name)
-        self._profiling = options.profiling
+        self._options = options
+        if options.allows_halves and not halves.are_stored(self.device.proven):
+            _log.warning("%s: not proven to store halves: floats stay", self.device.info.name)
         # Of the graph that was judged last, until executors take it: each node is lowered once.
         self._lowered: tuple[Target | None, Lowered] = None, Lowered()
 
     @property
     def _forms(self) -> Forms:
         # Kept, it would be a circle that holds the device's context until garbage is collected.
-        return Forms(self.chooser, self._bench, self._made, self._profiling)
+        return Forms(self.chooser, self._bench, self._made, self._options.profiling)
 
     @property
     def is_closed(self) -> bool:
@@ -175,10 +163,10 @@ class Engine:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
         forms = self._forms
         try:
-            fused = compiler.rewritten(
-                partition, target, self._bench.check, self._passes, lowered, self._allows_halves
-            )
-            if self._allows_halves:  # its nodes apart would round elsewhere: no equivalent program
+            check, told = self._bench.check, self._options
+            names = frozenset(told.passes)
+            fused = compiler.rewritten(partition, target, check, names, lowered, told.allows_halves)
+            if told.allows_halves:  # its nodes apart round elsewhere: no equivalent program
                 partition = fused
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(forms, fused, target, batch, lowered)
@@ -229,7 +217,7 @@ class Engine:
         return programs
 
     def _may_be_one_launch(self, batch: int) -> bool:
-        return self._is_free and batch == 1 and bool(self.device.proven & ORDERS)
+        return not self._options.alternative and batch == 1 and bool(self.device.proven & ORDERS)
 
     def _of_first_choices(self, partition: Partition, target: Target, lowered: Lowered) -> Program:
         def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:

@@ -9,26 +9,18 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
-from delegate.isa import (
-    AMX,
-    BY_NAME,
-    FP16,
-    LANES16,
-    OWN_BUILTINS,
-    PARAMS_ARGUMENT,
-    STORED_HALVES,
-    Feature,
-)
+from delegate.isa import AMX, BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
 from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
 from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile
@@ -120,6 +112,10 @@ _Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)
 _X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
 # For "fp16": numbers whose products and their sums are halves, too, however they are rounded.
 _WHOLE = np.random.default_rng(7).integers(-16, 17, 64).astype(np.float16)
+_GIVEN: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = {
+    **dict.fromkeys(("nearest", "stored_halves"), (_X, _Y)),
+    "fp16": (_WHOLE, _WHOLE[::-1].copy()),
+}
 _ORDER_STEPS, _ORDER_RUNS, _ORDER_VALUES = 40, 100, 64 * 16
 # For "params_argument": with the others about as many as the longest block of a kernel has.
 _VALUES = {
@@ -133,12 +129,7 @@ def program_of(feature: Feature) -> Program:
     if feature.is_order:
         return _order_program(feature, feature.group_items)
     answers = Tensor(0, "answers", (16, 8), "int32")
-    a: NDArray[np.generic] = _A
-    b: NDArray[np.generic] = _B
-    if feature.name in ("nearest", STORED_HALVES):
-        a, b = _X, _Y
-    elif feature.name == FP16:
-        a, b = _WHOLE, _WHOLE[::-1].copy()
+    a, b = _GIVEN.get(feature.name, (_A, _B))
     params: Params = {
         "a": Constant(a.nbytes, lambda: a),
         "b": Constant(b.nbytes, lambda: b),
@@ -205,10 +196,10 @@ def _answers(feature: Feature) -> NDArray[np.int32]:
         sums = _X * _Y + _Y[::-1]
         whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
         return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
-    if feature.name == STORED_HALVES:
+    if feature.name == "stored_halves":
         halves = np.stack([_X, _Y]).astype(np.float16)
         return halves.astype(np.float32).view(np.int32).reshape(16, 8)
-    if feature.name == FP16:
+    if feature.name == "fp16":
         sums = _WHOLE * _WHOLE[::-1] + _WHOLE
         return np.stack([sums, -sums]).astype(np.int32).reshape(16, 8)
     if feature.name == PARAMS_ARGUMENT:

@@ -156,7 +156,7 @@ KERNEL(runtime_isa_stored_halves)
 
 #if USES_RUNTIME_ISA_FP16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
-// answers[i] = a * b + a of halves, then its opposite, by vectors as the convolutions' kernels have.
+// answers[i] = a * b + a of halves, then its opposite, by vectors as convolutions have.
 TILE(runtime_isa_fp16) {
   global const half4* a = (global const half4*)(constants + A);
   global const half4* b = (global const half4*)(constants + B);

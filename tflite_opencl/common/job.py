@@ -55,6 +55,11 @@ class Job:
         return " + ".join(reversed(names) if self.is_external_last else names)
 
     @property
+    def allows_halves(self) -> bool:
+        """Whether floats may be halves on OpenCL."""
+        return self.opencl is not None and self.opencl.allows_halves
+
+    @property
     def verbose(self) -> bool:
         """Whether tables and tracebacks are logged, too."""
         return self.level <= logging.DEBUG
