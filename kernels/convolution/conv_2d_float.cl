@@ -37,24 +37,24 @@ KERNEL(conv_2d_float)
 #endif
 
 #define FLOATS JOIN(float, LANES)
-#define FACTORS JOIN(FACTOR, LANES)
+#define REALS JOIN(REAL, LANES)
 #define BLOCK (LANES * VECTORS)
 // Packed weights lie at multiples of their vectors' size, however many channels there are.
 #if HALVES && !HALF_ARITHMETIC
-#define FACTORS_AT(v, weight) JOIN(vloada_half, LANES)(v, weight)
+#define REALS_AT(v, weight) JOIN(vloada_half, LANES)(v, weight)
 #else
-#define FACTORS_AT(v, weight) (((global const FACTORS*)(weight))[v])
+#define REALS_AT(v, weight) (((global const REALS*)(weight))[v])
 #endif
 // Sums of floats begin with the bias. Those of halves join sums of PART_TERMS, which lose less, and
 // get it in floats.
 #if HALF_ARITHMETIC
 #define BIAS_AT(v) LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + channel[v])
-#define FIRST_SUM(v) ((FACTORS)0)
-#define WHOLE_SUM(sum, v) (FROM_FACTORS(sum) + BIAS_AT(v))
+#define FIRST_SUM(v) ((REALS)0)
+#define WHOLE_SUM(sum, v) (FROM_REALS(sum) + BIAS_AT(v))
 #define SUMS part
-#define BEGIN_PART               \
-  FACTORS part[TILE_W][VECTORS]; \
-  UNROLLED (p, TILE_W)           \
+#define BEGIN_PART             \
+  REALS part[TILE_W][VECTORS]; \
+  UNROLLED (p, TILE_W)         \
     UNROLLED (v, VECTORS) part[p][v] = 0;
 #define END_PART       \
   UNROLLED (p, TILE_W) \
@@ -76,11 +76,11 @@ KERNEL(conv_2d_float)
 // Adds the term of each pixel p, `term_of_p`, times the next weights of the block.
 #define ADD_TERM(term_of_p)                                                     \
   {                                                                             \
-    FACTORS factor[VECTORS];                                                    \
-    UNROLLED (v, VECTORS) factor[v] = FACTORS_AT(v, weight);                    \
+    REALS factor[VECTORS];                                                      \
+    UNROLLED (v, VECTORS) factor[v] = REALS_AT(v, weight);                      \
     weight += BLOCK;                                                            \
     UNROLLED (p, TILE_W) {                                                      \
-      FACTORS a = term_of_p;                                                    \
+      REALS a = term_of_p;                                                      \
       UNROLLED (v, VECTORS) SUMS[p][v] = ADD_PRODUCT(factor[v], a, SUMS[p][v]); \
     }                                                                           \
   }
@@ -117,7 +117,7 @@ TILE(conv_2d_tiled_float) {
     int in_x = x * STRIDE_W - PAD_LEFT;
     int last_x = in_x + (TILE_W - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W;
     int is_inside = in_x >= 0 && last_x < IN_W;
-    FACTORS sum[TILE_W][VECTORS];
+    REALS sum[TILE_W][VECTORS];
     UNROLLED (p, TILE_W)
       UNROLLED (v, VECTORS) sum[p][v] = FIRST_SUM(v);
     // The window's rows inside: bounds, as `continue` for the others ends llvmpipe of Mesa 26.2.
@@ -135,7 +135,7 @@ TILE(conv_2d_tiled_float) {
           EACH_PART (from, to, length) {
             BEGIN_PART
             UNROLL
-            for (int k = from; k < to; k++) ADD_TERM(LOAD_FACTOR(p * step + k, row))
+            for (int k = from; k < to; k++) ADD_TERM(LOAD_REAL(p * step + k, row))
             END_PART
           }
           row += DILATION_W * in_c;
@@ -152,7 +152,7 @@ TILE(conv_2d_tiled_float) {
           EACH_PART (from, to, in_c) {
             BEGIN_PART
             UNROLL
-            for (int k = from; k < to; k++) ADD_TERM(LOAD_FACTOR(k, source[p]))
+            for (int k = from; k < to; k++) ADD_TERM(LOAD_REAL(k, source[p]))
             END_PART
           }
         }
@@ -194,7 +194,7 @@ TILE(conv_2d_1x1_float) {
   EACH_ITEM_OR_NONE (item, part, PIXEL_BLOCKS) {
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
     global const STORED_FLOAT* input = (global const STORED_FLOAT*)(arena + INPUT) + pixel * in_c;
-    FACTORS sum[TILE_W][VECTORS];
+    REALS sum[TILE_W][VECTORS];
     UNROLLED (p, TILE_W)
       UNROLLED (v, VECTORS) sum[p][v] = FIRST_SUM(v);
     global const STORED_FLOAT* weight = weights;
@@ -204,9 +204,9 @@ TILE(conv_2d_1x1_float) {
     EACH_PART (from, to, in_c) {
       BEGIN_PART
       for (int k = from; k < to; k += LANES) {
-        FACTORS terms[TILE_W];
+        REALS terms[TILE_W];
         UNROLLED (p, TILE_W) {
-          terms[p] = LOAD_FACTORS(0, source[p]);
+          terms[p] = LOAD_REALS(0, source[p]);
           source[p] += LANES;
         }
         ADD_TERM(terms[p].s0)
@@ -236,7 +236,7 @@ TILE(conv_2d_1x1_float) {
         ASK_FOR(next);
         next += 16;
 #endif
-        ADD_TERM(LOAD_FACTOR(p * in_c + k, input))
+        ADD_TERM(LOAD_REAL(p * in_c + k, input))
       }
       END_PART
     }

@@ -33,9 +33,9 @@ KERNEL(depthwise_conv_2d_float)
 #endif
 
 #define FLOATS JOIN(float, LANES)
-// A window's few products of a channel are added as FACTORs, see float.clh.
-#define FACTORS JOIN(FACTOR, LANES)
-#define LOAD_BIAS(c) TO_FACTORS(LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + (c)))
+// A window's few products of a channel are added as REALs, see float.clh.
+#define REALS JOIN(REAL, LANES)
+#define LOAD_BIAS(c) TO_REALS(LOAD_WHOLE_FLOATS(0, (global const float*)(constants + BIAS) + (c)))
 
 #if USES_DEPTHWISE_CONV_2D_VECTOR_FLOAT
 // The same for a depth multiplier of 1, LANES channels and TILE_W neighbouring pixels at a time. A
@@ -48,8 +48,8 @@ TILE(depthwise_conv_2d_vector_float) {
   FLOAT_BOUNDS(FLOATS);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE_BLOCK(item, out_c);
-    FACTORS bias = LOAD_BIAS(c);
-    FACTORS sum[TILE_W];
+    REALS bias = LOAD_BIAS(c);
+    REALS sum[TILE_W];
     UNROLLED (p, TILE_W) sum[p] = bias;
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
@@ -59,21 +59,21 @@ TILE(depthwise_conv_2d_vector_float) {
       global const STORED_FLOAT* weight =
           (global const STORED_FLOAT*)(constants + WEIGHTS) + ky * KERNEL_W * out_c + c;
       for (int kx = 0; kx < KERNEL_W; kx++) {
-        FACTORS factor = LOAD_FACTORS(0, weight);
+        REALS factor = LOAD_REALS(0, weight);
         weight += out_c;
         UNROLLED (p, TILE_W) {
           int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
           global const STORED_FLOAT* source = in_x >= 0 && in_x < IN_W
                                                   ? row + in_x * out_c
                                                   : (global const STORED_FLOAT*)(constants + ZEROS);
-          sum[p] = ADD_PRODUCT(LOAD_FACTORS(0, source), factor, sum[p]);
+          sum[p] = ADD_PRODUCT(LOAD_REALS(0, source), factor, sum[p]);
         }
       }
     }
     global STORED_FLOAT* output =
         (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
     UNROLLED (p, TILE_W)
-      STORE_FLOATS(ACTIVATE(FROM_FACTORS(sum[p]), low, high), 0, output + p * out_c);
+      STORE_FLOATS(ACTIVATE(FROM_REALS(sum[p]), low, high), 0, output + p * out_c);
   }
 }
 
@@ -94,8 +94,8 @@ TILE(depthwise_conv_2d_3x3_float) {
     int is_first_inside = in_x >= 0;
     int is_last_inside = in_x + (TILE_W - 1) * HOP + 2 < IN_W;
     global const STORED_FLOAT* zeros = (global const STORED_FLOAT*)(constants + ZEROS);
-    FACTORS bias = LOAD_BIAS(c);
-    FACTORS sum[TILE_W];
+    REALS bias = LOAD_BIAS(c);
+    REALS sum[TILE_W];
     UNROLLED (p, TILE_W) sum[p] = bias;
     for (int ky = 0; ky < 3; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
@@ -108,19 +108,19 @@ TILE(depthwise_conv_2d_3x3_float) {
       global const STORED_FLOAT* weight =
           (global const STORED_FLOAT*)(constants + WEIGHTS) + ky * 3 * out_c + c;
       UNROLLED (kx, 3) {
-        FACTORS factor = LOAD_FACTORS(0, weight + kx * out_c);
+        REALS factor = LOAD_REALS(0, weight + kx * out_c);
         UNROLLED (p, TILE_W) {
           global const STORED_FLOAT* source = row + (p * HOP + kx) * out_c;
           if (p == 0 && kx == 0) source = first;
           if (p == TILE_W - 1 && kx == 2) source = last;
-          sum[p] = ADD_PRODUCT(LOAD_FACTORS(0, source), factor, sum[p]);
+          sum[p] = ADD_PRODUCT(LOAD_REALS(0, source), factor, sum[p]);
         }
       }
     }
     global STORED_FLOAT* output =
         (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
     UNROLLED (p, TILE_W)
-      STORE_FLOATS(ACTIVATE(FROM_FACTORS(sum[p]), low, high), 0, output + p * out_c);
+      STORE_FLOATS(ACTIVATE(FROM_REALS(sum[p]), low, high), 0, output + p * out_c);
   }
 }
 
@@ -141,7 +141,7 @@ KERNEL(depthwise_conv_2d_3x3_float)
       global const STORED_FLOAT* source = row + j * out_c; \
       if (j == 0) source = first;                          \
       if (j == TILE_W + 1) source = last;                  \
-      FACTORS input = LOAD_FACTORS(0, source);             \
+      REALS input = LOAD_REALS(0, source);                 \
       additions                                            \
     }                                                      \
   }                                                        \
@@ -150,11 +150,11 @@ KERNEL(depthwise_conv_2d_3x3_float)
   first += first_step;                                     \
   last += last_step;
 // Also asks for where the next block of channels goes: another core may have read it last.
-#define STORE_ROW(sum)                                                              \
-  UNROLLED (p, TILE_W) {                                                            \
-    STORE_FLOATS(ACTIVATE(FROM_FACTORS(sum[p]), low, high), 0, output + p * out_c); \
-    ASK_TO_WRITE(output + p * out_c + LANES);                                       \
-  }                                                                                 \
+#define STORE_ROW(sum)                                                            \
+  UNROLLED (p, TILE_W) {                                                          \
+    STORE_FLOATS(ACTIVATE(FROM_REALS(sum[p]), low, high), 0, output + p * out_c); \
+    ASK_TO_WRITE(output + p * out_c + LANES);                                     \
+  }                                                                               \
   output += out_step;
 
 // The same for windows of 3x3, strides of 1 and groups of one work-item. A block goes down the rows
@@ -189,15 +189,14 @@ TILE(depthwise_conv_2d_columns_float) {
     global const STORED_FLOAT* last = is_last_inside ? row + (TILE_W + 1) * out_c : zeros;
     global STORED_FLOAT* output =
         (global STORED_FLOAT*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
-    FACTORS bias = LOAD_BIAS(c);
-    FACTORS factor[9];
+    REALS bias = LOAD_BIAS(c);
+    REALS factor[9];
     UNROLLED (k, 9)
-      factor[k] =
-          LOAD_FACTORS(0, (global const STORED_FLOAT*)(constants + WEIGHTS) + k * out_c + c);
+      factor[k] = LOAD_REALS(0, (global const STORED_FLOAT*)(constants + WEIGHTS) + k * out_c + c);
     // Rows of outputs whose windows end, are halfway and begin with the row of inputs.
-    FACTORS above[TILE_W];
-    FACTORS here[TILE_W];
-    FACTORS below[TILE_W];
+    REALS above[TILE_W];
+    REALS here[TILE_W];
+    REALS below[TILE_W];
     UNROLLED (p, TILE_W) above[p] = here[p] = bias;
     EACH_INPUT(ADD_INPUT(above, 0))
     EACH_INPUT(ADD_INPUT(above, 1) ADD_INPUT(here, 0))
