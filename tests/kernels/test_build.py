@@ -103,7 +103,10 @@ EIGHT_HALVES = Way("eight halves", {"device_type": "gpu", "load_lanes": 8})
 
 def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
     """Yield the launches that an alternative has where floats are halves, if it may have them."""
-    if any(launch.defines.get("ELEM", "float") != "float" for launch in alternative.launches):
+    types = ("ELEM", "RESULT")
+    if {launch.defines.get(of, "float") for launch in alternative.launches for of in types} != {
+        "float"
+    }:
         return
     for isa in (frozenset({STORED_HALVES}), frozenset({STORED_HALVES, FP16})):
         half = halved(alternative, {}, FP16 in isa)

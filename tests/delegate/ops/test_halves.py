@@ -24,7 +24,7 @@ def node_of(op: str, source: str, result: str, shape: tuple[int, ...]) -> Node:
 
 TO_HALVES = node_of("to_halves", "float32", "float16", (3, 5, 7))
 TO_FLOATS = node_of("to_floats", "float16", "float32", (3, 5, 7))
-BUILT = ((TO_HALVES, TO_FLOATS),)
+BUILT = (TO_HALVES, TO_FLOATS)
 
 
 def run(device: DeviceInfo, node: Node, values: np.ndarray) -> np.ndarray:
