@@ -98,7 +98,7 @@ LABEL_IMAGE: tuple[Flag, ...] = (
     Flag("profiling", "times of the nodes that ran on OpenCL", truth, False, short="p"),
     Flag("max_profiling_buffer_entries", "most rows of --profiling", positive, 1024, short="e"),
     Flag("xnnpack_delegate", "XNNPACK: on by default", truth, False, short="x"),
-    _shared("allow_fp16", " (with --use_gpu)", False, metavar=""),
+    _shared("allow_fp16", " (with --use_gpu)", False),
     Flag("accelerated", "NNAPI", truth, False, short="a", not_done=_NO_NNAPI),
     Flag("gl_backend", "OpenGL", truth, False, short="g", not_done=_NO_GL),
     Flag("hexagon_delegate", "Hexagon", truth, False, short="j", not_done=_NO_HEXAGON),

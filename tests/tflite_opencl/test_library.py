@@ -247,6 +247,7 @@ def test_every_option_is_known_by_its_name() -> None:
         "profiling": "true",
         "tune": "full",
         "exclude_isa": "",
+        "precision": "fp32",
         "device_profile": "galcore-gc7000",
         "own_context": "0",
         "alternative": "plain",

@@ -64,7 +64,7 @@ SHARED = {
     "device_profile": Shared("keep another device's limits: what would not run there does not run "
                              "here", str, "NAME|FILE.toml"),
     "allow_fp16": Shared("floats may be halves on OpenCL: faster on many GPUs, and other results "
-                         "of models that are not quantised", truth, "BOOL", "f"),
+                         "of models that are not quantised", truth, "0|1", "f"),
     "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
     "device_timeout": Shared("seconds after which OpenCL is given up", duration, "SECONDS"),
     "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (2 "

@@ -319,7 +319,11 @@ def test_the_alternative_that_fails_is_reduced_alone(
         (["--quick", "--sample", "3"], 64, "--quick and --sample exclude each other"),
         (["--tolerance", "some"], 64, "'some' is neither a number of quanta nor teflon"),
         (["--delegate_options", "a"], 64, "'a' is not KEY:VALUE"),
-        (["--delegate_options", "a:1"], 64, "a: opencl has alternative, device_profile, tune"),
+        (
+            ["--delegate_options", "a:1"],
+            64,
+            "a: opencl has alternative, device_profile, precision, tune",
+        ),
         (["--delegate_options", "device_profile:none"], 64, "no device profile 'none': one of "),
         (["--timeout", "nan"], 64, "'nan' is not a number"),
         (["--update_baseline"], 64, "--update_baseline needs --baseline FILE"),
