@@ -101,7 +101,7 @@ def in_halves(partition: Partition, accepts: Callable[[Node], bool]) -> Partitio
 
 
 def alternatives(node: Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
-    """Return the alternatives of a node that `in_halves` made; of its floats in halves, the last.
+    """Return the alternatives of a node that `in_halves` made; the last one computes in floats.
 
     Raises:
         Unsupported: it has no kernel for halves.

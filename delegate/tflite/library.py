@@ -84,13 +84,15 @@ def _rules_of_package(package: str) -> Rules:
 def _asked(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
     """Return the rules that these kernels tell; those of the version where they tell none."""
     is_compared = (by_version.runtime, by_version.version) in _COMPARED
-    if is_compared and by_version.processor != "aarch64":
+    # tflite-runtime's hybrid ops stay on the CPU there, and its FULLY_CONNECTED ends an emulator.
+    has_rows = by_version.processor == "aarch64" and by_version.runtime == "ai-edge-litert"
+    if is_compared and not has_rows:
         return by_version
     found = kernels()
     if found is None:
         _log.debug("%s %s cannot be asked", by_version.runtime, by_version.version)
         return by_version
-    if by_version.processor == "aarch64":
+    if has_rows:
         by_version = replace(by_version, rounds_rows_twice=rounds_rows_twice(found))
     return by_version if is_compared else asked(by_version, found)
 
