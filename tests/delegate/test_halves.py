@@ -23,8 +23,10 @@ from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
 from tflite_opencl.common.oracle import oracle
 
-WINDOW = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
-CONV = {**WINDOW, "dilation_w_factor": 1, "dilation_h_factor": 1}
+CONV = {
+    **{"padding": "SAME", "stride_w": 1, "stride_h": 1},
+    **{"dilation_w_factor": 1, "dilation_h_factor": 1},
+}
 RELU = {"fused_activation_function": "RELU"}
 
 
@@ -53,8 +55,8 @@ def network(channels: int = 8) -> Graph:
         op("PAD", [total, places], [padded]),
         op(
             "MAX_POOL_2D", [padded], [pooled],
-            {"padding": "SAME", "stride_w": 2, "stride_h": 2, "filter_width": 2,
-             "filter_height": 3} | {"padding": "VALID"},
+            {"padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 2,
+             "filter_height": 3},
         ),
         op("SIN", [pooled], [wave]),
         op("RESHAPE", [wave], [flat], {"new_shape": [1, 16 * c]}),
