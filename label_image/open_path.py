@@ -28,10 +28,10 @@ from tflite_opencl.common.open_job import (
     delegate_names,
     interpreter_for,
     log_applied,
-    measured,
     open_interpreter,
     step,
 )
+from tflite_opencl.common.own_interpreter import not_whole
 from tflite_opencl.common.runtime import Runtime
 
 _OF_MODELS = (
@@ -58,10 +58,10 @@ def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         with delegate_failures():
             path = None
-            if job.opencl is not None and runtime.why_not:
-                path = _without_tflite(stack, job, runtime, graph)
-            elif job.is_timed:
+            if job.is_timed:
                 path = _timed(job, runtime, graph)
+            elif job.opencl is not None and runtime.why_not:
+                path = _without_tflite(stack, job, runtime, graph)
             elif job.opencl is not None and job.batch is not None:
                 path = _whole_or_none(stack, job, graph)
             if path is None:
@@ -124,20 +124,9 @@ def _on_one(job: Job) -> Job:
 def _without_tflite(stack: contextlib.ExitStack, job: Job, runtime: Runtime, graph: Graph) -> Path:
     """Return the path of a model that OpenCL runs whole; without TFLite nothing else runs it."""
     try:
-        path = _whole_model(stack, job, graph)
+        return _whole_model(stack, job, graph)
     except Unsupported as refusal:
-        why = f"OpenCL does not run the whole model ({refusal}), and {runtime.why_not}"
-        raise RunError(why) from refusal
-    if job.is_timed:
-        call, (count, warmup) = path.call, (job.count, job.warmup_runs)
-        assert call is not None
-        path.times = measured(lambda s: s.measure(lambda: call(job.input), count, warmup), count)
-        if not job.quiet:
-            log.info("invoked")
-            results.info("average time: %g ms", path.times.average_ms)
-        if not interrupts.was_pressed():
-            (path.outputs,) = call(job.input)
-    return path
+        raise RunError(not_whole(refusal, runtime.why_not)) from refusal
 
 
 def _whole_or_none(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path | None:

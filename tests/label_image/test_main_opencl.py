@@ -92,6 +92,7 @@ def test_opencl_prints_label_images_lines_then_the_table(
     assert device.driver in table
 
 
+@needs_tflite
 def test_a_device_that_is_lost_while_it_prepares_leaves_the_cpu_s_rows(
     device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_device_that_computes_wrongly_does_not_take_the_result_with_it(
     assert document["gpu"]["results"] != document["cpu"]["results"]
 
 
+@needs_tflite
 def test_nodes_left_to_the_cpu_are_listed_with_their_reason(
     device: DeviceInfo, files: Path, run: Run
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_trace_that_cannot_be_written_is_one_line(
     ]
 
 
+@needs_tflite
 def test_json_on_stdout_stands_alone(device: DeviceInfo, files: Path) -> None:
     ran = run_process(
         *absolute(files),
@@ -282,6 +285,7 @@ def test_the_device_can_be_named_in_the_environment(
     assert (document["gpu"]["device"], document["gpu"]["driver"]) == (device.name, device.driver)
 
 
+@needs_tflite
 def test_a_device_that_matches_none_lists_those_there_are(
     device: DeviceInfo, files: Path, run: Run
 ) -> None:
@@ -427,8 +431,8 @@ def test_without_tflite_what_opencl_cannot_do_is_an_error(
     ran = run(*FILES, *here, "--exclude_ops", "AVERAGE_POOL_2D")
     assert ran.code == 255
     assert ran.lines[-1].startswith(
-        "ERROR: OpenCL does not run the whole model (--exclude_ops leaves nodes to the CPU), and "
-        "no TFLite runtime: ai-edge-litert"
+        "ERROR: OpenCL does not run the whole model (node 0, AVERAGE_POOL_2D: excluded by "
+        "exclude_ops), and no TFLite runtime: ai-edge-litert"
     )
     ran = run(*FILES, "--use_gpu", "--device", "no such device")
     assert ran.code == 2

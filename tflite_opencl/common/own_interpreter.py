@@ -84,13 +84,16 @@ class NumpyInterpreter(OwnInterpreter):
 class WholeInterpreter(OwnInterpreter):
     """A graph that our delegate takes whole."""
 
-    def __init__(self, graph: Graph, delegate: OpenCLDelegate) -> None:
-        """Build it. Raises: RunError: the delegate leaves nodes to the CPU. DelegateError."""
+    def __init__(self, graph: Graph, delegate: OpenCLDelegate, why_not: str) -> None:
+        """Build it. `why_not`: why there is no TFLite.
+
+        Raises: RunError: the delegate leaves nodes to the CPU. DelegateError.
+        """
         super().__init__(infer(graph))
         try:
             self._kernel = delegate.whole()
         except Unsupported as refusal:
-            raise RunError(f"OpenCL does not run the whole model ({refusal})") from refusal
+            raise RunError(not_whole(refusal, why_not)) from refusal
         computed = {t.index: t for node in self._graph.nodes for t in node.outputs}
         found = {each: computed[each] for each in self._kernel.outputs}
         self._values |= {each: np.zeros(t.shape, t.dtype) for each, t in found.items()}
@@ -103,6 +106,11 @@ class WholeInterpreter(OwnInterpreter):
             self._kernel.invoke(self._read, self._written)
         except DelegateError as error:
             raise RuntimeError(str(error)) from error
+
+
+def not_whole(refusal: Unsupported, why_not: str) -> str:
+    """Return what to say where nodes are left that nothing runs."""
+    return f"OpenCL does not run the whole model ({refusal}), and {why_not}"
 
 
 def _bytes(array: Array) -> NDArray[np.uint8]:

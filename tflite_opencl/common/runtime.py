@@ -87,7 +87,7 @@ class Runtime:
         if self.why_not and cpu_kernels == "reference" and not delegates:
             return NumpyInterpreter(model)
         if self.why_not and len(delegates) == 1 and isinstance(delegates[0], OpenCLDelegate):
-            return WholeInterpreter(graph or read_model(model), delegates[0])
+            return WholeInterpreter(graph or read_model(model), delegates[0], self.why_not)
         if self.why_not:
             raise RunError(self.why_not)
         made = self.module.Interpreter(

@@ -39,7 +39,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("graph", [conv_pool(), chain_graph("deep", "int8", (1, 9, 8, 3))])
 def test_a_whole_graph_equals_the_reference(graph: Graph, device: DeviceInfo) -> None:
     delegate = OpenCLDelegate(graph, device.index, tune="off")
-    made, known = WholeInterpreter(graph, delegate), interpreter(write_model(graph))
+    made, known = WholeInterpreter(graph, delegate, "no TFLite"), interpreter(write_model(graph))
     for inputs in input_sets(graph):
         for got, expected in zip(invoke(made, inputs), invoke(known, inputs), strict=True):
             assert (got.dtype, got.tobytes()) == (expected.dtype, expected.tobytes())
@@ -55,7 +55,7 @@ def test_nodes_that_stay_on_the_cpu_are_an_error(device: DeviceInfo) -> None:
     op = graph.nodes[0].op
     delegate = OpenCLDelegate(graph, device.index, exclude_ops=[op])
     with pytest.raises(RunError, match=f"does not run the whole model .node 0, {op}: excluded"):
-        WholeInterpreter(graph, delegate)
+        WholeInterpreter(graph, delegate, "no TFLite")
     delegate.close()
 
 
