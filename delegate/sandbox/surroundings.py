@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 _VARIABLES = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME")
 _PREFIXES = ("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "POCL_", "RUSTICL_")
+_NO_MATTER = ("POCL_AFFINITY",)  # where threads run: our commands set it, and bans are Model's, too
 # Limits of `ulimit`: its letter, its words, and the least that is no shortage; None: any is one.
 _LIMITS: dict[int, tuple[str, str, int | None]] = {
     resource.RLIMIT_AS: ("v", "of address space", None),
@@ -42,7 +43,7 @@ def digest() -> str:
     variables = [
         item
         for item in sorted(os.environ.items())
-        if item[0] in _VARIABLES or item[0].startswith(_PREFIXES)
+        if item[0] in _VARIABLES or (item[0].startswith(_PREFIXES) and item[0] not in _NO_MATTER)
     ]
     return _digest(tuple(variables), tuple(map(resource.getrlimit, _LIMITS)))
 
