@@ -16,8 +16,8 @@ from tests.support.process import run_python
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
-        ("PATH", True), ("POCL_DEVICES", True), ("LD_PRELOAD", True), ("HOME", True), ("PWD", False),
-        ("POCL_AFFINITY", False),
+        ("PATH", True), ("POCL_DEVICES", True), ("LD_PRELOAD", True), ("HOME", True),
+        ("PWD", False), ("POCL_AFFINITY", False),
     ],
 )  # fmt: skip
 def test_some_variables_count(name: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
