@@ -70,6 +70,13 @@ class Row:
         """What is above 0 where a work-item's values are kept in memory."""
         return (self.spills or 0) + (self.fills or 0)
 
+    @property
+    def flaw(self) -> str:
+        """Why it is slow or not there at all, for people; "": it is whole."""
+        if not self.is_built:
+            return f"BROKEN: {self.name}: {self.built}"
+        return f"BROKEN: {self.name}: {self.spills} spills, {self.fills} fills" * bool(self.scratch)
+
 
 # Figure -> its heading in a table, and whether less is better.
 FIGURES = {each.name: each.metadata["figure"] for each in fields(Row) if each.metadata}
@@ -153,7 +160,7 @@ class Comparison:
             for old, new in self.pairs
             if (old.is_built and not new.is_built) or old.scratch == 0 < new.scratch
         ]
-        return stopped + [row for row in self.added if row.scratch or not row.is_built]
+        return stopped + [row for row in self.added if row.flaw]
 
     @property
     def totals(self) -> list[tuple[str, float, float]]:
@@ -265,10 +272,7 @@ def comparison_text(found: Comparison) -> str:
         if before != now:
             share = f" ({(now - before) / before:+.1%})" if before else ""
             lines.append(f"total {column}: {_text(before)} -> {_text(now)}{share}")
-    for row in found.broken:
-        why = f"{row.spills} spills, {row.fills} fills" if row.is_built else row.built
-        lines.append(f"BROKEN: {row.name}: {why}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(row.flaw for row in found.broken)])
 
 
 def _text(value: float | str | None) -> str:

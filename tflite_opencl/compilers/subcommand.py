@@ -15,12 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from delegate import DelegateError, DeviceInfo
-from delegate.inspect import KernelUse, kernel_uses
+from delegate.inspect import KernelUse, kernel_uses, write_model
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
 from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
+from tflite_opencl.common.flag_values import positive
 from tflite_opencl.common.flags import (
     add_flag,
     add_flags,
@@ -40,24 +41,41 @@ from tflite_opencl.compilers.rows import (
     row_of,
     table_text,
 )
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.selection import sample
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (
     ("tflite-opencl kernels model.tflite", "registers, instructions and the like, as far as told"),
     ("tflite-opencl kernels model.tflite --csv before.csv", "keep it"),
     ("tflite-opencl kernels model.tflite --against before.csv", "and see what another driver does"),
+    ("tflite-opencl kernels --sample 100 --expected", "fails where one spills of 100 suite cases"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
+    parser.add_argument(
+        "--sample",
+        type=positive,
+        metavar="N",
+        help="the models of N cases of the conformance suite, too: a fair share of each op; all of "
+        "them if N is more than there are",
+    )
+    add_flag(parser, "seed", 0, "; here: the sample")
     add_flag(parser, "device", more="; the first one if not given")
     add_flag(parser, "allow_fp16", False)
     parser.add_argument(
         "--literal",
         action="store_true",
         help="show each kernel that is expected to run with its numbers as literals, too",
+    )
+    parser.add_argument(
+        "--expected",
+        action="store_true",
+        help="only kernels that are expected to be the fastest; exit code 1 if one is not built or "
+        "keeps values in memory",
     )
     add_flags(parser, "csv", "json")
     add_flag(
@@ -79,17 +97,20 @@ def run(options: argparse.Namespace) -> str:
         CommandError: a model or OLD.csv cannot be read, no device is the one meant, DIR cannot be
             written, or the comparison found a kernel that got unusable.
     """
-    models = models_of(options)
+    is_named = options.sample is None or options.model or options.tflite_model
+    files = models_of(options) if is_named else []
     if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
         raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
     device = _device(device_asked(options.device))
-    uses = _uses(models, device, options.literal, options.allow_fp16)
+    cases = sample([*all_cases()], options.sample, options.seed) if options.sample else []
+    models: list[str | bytes] = [*files, *(write_model(case.make()) for case in cases)]
+    uses = [use for use in _uses(models, device, options.allow_fp16) if _is_asked(use, options)]
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump is not None:
         _dump(options.dump, device.info, uses, built)
-    paper = _on_paper(device.info.name, models, uses, built)
+    paper = _on_paper(device.info.name, files, uses, built)
     facts = {
         "device": asdict(device.info),
         "self_test": device.failure or "passed",
@@ -106,7 +127,19 @@ def run(options: argparse.Namespace) -> str:
     text = shown(options, text, csv=lambda: csv_of(rows), json=lambda: as_json(facts))
     if comparison and comparison.broken:
         raise CommandError(text, NOT_SO)
+    if options.expected:
+        names = [*files, *(case.name for case in cases)]
+        of_rows = zip(uses, rows, strict=True)
+        bad = [
+            f"{row.flaw}, for {names[use.expected[0].model]}" for use, row in of_rows if row.flaw
+        ]
+        if bad:
+            raise CommandError("\n".join([text, *bad]), NOT_SO)
     return text
+
+
+def _is_asked(use: KernelUse, options: argparse.Namespace) -> bool:
+    return bool(use.expected) if options.expected else options.literal or not use.is_literal
 
 
 def _device(selector: str | None) -> SurveyedDevice:
@@ -122,7 +155,7 @@ def _device(selector: str | None) -> SurveyedDevice:
 
 
 def _uses(
-    models: Sequence[str], device: SurveyedDevice, with_literal: bool, allows_halves: bool
+    models: Sequence[str | bytes], device: SurveyedDevice, allows_halves: bool
 ) -> tuple[KernelUse, ...]:
     """Return the kernels of all models; one of several models counts for each."""
     assert device.limits is not None
@@ -134,8 +167,8 @@ def _uses(
     except DelegateError as error:
         raise CommandError(str(error)) from error
     if not found:
-        raise CommandError(f"{', '.join(models)}: no node runs on OpenCL")
-    return tuple(use for use in found if with_literal or not use.is_literal)
+        raise CommandError(f"{', '.join(map(str, models))}: no node runs on OpenCL")
+    return found
 
 
 def _on_paper(

@@ -20,6 +20,8 @@ from tests.support.model import chain_model, op, t
 from tflite_opencl.command import main
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.compilers import builds
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.selection import sample
 
 pytestmark = any_driver
 
@@ -152,6 +154,31 @@ def test_a_kernel_that_stopped_being_built(
     assert said.err == ""
     assert main(command) == 0
     assert "NOT BUILT: it died with SIGABRT: bad chip" in capsys.readouterr().out
+
+
+@slow
+@pytest.mark.usefixtures("remembered")
+def test_a_sample_of_the_suite_has_the_kernels_expected_first_alone(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["kernels", "--sample", "2", "--seed", "5", "--expected", "--device"]
+    command.append(str(device.index))
+    assert main([*command, "--csv", "-"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows
+    assert all(int(row["expected"]) > 0 for row in rows)
+
+    def spilling(info: DeviceInfo, use: KernelUse, text: Path) -> builds.Built:
+        return replace(built(info, use, text), figures={"spills": 3, "fills": 7})
+
+    monkeypatch.setattr(builds, "_built", spilling)
+    assert main(command) == 1
+    named = [case.name for case in sample([*all_cases()], 2, 5)]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "BROKEN: " in line]
+    assert len(lines) == len(rows)
+    for line in lines:
+        assert re.search(": 3 spills, 7 fills, for ", line)
+        assert line.rpartition(" for ")[2] in named
 
 
 @slow
