@@ -115,15 +115,17 @@ def test_slow_ones_run_where_they_are_asked_for(
 
 
 def test_samples_share_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    items: list[Any] = [Item("without", SIMT, number) for number in range(10)]
+    items: list[Any] = [Item(device, SIMT, number) for number in range(100) for device in WIDTHS]
     monkeypatch.delenv("TEST_ONE_CASE_IN", raising=False)
     assert deal.sampled(items) == set()
     samples = []
     for first in (7, 8, 9):
         monkeypatch.setenv("TEST_ONE_CASE_IN", f"3:{first}")
         samples.append({*items} - deal.sampled(items))
-    assert sorted(map(len, samples)) == [3, 3, 4]
+        found = Counter(item.device for item in samples[-1])
+        assert all(20 <= found[device] <= 50 for device in WIDTHS)
     assert samples[0] | samples[1] | samples[2] == {*items}
+    assert sum(map(len, samples)) == len(items)
 
 
 def test_each_file_is_optimised_for_one_number_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
