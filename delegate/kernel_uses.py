@@ -57,15 +57,16 @@ def kernel_uses(
     limits: DeviceLimits,
     isa: Collection[str] | None,
     allows_halves: bool = False,
+    signature: str | None = None,
 ) -> tuple[KernelUse, ...]:
     """Return every kernel that models' nodes may launch on a device, in order of their first use.
 
     `isa`: what was proven of the device. None: its self-test did not pass, and what OpenCL C 1.2
     alone can express is taken for proven. `allows_halves`: floats may be halves; what the device
-    says of them is taken for proven, too.
+    says of them is taken for proven, too. `signature`: whose graph of each model; None: its first.
 
     Raises:
-        ModelError: a model cannot be read. OSError: nor can its file.
+        ModelError: a model cannot be read, or has no such signature. OSError: nor can its file.
     """
     proven = frozenset(portable_on(info.type) if isa is None else isa)
     if allows_halves and isa is None:
@@ -89,7 +90,8 @@ def kernel_uses(
         for each in _launches(model, partition, target, without):
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
 
-    for number, graph in enumerate(infer(with_variables(read_stateful(m))) for m in models):
+    for number, model in enumerate(models):
+        graph = infer(with_variables(read_stateful(model, signature)))
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
             fused = compiler.rewritten(partition, target, _takes, allows_halves=allows_halves)

@@ -13,6 +13,7 @@ from delegate.inspect import DeviceLimits, KernelUse, kernel_uses
 from delegate.isa import portable_on
 from tests.support.convolution import Convolution
 from tests.support.model import chain_model, op, t
+from tests.support.subgraphs import two_signatures
 from tests.support.variables import counter_model
 
 INFO = DeviceInfo(0, "a platform", "1", "a GPU", "nobody", "OpenCL 3.0", "1", "gpu")
@@ -92,6 +93,17 @@ def test_what_is_proven_decides() -> None:
     assert all("#define FIELDS" in use.source for use in uses(model, None))
     assert not any("#define FIELDS" in use.source for use in uses(model, ("nearest",)))
     assert unproven == nearest
+
+
+def test_a_signature_has_the_kernels_of_its_own_graph() -> None:
+    def kernels(signature: str | None) -> set[str]:
+        found = kernel_uses([two_signatures()], INFO, LIMITS, None, signature=signature)
+        return {use.kernel for use in found}
+
+    assert kernels(None) == kernels("graph 0")
+    assert kernels("graph 1") - kernels("graph 0") >= {"pool_2d_quant8"}
+    with pytest.raises(ModelError):
+        kernels("no such graph")
 
 
 def test_what_cannot_be_read() -> None:

@@ -18,7 +18,7 @@ from delegate import DelegateError, DeviceInfo
 from delegate.inspect import KernelUse, kernel_uses, write_model
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
-from tflite_opencl.common.errors import CommandError, cannot_read
+from tflite_opencl.common.errors import CommandError, UsageError, cannot_read
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.flag_values import positive
@@ -56,6 +56,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
+    add_flag(parser, "signature")
     parser.add_argument(
         "--sample",
         type=positive,
@@ -94,9 +95,14 @@ def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
     Raises:
+        UsageError: flags exclude each other.
         CommandError: a model or OLD.csv cannot be read, no device is the one meant, DIR cannot be
             written, or the comparison found a kernel that got unusable.
     """
+    if options.sample and options.signature:
+        raise UsageError(
+            "--signature and --sample exclude each other: the suite's models have none"
+        )
     is_named = options.sample is None or options.model or options.tflite_model
     files = models_of(options) if is_named else []
     if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
@@ -105,7 +111,7 @@ def run(options: argparse.Namespace) -> str:
     device = _device(device_asked(options.device))
     cases = sample([*all_cases()], options.sample, options.seed) if options.sample else []
     models: list[str | bytes] = [*files, *(write_model(case.make()) for case in cases)]
-    uses = [use for use in _uses(models, device, options.allow_fp16) if _is_asked(use, options)]
+    uses = [use for use in _uses(models, device, options) if _is_asked(use, options)]
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump is not None:
@@ -155,13 +161,15 @@ def _device(selector: str | None) -> SurveyedDevice:
 
 
 def _uses(
-    models: Sequence[str | bytes], device: SurveyedDevice, allows_halves: bool
+    models: Sequence[str | bytes], device: SurveyedDevice, options: argparse.Namespace
 ) -> tuple[KernelUse, ...]:
     """Return the kernels of all models; one of several models counts for each."""
     assert device.limits is not None
     isa = None if device.failure else device.isa
     try:
-        found = kernel_uses(models, device.info, device.limits, isa, allows_halves)
+        found = kernel_uses(
+            models, device.info, device.limits, isa, options.allow_fp16, options.signature
+        )
     except OSError as error:
         raise cannot_read(error.filename, error) from error
     except DelegateError as error:

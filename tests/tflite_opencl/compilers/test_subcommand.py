@@ -227,6 +227,7 @@ def test_a_dump_is_whole(
         (["bad.tflite", "--device", "no such"], 2, "no device matches 'no such'; there are "),
         (["bad.tflite", "--against", "none.csv"], 255, "cannot read none.csv: No such file"),
         (["bad.tflite", "--against", "bad.tflite"], 255, "bad.tflite is no table of this command"),
+        (["--sample", "2", "--signature", "decode"], 64, "exclude each other"),
         (["bad.tflite", "--csv", "-", "--json", "-"], 64, "--json and --csv: stdout takes one of"),
     ],
 )
