@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from delegate import DeviceInfo, ModelError
+from delegate import DeviceInfo, ModelError, SignatureError
 from delegate.inspect import DeviceLimits, KernelUse, kernel_uses
 from delegate.isa import portable_on
 from tests.support.convolution import Convolution
@@ -102,7 +102,7 @@ def test_a_signature_has_the_kernels_of_its_own_graph() -> None:
 
     assert kernels(None) == kernels("graph 0")
     assert kernels("graph 1") - kernels("graph 0") >= {"pool_2d_quant8"}
-    with pytest.raises(ModelError):
+    with pytest.raises(SignatureError):
         kernels("no such graph")
 
 
