@@ -35,7 +35,11 @@ PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 def checked(graph: Graph, inputs: Arrays, device: DeviceInfo, folder: Path) -> Verification:
     """Return what each node gives alone and in the model; products of int8 must equal TFLite's."""
     found = verifying.checked(graph, inputs, device, folder)
-    products = {node.index for node in graph.nodes if node.op in PRODUCTS}
+    products = {
+        node.index
+        for node in graph.nodes
+        if node.op in PRODUCTS or any(each and each.dtype == "int8" for each in node.inputs)
+    }
     exact = [each.alone for each in found.checks if each.step.node in products]
     assert exact == [None] * len(products)
     return found

@@ -15,6 +15,7 @@ from tests.support.model import const, op, t
 NONE = {"fused_activation_function": "NONE"}
 # The first version of an op that has such weights, where it is not 1.
 _VERSIONS = {
+    "BATCH_MATMUL": 4,
     "DEPTHWISE_CONV_2D": 6,
     "EMBEDDING_LOOKUP": 3,
     "FULLY_CONNECTED": 9,

@@ -3,7 +3,8 @@
 
 Their weights are drawn. Products and tables have int8 weights of one scale; all else is float32.
 Sizes: github.com/google-research/bert, "uncased_L-2_H-128_A-2"; arXiv 2004.02984, table 1;
-github.com/openai/whisper, "tiny"; arXiv 2005.08100, table 1, "S".
+github.com/openai/whisper, "tiny"; arXiv 2005.08100, table 1, "S"; its attention is that of arXiv
+1901.02860, section 3.3.
 """
 
 from __future__ import annotations
@@ -120,10 +121,7 @@ class Conformer:
     places: int = 250  # a quarter as many as the spectrogram has steps: 10 s
 
     def graph(self, seed: int = 0) -> Graph:
-        """Return the model of float32 (1, 4 places, bands, 1) -> (places, width).
-
-        Places attend to each other without regard to how far apart they are.
-        """
+        """Return the model of float32 (1, 4 places, bands, 1) -> (places, width)."""
         writer = _Writer(np.random.default_rng(seed), sizes=self)
         mel = t((1, 4 * self.places, self.bands, 1))
         x = writer.halved(writer.halved(mel, self.width), self.width)
@@ -132,7 +130,8 @@ class Conformer:
         )
         for _ in range(self.layers):
             x = writer.half_fed(x)
-            x = writer.pair("ADD", x, writer.dense(writer.attention(writer.normal(x)), self.width))
+            found = writer.attention(writer.normal(x), is_relative=True)
+            x = writer.pair("ADD", x, writer.dense(found, self.width))
             x = writer.pair("ADD", x, writer.gated(writer.normal(x), self.window))
             x = writer.normal(writer.half_fed(x))
         return graph_of(writer.nodes, [mel], [x])
@@ -216,13 +215,25 @@ class _Writer(Hybrid):
         return self.add("TRANSPOSE", [apart, order], (1, heads, places, shape[3]))
 
     def attention(
-        self, x: Tensor, mask: Tensor | None = None, values: Tensor | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        values: Tensor | None = None,
+        is_relative: bool = False,
     ) -> Tensor:
-        """Return what places find in each other; `values`: what is found, if not x."""
+        """Return what places find in each other; `values`: what is found, if not x.
+
+        `is_relative`: how far apart two places are counts, too.
+        """
         heads, places, width = self.sizes.heads, self.sizes.places, self.sizes.width
         query, key, value = (self.split(self.dense(each, width)) for each in (x, x, values or x))
         square, adjoint = (1, heads, places, places), {"adj_x": False, "adj_y": True}
-        scores = self.add("BATCH_MATMUL", [query, key], square, **adjoint)
+        near = (
+            self.pair("ADD", query, self.floats(heads, 1, width // heads)) if is_relative else query
+        )
+        scores = self.add("BATCH_MATMUL", [near, key], square, **adjoint)
+        if is_relative:
+            scores = self.pair("ADD", scores, self.distances(query))
         scaled = self.pair("MUL", scores, const(np.float32(math.sqrt(heads / width))))
         masked = scaled if mask is None else self.pair("ADD", scaled, mask)
         shares = self.add("SOFTMAX", [masked], square, beta=1.0)
@@ -230,6 +241,31 @@ class _Writer(Hybrid):
         order = const(np.array([0, 2, 1, 3], np.int32))
         beside = self.add("TRANSPOSE", [found, order], (1, places, heads, width // heads))
         return self.reshaped(beside, (places, width))
+
+    def distances(self, query: Tensor) -> Tensor:
+        """Return what places find in their distances to each other: (1, heads, places, places).
+
+        Rows of the product begin at the largest distance; a place later means a column earlier.
+        """
+        _, heads, places, depth = query.shape
+        far = 2 * places - 1
+        moved = self.pair("ADD", query, self.floats(heads, 1, depth))
+        inputs = [moved, self.weights(1, heads, far, depth)]
+        options = {"adj_x": False, "adj_y": True, "asymmetric_quantize_inputs": self.is_asymmetric}
+        product = self.add("BATCH_MATMUL", inputs, (1, heads, places, far), **options)
+        # One column of zeros more, and the rows that are then read as columns begin one earlier.
+        lines = const(np.array([[0, 0], [0, 0], [0, 0], [1, 0]], np.int32))
+        padded = self.add("PAD", [product, lines], (1, heads, places, far + 1))
+        turned = self.reshaped(padded, (1, heads, far + 1, places))
+        rows = self.cut(turned, 2, 1, far)
+        return self.cut(self.reshaped(rows, (1, heads, places, far)), 3, 0, places)
+
+    def cut(self, x: Tensor, axis: int, first: int, count: int) -> Tensor:
+        """Return so many places of an axis, from the first on."""
+        begin, size = [0] * len(x.shape), list(x.shape)
+        begin[axis], size[axis] = first, count
+        inputs = [x, const(np.array(begin, np.int32)), const(np.array(size, np.int32))]
+        return self.add("SLICE", inputs, tuple(size))
 
     def mask(self, counted: Tensor) -> Tensor:
         """Return 0 for places that count, and -10000 for the others."""
