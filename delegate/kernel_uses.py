@@ -66,7 +66,8 @@ def kernel_uses(
     says of them is taken for proven, too. `signature`: whose graph of each model; None: its first.
 
     Raises:
-        SignatureError: a model has no such signature. ModelError: it cannot be read. OSError: nor can its file.
+        SignatureError: a model has no such signature. ModelError: it cannot be read. OSError: nor
+            can its file.
     """
     proven = frozenset(portable_on(info.type) if isa is None else isa)
     if allows_halves and isa is None:

@@ -25,6 +25,7 @@ from delegate.tflite.library import installed_rules
 from tests.delegate.ops import test_layers_channel_shuffle as channel_shuffle
 from tests.delegate.ops import test_transformer
 from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES, fused
+from tests.delegate.ops.test_gather import of_int4
 from tests.support.cases import (
     DOTS,
     EMULATED,
@@ -133,8 +134,9 @@ def _models() -> Iterator[tuple[bytes, Node]]:
         for inner in (1, 2, 4, 8, 16):
             model = chain_model(_looked_up(index, inner))
             yield model, infer(read_model(model)).nodes[-1]
-    model = chain_model(_scattered())
-    yield model, infer(read_model(model)).nodes[-1]
+    for nodes in (_scattered(), of_int4((9, 6), [8, 0, 3], reads="DEQUANTIZE")):
+        model = chain_model(nodes, outputs=nodes[-1].outputs)
+        yield model, infer(read_model(model)).nodes[-1]
 
 
 def _looked_up(index: str, inner: int) -> list[Node]:
