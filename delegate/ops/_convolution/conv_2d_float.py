@@ -19,7 +19,8 @@ from delegate.target import Target
 # are literals then, so that the loops are unrolled, and each such layer is a build of its own.
 _SHORT = 48
 _WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels that they keep of such a layer
-_LOOP_WIDTHS = ((40, 4), (0, 2))  # the same where the loops stay
+_LOOP_WIDTHS = ((64, 4), (0, 2))  # the same where the loops stay
+_MATRIX_WIDTHS = ((40, 4), (0, 2))  # of one loop
 _RESIDUAL_WIDTHS = ((128, 4), (0, 2))  # of eight halves, and as many of the ADD behind
 # Vectors of a block and its pixels, for devices whose registers are vectors: sums, weights and an
 # input fit those of AVX-512, or of AVX2. A weight that is for few pixels is better read with its
@@ -131,7 +132,9 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
     out_c = conv.out_c
     if target.group_items > 1:
         # Unrolled, all of a window's pixels and weights live at a time.
-        widths = _WIDTHS if _is_literal(conv) else _LOOP_WIDTHS
+        widths = (
+            _MATRIX_WIDTHS if conv.is_matrix else _WIDTHS if _is_literal(conv) else _LOOP_WIDTHS
+        )
         lanes = lanes_of(math.gcd(out_c, conv.in_c) if conv.is_matrix else out_c, target)
         if lanes > 4 and conv.defines.get("HAS_RESIDUAL"):
             widths = _RESIDUAL_WIDTHS

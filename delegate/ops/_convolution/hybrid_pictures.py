@@ -18,9 +18,18 @@ from delegate.ops._convolution import panels_hybrid
 from delegate.ops._convolution.hybrid import Product, Rows, quantised
 from delegate.ops._convolution.integers import TILE_W, block_of
 from delegate.ops._convolution.packing import int16_pairs, plain
-from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_of, launch_over
+from delegate.ops._launches.tiles import (
+    by_share,
+    in_blocks,
+    lanes_of,
+    launch_of,
+    launch_over,
+    tile_w_of,
+)
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
+
+_WIDE = 64  # values of a tile of TILE_W pixels
 
 
 def conv_2d(product: Product, target: Target) -> tuple[Alternative, ...]:
@@ -41,7 +50,7 @@ def _portable(product: Product, target: Target) -> tuple[Alternative, ...]:
     if block is None or product.groups > 1:
         return (last,)
     lanes, vectors = block
-    tile_w = TILE_W if product.pixels >= TILE_W else 1
+    tile_w = tile_w_of(product.pixels, TILE_W if target.keeps(_WIDE) else TILE_W // 2)
     blocks = ceil_div(product.out_c, lanes * vectors)
     pixel_blocks = ceil_div(product.pixels, tile_w)
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
