@@ -15,13 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from delegate import DelegateError, DeviceInfo
-from delegate.inspect import KernelUse, kernel_uses, write_model
+from delegate.inspect import KernelUse, kernel_uses
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
-from tflite_opencl.common.errors import CommandError, UsageError, cannot_read
+from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
-from tflite_opencl.common.flag_values import positive
 from tflite_opencl.common.flags import (
     add_flag,
     add_flags,
@@ -41,15 +40,13 @@ from tflite_opencl.compilers.rows import (
     row_of,
     table_text,
 )
-from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.selection import sample
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (
     ("tflite-opencl kernels model.tflite", "registers, instructions and the like, as far as told"),
     ("tflite-opencl kernels model.tflite --csv before.csv", "keep it"),
     ("tflite-opencl kernels model.tflite --against before.csv", "and see what another driver does"),
-    ("tflite-opencl kernels --sample 100 --expected", "fails where one spills of 100 suite cases"),
+    ("tflite-opencl kernels *.tflite --expected", "fails where one spills that is to be fast"),
 )
 
 
@@ -57,14 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
     add_flag(parser, "signature")
-    parser.add_argument(
-        "--sample",
-        type=positive,
-        metavar="N",
-        help="the models of N cases of the conformance suite, too: a fair share of each op; all of "
-        "them if N is more than there are",
-    )
-    add_flag(parser, "seed", 0, "; here: the sample")
     add_flag(parser, "device", more="; the first one if not given")
     add_flag(parser, "allow_fp16", False)
     parser.add_argument(
@@ -95,28 +84,20 @@ def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
     Raises:
-        UsageError: flags exclude each other.
         CommandError: a model or OLD.csv cannot be read, no device is the one meant, DIR cannot be
             written, or the comparison found a kernel that got unusable.
     """
-    if options.sample and options.signature:
-        raise UsageError(
-            "--signature and --sample exclude each other: the suite's models have none"
-        )
-    is_named = options.sample is None or options.model or options.tflite_model
-    files = models_of(options) if is_named else []
+    models = models_of(options)
     if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
         raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
     device = _device(device_asked(options.device))
-    cases = sample([*all_cases()], options.sample, options.seed) if options.sample else []
-    models: list[str | bytes] = [*files, *(write_model(case.make()) for case in cases)]
     uses = [use for use in _uses(models, device, options) if _is_asked(use, options)]
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump is not None:
         _dump(options.dump, device.info, uses, built)
-    paper = _on_paper(device.info.name, files, uses, built)
+    paper = _on_paper(device.info.name, models, uses, built)
     facts = {
         "device": asdict(device.info),
         "self_test": device.failure or "passed",
@@ -134,11 +115,8 @@ def run(options: argparse.Namespace) -> str:
     if comparison and comparison.broken:
         raise CommandError(text, NOT_SO)
     if options.expected:
-        names = [*files, *(case.name for case in cases)]
-        of_rows = zip(uses, rows, strict=True)
-        bad = [
-            f"{row.flaw}, for {names[use.expected[0].model]}" for use, row in of_rows if row.flaw
-        ]
+        pairs = [(use.expected[0].model, row) for use, row in zip(uses, rows, strict=True)]
+        bad = [f"{row.flaw}, for {models[first]}" for first, row in pairs if row.flaw]
         if bad:
             raise CommandError("\n".join([text, *bad]), NOT_SO)
     return text
@@ -161,7 +139,7 @@ def _device(selector: str | None) -> SurveyedDevice:
 
 
 def _uses(
-    models: Sequence[str | bytes], device: SurveyedDevice, options: argparse.Namespace
+    models: Sequence[str], device: SurveyedDevice, options: argparse.Namespace
 ) -> tuple[KernelUse, ...]:
     """Return the kernels of all models; one of several models counts for each."""
     assert device.limits is not None
@@ -175,7 +153,7 @@ def _uses(
     except DelegateError as error:
         raise CommandError(str(error)) from error
     if not found:
-        raise CommandError(f"{', '.join(map(str, models))}: no node runs on OpenCL")
+        raise CommandError(f"{', '.join(models)}: no node runs on OpenCL")
     return found
 
 

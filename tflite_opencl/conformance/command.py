@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate import ProfileError
-from delegate.inspect import read_device_profile
+from delegate.inspect import read_device_profile, write_model
 from tflite_opencl.common import bars
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.cluster.scheduler import require_distributed
@@ -82,6 +82,9 @@ def _command(options: argparse.Namespace) -> int:
     if options.list:
         print("\n".join(case.name for case in cases))
         return SUCCESS
+    if options.write_models is not None:
+        _write_models(cases, options.write_models)
+        return SUCCESS
     for name in (*_OUTPUTS, *(["baseline"] if options.update_baseline else [])):
         target = getattr(options, name)
         if target not in (None, "-") and (obstacle := file_obstacle(target)):
@@ -91,6 +94,16 @@ def _command(options: argparse.Namespace) -> int:
     if options.scheduler:
         return _run_fleet(options, cases, known)
     return _run(options, cases, known)
+
+
+def _write_models(cases: Sequence[Case], folder: str) -> None:
+    try:
+        for case in cases:
+            path = Path(folder) / f"{case.name}.tflite"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(write_model(case.make()))
+    except OSError as error:
+        raise OneLineError(f"cannot write {error.filename}: {error.strerror}") from None
 
 
 def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:

@@ -81,6 +81,8 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     # the cases
     ("models", "", {"more": " to run, too"}),
     ("list", "", {"more": ": the cases' names"}),
+    ("write_models", "write the cases' models into DIR, as their names with .tflite, and exit",
+     {"metavar": "DIR"}),
     ("filter", "only cases whose name has a match", _REGEX),
     ("sample", "only N cases, a fair share of each op", {"type": positive, "metavar": "N"}),
     ("seed", "", {"default": 0, "more": "; here: the sample"}),

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from delegate.inspect import write_model
+from delegate.inspect import read_model, write_model
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.process import ROOT
@@ -392,6 +392,17 @@ def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--filter", TWO]) == 0
     assert capsys.readouterr().out.splitlines() == [ADD, CONV]
+
+
+def test_the_models_of_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--filter", TWO, "--write_models", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == ""
+    models = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*.tflite")}
+    assert sorted(models) == sorted(f"{name}.tflite" for name in (ADD, CONV))
+    assert [node.op for node in read_model(models[f"{ADD}.tflite"]).nodes] == ["ADD"]
+    (tmp_path / "file").write_text("")
+    assert main(["--filter", TWO, "--write_models", str(tmp_path / "file")]) == 255
+    assert capsys.readouterr().err.startswith("ERROR: cannot write ")
 
 
 def test_without_a_terminal_a_line_says_now_and_then_how_far_it_is(
