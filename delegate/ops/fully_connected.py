@@ -75,10 +75,10 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
 
 def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
     """Return the ways to multiply float rows with int8 weights, the plain one last."""
-    fast = x86_fully_connected.alternatives(product, target)
-    arm = panels_hybrid.alternatives(product, target, panels_hybrid.ARM)
+    panels = panels_hybrid.alternatives(product, target, panels_hybrid.ARM)
+    x86 = x86_fully_connected.alternatives(product, target)
     shared = simt_fully_connected.alternatives(product, target)
-    return (*fast, *arm, *shared, *hybrid.alternatives(product, target))
+    return (*panels, *x86, *shared, *hybrid.alternatives(product, target))
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:
