@@ -59,7 +59,7 @@ def alternatives(
     found = [*_of_tiles(product, target)]
     for kind, dtype, defines in kinds:
         fitting = tuple(size for size in kind.sizes if size[1] * kind.lanes <= product.out_c)
-        pictures = _pictures(product, dtype, target)
+        pictures = pictures_of(product, dtype, target)
         own = replace(product, source=pictures.values)
         launch = partial(_launch, pictures, defines)
         for each in of_kinds(own, target, [replace(kind, sizes=fitting)], launch):
@@ -67,7 +67,7 @@ def alternatives(
     return tuple(found)
 
 
-def _pictures(product: Product, dtype: str, target: Target) -> Rows:
+def pictures_of(product: Product, dtype: str, target: Target) -> Rows:
     """Return quantised pictures side by side; behind a single one, a pixel of what 0.0 became."""
     depth = product.area.in_h * product.area.in_w * product.in_c
     pitch = depth if product.is_matrix else depth + product.in_c + _READ_BEYOND
@@ -103,7 +103,7 @@ def _of_tiles(product: Product, target: Target) -> tuple[Alternative, ...]:
     tiles = tiles_of(product, target)
     if tiles is None or tiles.layout.channels > product.out_c:
         return ()
-    layout, pictures = tiles.layout, _pictures(product, "int8", target)
+    layout, pictures = tiles.layout, pictures_of(product, "int8", target)
     weights = in_steps(product, layout.rows, layout.row_steps, 4, layout.channels)
     own: Params = {"weights": weights, **tiles.fields}
     product = replace(product, source=pictures.values)
