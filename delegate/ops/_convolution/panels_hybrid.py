@@ -37,6 +37,7 @@ AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), ((1, 2),))
 I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", 4, 8, ((4, 4),), ((2, 4), (1, 4)))
 DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", 4, 4, ((5, 4), (4, 4)), ((2, 4), (1, 4)))
 _READ_BEYOND = 64  # bytes behind a pixel
+_AMX_ROWS = 6  # of fewer VNNI's sums, which stay in registers, are faster
 X86: tuple[_Inputs, ...] = (
     (VNNI, "uint8", {"IS_SIGNED": 0, "FLIPS": 0}),
     (AVX2, "int8", {"IS_SIGNED": 1, "WEIGHT_BITS": 16}),
@@ -100,7 +101,7 @@ def _launch(
 
 def _of_tiles(product: Product, target: Target) -> tuple[Alternative, ...]:
     """Return AMX's launch; none where it is not proven or not expected to be the fastest."""
-    tiles = tiles_of(product, target)
+    tiles = tiles_of(product, target) if product.pixels >= _AMX_ROWS else None
     if tiles is None or tiles.layout.channels > product.out_c:
         return ()
     layout, pictures = tiles.layout, pictures_of(product, "int8", target)

@@ -44,6 +44,8 @@ def _names(node: Node, way: Way = AMX) -> list[str]:
     ("rows", "depth", "names"),
     [
         (1, 576, ["vnni 1x32"]),
+        (5, 576, ["vnni 4x32"]),
+        (6, 576, ["amx 6x32", "vnni 4x32"]),
         (64, 576, ["amx 32x32", "vnni 7x32"]),
         (128, 128, ["amx 32x32", "vnni 7x32"]),
         (1500, 384, ["amx 32x32", "vnni 7x32"]),
@@ -99,7 +101,7 @@ PRODUCTS = [
     *(
         Product(shape=(rows, depth), out_c=out_c, asymmetric=rows % 2 == 0)
         for rows, depth, out_c in (
-            *((2, 64, 32), (3, 37, 35), (16, 1, 33), (31, 63, 63), (32, 65, 64), (33, 128, 65)),
+            *((6, 64, 32), (7, 37, 35), (16, 1, 33), (31, 63, 63), (32, 65, 64), (33, 128, 65)),
             *((49, 20, 96), (64, 130, 70), (150, 8, 40), (9, 200, 45)),
         )
     ),
@@ -161,7 +163,7 @@ def nodes(draw: st.DrawFn) -> Node:
         if case.fits:
             return case.node(draw(st.sampled_from(HYBRID)), None)
     return Product(
-        shape=(draw(st.integers(2, 80)), draw(st.integers(1, 300))),
+        shape=(draw(st.integers(6, 80)), draw(st.integers(1, 300))),
         out_c=draw(st.integers(32, 100)),
         asymmetric=draw(st.booleans()),
         per_channel=HAS_CHANNELS and draw(st.booleans()),
