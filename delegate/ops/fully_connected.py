@@ -21,6 +21,7 @@ from delegate.ops._checks.node import inputs_of, output_of, require_constant, sh
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid, hybrid_blocks, panels_blocks, panels_hybrid, variants
 from delegate.ops._convolution.hybrid_rounding import rounds_once
+from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -75,10 +76,11 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
 
 def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternative, ...]:
     """Return the ways to multiply float rows with int8 weights, the plain one last."""
-    fast = x86_fully_connected.alternatives(product, target)
-    arm = panels_hybrid.alternatives(product, target, panels_hybrid.ARM)
+    panels = panels_hybrid.alternatives(product, target, panels_hybrid.ARM)
+    x86 = x86_fully_connected.alternatives(product, target)
+    nvidia = nvidia_conv_2d.hybrid(product, target)
     shared = simt_fully_connected.alternatives(product, target)
-    return (*fast, *arm, *shared, *hybrid.alternatives(product, target))
+    return (*panels, *x86, *nvidia, *shared, *hybrid.alternatives(product, target))
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:

@@ -223,6 +223,7 @@ SHIFTED = {
     "row": shifted(1, 40, 3),
     "rows": shifted(5, 70, 2),
     "many": shifted(9, 33, 4, 64),
+    "registers": shifted(40, 70, 3),
     "swapped": shifted(2, 19, 4, 10, is_swapped=True),
     "halves_row": shifted(1, 40, 3, are_halves=True),
     "halves_rows": shifted(5, 70, 2, are_halves=True),

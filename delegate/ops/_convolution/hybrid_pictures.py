@@ -17,6 +17,7 @@ from delegate.ops._checks.node import elements_of
 from delegate.ops._convolution import panels_hybrid
 from delegate.ops._convolution.hybrid import Product, Rows, quantised
 from delegate.ops._convolution.integers import TILE_W, block_of
+from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.packing import int16_pairs, plain
 from delegate.ops._launches.tiles import (
     by_share,
@@ -34,7 +35,8 @@ _WIDE = 64  # values of a tile of TILE_W pixels
 
 def conv_2d(product: Product, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a CONV_2D: by proven instructions first, the plain one last."""
-    return (*panels_hybrid.alternatives(product, target), *_portable(product, target))
+    fast = (*panels_hybrid.alternatives(product, target), *nvidia_conv_2d.hybrid(product, target))
+    return (*fast, *_portable(product, target))
 
 
 def _portable(product: Product, target: Target) -> tuple[Alternative, ...]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FULLY_CONNECTED of float rows and int4 weights in blocks, by a CPU's proven instructions.
 
-The kernels are in fully_connected_vnni.cl, fully_connected_avx2.cl and fully_connected_dotprod.cl,
-which share fully_connected_blocks.clh.
+The kernels are in fully_connected_amx.cl, fully_connected_vnni.cl, fully_connected_avx2.cl and
+fully_connected_dotprod.cl, which share fully_connected_blocks.clh.
 """
 
 from __future__ import annotations
@@ -13,32 +13,36 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.launch import Alternative, Constant, Params
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._convolution import hybrid
 from delegate.ops._convolution.hybrid_blocks import BlockProduct, by_eights
+from delegate.ops._convolution.x86 import tiles
 from delegate.ops._launches.tiles import by_share, launch_over
 from delegate.ops._numbers import ceil_div
 from delegate.ops._numbers.order import in_blocks_of, transposed
 from delegate.target import Target
 
 _GROUP = 32  # weights of a channel that are summed up before sums could pass 16 bits
+_AMX_ROWS = 16  # of fewer VNNI's sums, which stay in registers, are faster
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Instructions, and the blocks of the result whose sums fill their registers."""
 
-    isa: str
+    isa: frozenset[str]
+    name: str  # of its kernel, too
     lanes: int  # channels a vector
-    tiles: tuple[tuple[int, int], ...]  # rows, vectors of channels
+    tiles: tuple[tuple[int, int], ...]  # rows, vectors of channels; of AMX at least so many rows
     scales: str  # the type of scales, which are halves in the file
 
 
 # One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
 KINDS = (
-    Kind("vnni", 16, ((4, 2), (2, 2), (1, 2)), "float16"),
-    Kind("avx2", 8, ((2, 2), (1, 2)), "float32"),
-    Kind("dotprod", 4, ((2, 4), (1, 4)), "float16"),
+    Kind(tiles.ISA, "amx", 16, ((_AMX_ROWS, 2),), "float16"),
+    Kind(frozenset({"vnni"}), "vnni", 16, ((4, 2), (2, 2), (1, 2)), "float16"),
+    Kind(frozenset({"avx2"}), "avx2", 8, ((2, 2), (1, 2)), "float32"),
+    Kind(frozenset({"dotprod"}), "dotprod", 4, ((2, 4), (1, 4)), "float16"),
 )
 
 
@@ -49,12 +53,18 @@ def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]
     alone = replace(target, vector_width=8)  # a block for each work-group of one work-item
     for kind in KINDS:
         # Not of Target.group_items: PoCL says of Arm's processors that a vector has one number.
-        if target.device_type != "cpu" or kind.isa not in target.isa:
+        if target.device_type != "cpu" or not kind.isa <= target.isa:
             continue
-        tile_w, vectors = next(tile for tile in kind.tiles if tile[0] <= product.batch)
+        tile_w, vectors = next((tile for tile in kind.tiles if tile[0] <= product.batch), (0, 0))
         block = vectors * kind.lanes
-        if out_c < block or 2 * pairs % _GROUP:
+        if not tile_w or out_c < block or 2 * pairs % _GROUP:
             continue
+        own: Params = {}
+        tiling: Defines = {"TILE_W": tile_w}
+        if kind.name == "amx":
+            register_rows = tiles.rows_of_register(product.batch)
+            own, tiling = tiles.fields_of(register_rows, _GROUP), {}
+            tile_w = tiles.REGISTERS * register_rows
         sizes = product.batch, depth, hybrid.pitch_of(depth)
         rows = hybrid.quantised(product.source, sizes, True, target)
         row_blocks = ceil_div(product.batch, tile_w)
@@ -72,12 +82,13 @@ def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]
             "rows": product.batch,
             "row_blocks": row_blocks,
             "items": items,
+            **own,
         }
-        file, kernel = f"fully_connected_{kind.isa}", f"fully_connected_blocks_{kind.isa}_hybrid"
-        own = {"TILE_W": tile_w, "VECTORS": vectors, "SMALL_SHIFTS": int(are_small)}
-        defines = product.defines | own
+        file, kernel = f"fully_connected_{kind.name}", f"fully_connected_blocks_{kind.name}_hybrid"
+        sizes_of = {**tiling, "VECTORS": vectors, "SMALL_SHIFTS": int(are_small)}
+        defines = product.defines | sizes_of
         launch = launch_over(file, kernel, by_share(items, alone), params, defines)
-        yield Alternative(f"{kind.isa} {tile_w}x{block}", (*rows.launches, launch))
+        yield Alternative(f"{kind.name} {tile_w}x{block}", (*rows.launches, launch))
 
 
 def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:

@@ -40,6 +40,7 @@ class Convolution:
     the input, but its sizes of input and output are those of the node.
     """
 
+    family: ClassVar[str]  # the types, as kernels' names have them
     source: Tensor
     result: Tensor
     area: Window
@@ -133,7 +134,7 @@ class Convolution:
 class Quant8Convolution(Convolution):
     """A convolution of uint8 or of int8."""
 
-    family: ClassVar[str] = "quant8"  # the types, as kernels' names have them
+    family: ClassVar[str] = "quant8"
     input_zero: int
     weight_zero: int
     output_zero: int

@@ -4,16 +4,26 @@
 // weights have a zero point; ONCE, 1 where a job is one turn; AHEAD, 1 where besides weights are
 // loaded a step ahead, as pixels always are, for few results a warp; SPLITS, 1 where several warps
 // share a sum's terms, through SCRATCH_INTS; for any window ALIGNED, 1 where pixels are multiples
-// of 16 bytes; those of requantize_word.clh and finish.clh.
+// of 16 bytes; those of requantize_word.clh and finish.clh, or of hybrid ones those of hybrid.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "float.clh"
 #include "ptx.clh"
+
+#define IS_POINTWISE (USES_CONV_2D_1X1_MMA_QUANT8 || USES_CONV_2D_1X1_MMA_HYBRID)
+#define IS_HYBRID (USES_CONV_2D_1X1_MMA_HYBRID || USES_CONV_2D_MMA_HYBRID)
+#if IS_HYBRID
+#include "hybrid_floats.clh"
+#else
 #include "requantize_word.clh"
 #include "finish.clh"
-
 DEFINE_RESIDUAL(4)
+#define RESULT uint
+#define OUT uchar
+#define RESULT_OF(sum, by, is_float, range, pixel) \
+  ((is_float) ? LOCAL(to_word_float)(sum, by, range) : LOCAL(to_word_fixed)(sum, by, range))
+#endif
 
 #include "mma_terms.clh"
 #include "mma_results.clh"
@@ -40,17 +50,24 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
   int padded_c = PADDED_C;
   int steps = STEPS;
   int part_steps = PART_STEPS;
-#if USES_CONV_2D_1X1_MMA_QUANT8
+#if IS_POINTWISE
   int3 size = (int3)(0, 0, IN_C);
   uint zeros = 0;
   global const int4* table = 0;
 #else
   int3 size = (int3)(IN_H, IN_W * IN_C, IN_C);
+#if IS_HYBRID
+  uint zeros = (uint)(*(global const int*)(arena + ROW_ZEROS) & 255) * ONES;
+#else
   uint zeros = (uint)INPUT_ZEROS;
+#endif
   global const int4* table = (global const int4*)(constants + CHUNKS);
 #endif
+#if IS_HYBRID
+  int3 range = (int3)(0, OUTPUT_MIN, OUTPUT_MAX);
+#else
   int3 range = (int3)(OUTPUT_ZERO, OUTPUT_MIN, OUTPUT_MAX);
-  global uchar* output = arena + OUTPUT;
+#endif
   global const int* channels = (global const int*)(constants + CHANNELS);
   global const uint4* all_weights = (global const uint4*)(constants + WEIGHTS) + lane;
 #if SUMS_PIXELS
@@ -181,9 +198,9 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
 #endif
       int end = is_mine ? pixels : 0;
       if (LOCAL(is_float)(by[0]))
-        LOCAL(store_block)(sum, by, 1, range, lane_pixel, end, lane_c, out_c, output, params);
+        LOCAL(store_block)(sum, by, 1, range, lane_pixel, end, lane_c, out_c, arena, params);
       else
-        LOCAL(store_block)(sum, by, 0, range, lane_pixel, end, lane_c, out_c, output, params);
+        LOCAL(store_block)(sum, by, 0, range, lane_pixel, end, lane_c, out_c, arena, params);
 #endif
       pixel += turn_pixels;
     }
@@ -191,6 +208,7 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
 
 #if SPLITS
   barrier(CLK_LOCAL_MEM_FENCE);
+  global OUT* output = (global OUT*)(arena + OUTPUT);
   for (int item = get_local_id(0); item < items; item += get_local_size(0)) {
     int i = item >> 5 & 1;
     int p = item / (C_BLOCKS * 32) % P_BLOCKS;
@@ -202,13 +220,12 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
       sum += (int4)(from[0], from[64], from[128], from[192]);
       from += items * 4;
     }
-    uint word = LOCAL(is_float)(by) ? LOCAL(to_word_float)(sum, by, range)
-                                    : LOCAL(to_word_fixed)(sum, by, range);
+    RESULT result = RESULT_OF(sum, by, LOCAL(is_float)(by), range, pixel);
 #if HAS_RESIDUAL
     if (pixel < pixels && item_c < out_c)
-      word = WITH_RESIDUAL_WORD(word, output + pixel * out_c + item_c);
+      result = WITH_RESIDUAL_WORD(result, output + pixel * out_c + item_c);
 #endif
-    if (pixel < pixels) LOCAL(store)(word, item_c, out_c, output + pixel * out_c);
+    if (pixel < pixels) LOCAL(store)(result, item_c, out_c, output + pixel * out_c);
     int next = item + get_local_size(0);
     if (next < items) {
       item_c = first_c + LOCAL(c_of_item)(next, block_n_bits);
@@ -233,4 +250,20 @@ KERNEL(conv_2d_1x1_mma_quant8)
 TILE(conv_2d_mma_quant8) { LOCAL(compute)(arena, constants, params, tile, scratch); }
 
 KERNEL(conv_2d_mma_quant8)
+#endif
+
+#if USES_CONV_2D_1X1_MMA_HYBRID
+// conv_2d_hybrid for windows of one pixel; the input is int8   NHWC, OHWI
+// tile: TURNS times some blocks of pixels x some of channels, TILES_N along the channels
+TILE(conv_2d_1x1_mma_hybrid) { LOCAL(compute)(arena, constants, params, tile, scratch); }
+
+KERNEL(conv_2d_1x1_mma_hybrid)
+#endif
+
+#if USES_CONV_2D_MMA_HYBRID
+// The same for any window.
+// tile: TURNS times some blocks of pixels x some of channels, TILES_N along the channels
+TILE(conv_2d_mma_hybrid) { LOCAL(compute)(arena, constants, params, tile, scratch); }
+
+KERNEL(conv_2d_mma_hybrid)
 #endif

@@ -1,65 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; VECTORS, 2, of 16 channels a block;
-// PANEL_BYTES for a block's windows; ROWS_A_BLOCK and FIXED, see conv_2d_x86.clh.
+// PANEL_BYTES for a block's windows; ROWS_A_BLOCK and FIXED, see conv_2d_x86.clh; of hybrid ones
+// those of hybrid.clh. Hybrid ones take quantised floats as int8.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
-#define X86_LANES 16
-#define X86_TARGET "amx-int8,amx-tile,avx512vnni,avx512vl,avx512f,avx512bw,avx512dq"
-#include "requantize_x86.clh"
+#include "amx.clh"
 
-#define STRIP_W 2
 #define ALWAYS_GATHERS 0
 #define VALUE_BYTES 1
 #include "conv_2d_avx512.clh"
-#include "conv_2d_x86.clh"
 
-// The processor's tile registers hold up to 16 rows of 64 bytes; REGISTER_CONFIG says how many. The
-// compiler does not know them, so they keep their values from one statement to the next. tmm0 to
-// tmm3 are the sums of 2 x REGISTER_ROWS pixels x 2 vectors of channels, tmm4 and tmm5 bytes of the
-// pixels, tmm6 and tmm7 weights.
-#if IS_SIGNED
-#define DOT "tdpbssd"
-#else
-#define DOT "tdpbusd"
-#endif
-#define LOAD(register, from, pitch)                                                        \
-  __asm__ volatile("tileloadd (%0,%1,1), %%" register ::"r"(from), "r"((uintptr_t)(pitch)) \
-                   : "memory")
-#define KEEP(register, to, pitch)                                                            \
-  __asm__ volatile("tilestored %%" register ", (%0,%1,1)" ::"r"(to), "r"((uintptr_t)(pitch)) \
-                   : "memory")
-#define ADD_PRODUCTS(sum, bytes, weights) \
-  __asm__ volatile(DOT " %%" weights ", %%" bytes ", %%" sum::: "memory")
-
-// held[p][v] = bias + the sum over a window of bytes times weights, for a block.
+// held[p][v] = bias, or 0, + the sum over a window of bytes times weights, for a block.
 INLINE void LOCAL(multiply)(const uchar* rows, int pitch, int jump, const uchar* weights,
                             const INTS* bias, INTS* held, PARAMS params) {
   int row_bytes = 4 * ROW_STEPS, window_rows = ROWS, below = REGISTER_ROWS * pitch;
-  LOAD("tmm0", bias, 0);
-  LOAD("tmm1", bias + 1, 0);
-  LOAD("tmm2", bias, 0);
-  LOAD("tmm3", bias + 1, 0);
+  if (bias) {
+    LOAD("tmm0", bias, 0);
+    LOAD("tmm1", bias + 1, 0);
+    LOAD("tmm2", bias, 0);
+    LOAD("tmm3", bias + 1, 0);
+  } else {
+    CLEAR_SUMS;
+  }
   for (int y = 0; y < window_rows; y++) {
     for (int k = 0; k < row_bytes; k += 64) {
-      LOAD("tmm6", weights, 128);
-      LOAD("tmm4", rows, pitch);
-      ADD_PRODUCTS("tmm0", "tmm4", "tmm6");
-      LOAD("tmm5", rows + below, pitch);
-      ADD_PRODUCTS("tmm2", "tmm5", "tmm6");
-      LOAD("tmm7", weights + 64, 128);
-      ADD_PRODUCTS("tmm1", "tmm4", "tmm7");
-      ADD_PRODUCTS("tmm3", "tmm5", "tmm7");
+      ADD_LOAD(rows, pitch, below, weights, 128);
       rows += 64;
       weights += 2048;
     }
     rows += jump;
   }
-  KEEP("tmm0", held, 128);
-  KEEP("tmm1", held + 1, 128);
-  KEEP("tmm2", held + 2 * REGISTER_ROWS, 128);
-  KEEP("tmm3", held + 2 * REGISTER_ROWS + 1, 128);
+  KEEP_SUMS(held);
 }
+
+#if USES_CONV_2D_AMX_QUANT8
+#include "conv_2d_x86.clh"
 
 #if !IS_SIGNED
 // corrections[p], the same in all lanes = the sum of a window's bytes times what the weights' zero
@@ -69,7 +45,8 @@ INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const 
                            PARAMS params, INTS* corrections) {
   const uchar* ramp = PLAIN_POINTER(const uchar, constants + RAMP);
   int row_bytes = 4 * ROW_STEPS, window_rows = ROWS, below = REGISTER_ROWS * pitch;
-  __asm__ volatile("tilezero %%tmm0\n\ttilezero %%tmm2" ::: "memory");
+  CLEAR("tmm0");
+  CLEAR("tmm2");
   for (int y = 0; y < window_rows; y++) {
     for (int k = 0; k < row_bytes; k += 64) {
       LOAD("tmm6", ramp, 64);
@@ -96,12 +73,10 @@ OUTLINE void LOCAL(run)(global uchar* arena, global const uchar* constants, PARA
   const uchar* weights = PLAIN_POINTER(const uchar, constants + WEIGHTS);
   const uchar* zeros = PLAIN_POINTER(const uchar, constants + ZEROS);
   uchar panel[PANEL_BYTES] __attribute__((aligned(64)));
-  INTS held[32 * VECTORS], corrections[32];
+  INTS held[MOST_ROWS * VECTORS], corrections[MOST_ROWS];
   int last_block = LAST_BLOCK, first_channels = FIRST_CHANNELS, last_channels = LAST_CHANNELS;
   int out_c = OUT_C, is_centred = IS_CENTRED, is_corrected = IS_CORRECTED, tile_w = TILE_W;
   int block_bytes = ROWS * ROW_STEPS * 4 * VECTORS * X86_LANES;
-  __asm__ volatile("ldtilecfg (%0)" ::"r"(PLAIN_POINTER(const uchar, constants + REGISTER_CONFIG))
-                   : "memory");
   for (int block = FIRST_BLOCK; block < last_block; block++) {
     int pixel = EACH_LEAST(block * tile_w, PIXELS - tile_w);
     int pitch, jump;
@@ -124,13 +99,36 @@ OUTLINE void LOCAL(run)(global uchar* arena, global const uchar* constants, PARA
       }
     }
   }
-  // Else each switch to another thread would save the tiles.
-  __asm__ volatile("tilerelease" ::: "memory");
 }
+
+DEFINE_IN_TILES(run)
 
 // output[n,y,x,o] = sum over the window of (input - zero) * (weights[o,ky,kx,i] - zero), plus bias,
 // requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h
 // tile: a group of pixel blocks x a group of channel blocks; tiles: PIXEL_GROUPS * CHANNEL_GROUPS
-TILE(conv_2d_amx_quant8) { LOCAL(run)(arena, constants, params, tile); }
+TILE(conv_2d_amx_quant8) { LOCAL(run_in_tiles)(arena, constants, params, tile); }
 
 KERNEL(conv_2d_amx_quant8)
+#endif
+
+#if USES_CONV_2D_AMX_HYBRID
+// sum[p][v] = a window's bytes times weights.
+INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
+                                global const uchar* constants, PARAMS params, int c) {
+  const uchar* weights = PLAIN_POINTER(const uchar, constants + WEIGHTS);
+  int block_bytes = ROWS * ROW_STEPS * 4 * VECTORS * X86_LANES;
+  LOCAL(multiply)(rows, pitch, jump, weights + c * block_bytes, 0, sum[0], params);
+}
+
+#include "hybrid.clh"
+#define MOVED 0
+#include "conv_2d_panel_hybrid.clh"
+
+DEFINE_IN_TILES(run)
+
+// conv_2d_hybrid for blocks of pixels and channels; the input is int8   NHWC, OHWI
+// tile: a group of pixel blocks x a group of channel blocks; tiles: PIXEL_GROUPS * CHANNEL_GROUPS
+TILE(conv_2d_amx_hybrid) { LOCAL(run_in_tiles)(arena, constants, params, tile); }
+
+KERNEL(conv_2d_amx_hybrid)
+#endif

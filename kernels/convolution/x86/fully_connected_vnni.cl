@@ -32,11 +32,7 @@ KERNEL(fully_connected_vnni_hybrid)
 #define PARTS INTS
 #define ADD_BYTES(parts, bytes, input) ((INTS)__builtin_ia32_vpdpbusd512(parts, bytes, input))
 #define SUM_OF_PARTS(parts) (parts)
-#define SCALE ushort  // a half
-typedef short LOCAL(halves) __attribute__((vector_size(2 * X86_LANES), aligned(2)));
-#define LOAD_SCALES(address)                                                                    \
-  ((FLOATS)__builtin_ia32_vcvtph2ps512_mask(*(const LOCAL(halves)*)(address), (FLOATS)low_bits, \
-                                            (ushort) - 1, 4))
+#include "scales_avx512.clh"
 #include "fully_connected_blocks.clh"
 
 // fully_connected_blocks_hybrid for blocks of rows and channels. The last block of channels, or of

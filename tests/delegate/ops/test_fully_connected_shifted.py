@@ -12,6 +12,7 @@ from delegate import DeviceInfo
 from delegate.graph.partition import partition_of
 from delegate.passes import PASSES, run_passes
 from tests.support.cases import (
+    AMX,
     LANES_4,
     LANES_8,
     LANES_16,
@@ -31,7 +32,7 @@ pytestmark = [
     where_rows_are_known,
     pytest.mark.skipif(RUNTIME.name == "tflite-runtime", reason="it knows no blocks"),
 ]
-WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16, *X86)
+WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16, *X86, AMX)
 
 
 BUILT = [fused(nodes) for nodes in SHIFTED.values()]

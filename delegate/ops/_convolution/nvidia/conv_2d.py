@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D, 8 bit, on NVIDIA's tensor cores: the shapes of tiles, and packed weights."""
+"""CONV_2D, 8 bit and hybrid, on NVIDIA's tensor cores: the shapes of tiles, and packed weights."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
+from delegate.ops._convolution.hybrid import Product, Rows
+from delegate.ops._convolution.nvidia.conv_2d_weights import (
+    CHUNK,
+    FAR,
+    LANES_A_PIXEL,
+    chunk_table,
+    packed_weights,
+    rows_of,
+)
 from delegate.ops._convolution.packing import alike_by_eight_rows, four_zeros
-from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._convolution.panels_hybrid import pictures_of
+from delegate.ops._convolution.records import Convolution, Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import ceil_div, fixed_point
-from delegate.ops._numbers.order import transposed
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 GROUP_ITEMS = 256
 _WARPS = GROUP_ITEMS // 32
-_CHUNK = 16  # bytes of a pixel that a lane takes a step
-_LANES_A_PIXEL = 4
+_LEAST_ROWS = 5  # of a hybrid product: fewer share weights in fully_connected_row.cl
 _MANY_PIXELS = 2048  # of a picture: its last tile may be half empty
-_FAR = -(2**30)  # a row that is out of bounds from any window
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class _Shape:
     def channels(self) -> int:
         return 16 * self.c_blocks * self.blocks_n
 
-    def tiles(self, conv: Quant8Convolution) -> tuple[int, int]:
+    def tiles(self, conv: Convolution) -> tuple[int, int]:
         """How many there are along the pixels and along the channels."""
         return ceil_div(conv.pixels, self.pixels), ceil_div(conv.out_c, self.channels)
 
@@ -57,13 +63,33 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
 
     The first takes least time for one picture, the others for many.
     """
-    if "mma" not in target.isa or max(conv.area.in_h, conv.area.in_w) >= -_FAR:
-        return ()
     if conv.residual is not None and conv.out_c % 4:
         return ()  # it is read by words
-    chosen = (_for_one_picture(conv, target), *_for_many(conv))
     return tuple(
-        Alternative(_name(shape), (_launch(conv, shape),)) for shape in dict.fromkeys(chosen)
+        Alternative(_name(shape), (_launch(conv, shape),)) for shape in _chosen(conv, target)
+    )
+
+
+def _chosen(conv: Convolution, target: Target) -> tuple[_Shape, ...]:
+    if "mma" not in target.isa or max(conv.area.in_h, conv.area.in_w) >= -FAR:
+        return ()
+    return tuple(dict.fromkeys((_for_one_picture(conv, target), *_for_many(conv))))
+
+
+def hybrid(product: Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the same of floats that are quantised at each run.
+
+    None for few rows, and for several pictures whose windows leave them: each has zero points of
+    its own.
+    """
+    is_alone = product.batch == 1 or product.is_matrix
+    if product.groups > 1 or not is_alone or product.pixels < _LEAST_ROWS:
+        return ()
+    pictures = pictures_of(product, "int8", target)
+    own = replace(product, source=pictures.values)
+    return tuple(
+        Alternative(_name(shape), (*pictures.launches, _hybrid_launch(own, pictures, shape)))
+        for shape in _chosen(own, target)
     )
 
 
@@ -77,19 +103,13 @@ def _name(shape: _Shape) -> str:
     return f"mma {tile} of {a_warp}"
 
 
-def _is_pointwise(conv: Quant8Convolution) -> bool:
-    return conv.is_matrix and conv.in_c % _CHUNK == 0
+def _is_pointwise(conv: Convolution) -> bool:
+    return conv.is_matrix and conv.in_c % CHUNK == 0
 
 
-def _rows(conv: Quant8Convolution) -> tuple[int, int]:
-    """How many runs of neighbouring bytes a window is, and the bytes of one."""
-    rows = conv.area.kernel_h if conv.area.dilation_w == 1 else conv.taps
-    return rows, conv.taps // rows * conv.in_c
-
-
-def _steps(conv: Quant8Convolution) -> int:
-    rows, row_bytes = _rows(conv)
-    return ceil_div(rows * ceil_div(row_bytes, _CHUNK), _LANES_A_PIXEL)
+def _steps(conv: Convolution) -> int:
+    rows, row_bytes = rows_of(conv)
+    return ceil_div(rows * ceil_div(row_bytes, CHUNK), LANES_A_PIXEL)
 
 
 def _shapes(p_blocks: int, c_blocks: int) -> Iterator[_Shape]:
@@ -100,7 +120,7 @@ def _shapes(p_blocks: int, c_blocks: int) -> Iterator[_Shape]:
             yield _Shape(p_blocks, c_blocks, m, n, _WARPS // (m * n))
 
 
-def _for_one_picture(conv: Quant8Convolution, target: Target) -> _Shape:
+def _for_one_picture(conv: Convolution, target: Target) -> _Shape:
     """The shape whose tiles take least time where each unit runs one group of them at a time."""
     steps = _steps(conv)
 
@@ -124,7 +144,7 @@ def _for_one_picture(conv: Quant8Convolution, target: Target) -> _Shape:
     return min(fitting, key=cycles)
 
 
-def _for_many(conv: Quant8Convolution) -> Iterator[_Shape]:
+def _for_many(conv: Convolution) -> Iterator[_Shape]:
     """The shapes that take the units least time in all, with work enough to hide every wait.
 
     In turns a warp loads pixels while it works. Without them more groups share what weights a unit
@@ -137,9 +157,7 @@ def _for_many(conv: Quant8Convolution) -> Iterator[_Shape]:
         yield _least_work(conv, (4, 4), (1,))
 
 
-def _least_work(
-    conv: Quant8Convolution, blocks: tuple[int, int], turns_tried: tuple[int, ...]
-) -> _Shape:
+def _least_work(conv: Convolution, blocks: tuple[int, int], turns_tried: tuple[int, ...]) -> _Shape:
     """The best shape of a warp's blocks along the pixels and along the channels."""
     steps = _steps(conv)
 
@@ -155,15 +173,45 @@ def _least_work(
 
 
 def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
+    own: Params = {
+        "channels": alike_by_eight_rows(conv, _padded_c(conv, shape)),
+        "weight_zero": conv.weight_zero,
+    }
+    if not _is_pointwise(conv):
+        own["input_zeros"] = four_zeros(conv.input_zero, conv.source.dtype)
+    defines: Defines = {
+        "SUMS_PIXELS": int(conv.weight_zero != 0),
+        "SINGLE_ROUNDING": int(conv.single_rounding),
+        **rounding(conv),
+    }
+    return _shape_launch(conv, shape, own, defines)
+
+
+def _hybrid_launch(product: Product, pictures: Rows, shape: _Shape) -> Launch:
+    rows, more = product.channels().pack, _padded_c(product, shape) - product.out_c
+    size = 12 * _padded_c(product, shape)
+    own: Params = {
+        "channels": Constant(size, lambda: np.pad(rows(), ((0, 0), (0, more)))),
+        "row_scales": pictures.scales,
+        "row_zeros": pictures.zeros,
+    }
+    return _shape_launch(product, shape, own, {"SUMS_PIXELS": 0})
+
+
+def _padded_c(conv: Convolution, shape: _Shape) -> int:
+    return shape.tiles(conv)[1] * shape.channels
+
+
+def _shape_launch(conv: Convolution, shape: _Shape, own: Params, defines: Defines) -> Launch:
+    """Return a launch of conv_2d_mma.cl; `own`, `defines`: what the types alone have."""
     along_m, along_n = shape.tiles(conv)
-    padded_c = along_n * shape.channels
+    padded_c = _padded_c(conv, shape)
     part_steps = ceil_div(_steps(conv), shape.parts)
     steps = part_steps * shape.parts
     is_pointwise = _is_pointwise(conv)
-    own: Params = {
-        "weights": _packed_weights(conv, shape.c_blocks, padded_c, steps),
-        "channels": alike_by_eight_rows(conv, padded_c),
-        "weight_zero": conv.weight_zero,
+    params: Params = {
+        "weights": packed_weights(conv, shape.c_blocks, padded_c, steps),
+        **own,
         "pixels": conv.pixels,
         "padded_c": padded_c,
         "tiles_n": along_n,
@@ -175,30 +223,28 @@ def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
         "steps": steps,
         "part_steps": part_steps,
     }
-    defines: Defines = {
+    defines = {
         "ELEM": ELEM[conv.source.dtype],
         "IS_SIGNED": int(conv.source.dtype == "int8"),
         "C_BLOCKS": shape.c_blocks,
         "P_BLOCKS": shape.p_blocks,
-        "SUMS_PIXELS": int(conv.weight_zero != 0),
         "ONCE": int(shape.turns == 1),
         "AHEAD": int(shape.is_ahead),
         "SPLITS": int(shape.parts > 1),
-        "SINGLE_ROUNDING": int(conv.single_rounding),
-        **rounding(conv),
+        **defines,
     }
     if shape.parts > 1:
         defines["SCRATCH_INTS"] = _WARPS * 128 * shape.p_blocks * shape.c_blocks
     if not is_pointwise:
-        own["chunks"] = _chunk_table(conv, steps)
-        own["input_zeros"] = four_zeros(conv.input_zero, conv.source.dtype)
-        defines["ALIGNED"] = int(conv.in_c % _CHUNK == 0)
+        params["chunks"] = chunk_table(conv, steps)
+        defines["ALIGNED"] = int(conv.in_c % CHUNK == 0)
+    kernel = "conv_2d_1x1_mma" if is_pointwise else "conv_2d_mma"
     return launch_of(
         "conv_2d_mma",
-        "conv_2d_1x1_mma_quant8" if is_pointwise else "conv_2d_mma_quant8",
+        f"{kernel}_{conv.family}",
         along_m * along_n,
         GROUP_ITEMS,
-        conv.params() | own,
+        conv.params() | params,
         defines | conv.defines,
     )
 
@@ -222,48 +268,3 @@ def rounding(conv: Quant8Convolution, is_able: bool = True) -> dict[str, int | s
     is_saturated = is_able and _saturates(conv)
     is_from_zero = conv.result.dtype == "uint8" and conv.output_zero == 0
     return {"SATURATES": int(is_saturated), "FROM_ZERO": int(is_saturated and is_from_zero)}
-
-
-def _packed_weights(conv: Quant8Convolution, c_blocks: int, padded_c: int, steps: int) -> Constant:
-    """The weights as stored, in the order in which warps load them, zeros where there are none."""
-    out_c = conv.out_c
-    rows, row_bytes = _rows(conv)
-    chunks, weights = ceil_div(row_bytes, _CHUNK), conv.weights
-
-    def pack() -> NDArray[np.generic]:
-        padded = np.zeros((padded_c, steps * _LANES_A_PIXEL * _CHUNK), weights.dtype)
-        spread = np.zeros((out_c, rows, chunks * _CHUNK), weights.dtype)
-        spread[:, :, :row_bytes] = weights.reshape(out_c, rows, row_bytes)
-        padded[:out_c, : rows * chunks * _CHUNK] = spread.reshape(out_c, -1)
-        # A warp's lanes are 8 rows of 4 columns. Channels: warp's block, row, 16 channels, half;
-        # terms: step, column, pair, word of the pair, byte.
-        split = padded.reshape(-1, 8, c_blocks, 2, steps, _LANES_A_PIXEL, 2, 2, 4)
-        return transposed(split, 0, 4, 2, 6, 1, 5, 7, 3)
-
-    return Constant(padded_c * steps * _LANES_A_PIXEL * _CHUNK, pack)
-
-
-def _chunk_table(conv: Quant8Convolution, steps: int) -> Constant:
-    """Row, byte and length of each chunk of a window, then a one for each of its terms."""
-    area = conv.area
-    rows, row_bytes = _rows(conv)
-    entries = steps * _LANES_A_PIXEL
-
-    def pack() -> NDArray[np.int32]:
-        table = np.zeros((entries, 8), np.int32)
-        table[:, 0] = _FAR
-        row, byte = (
-            axis.ravel()
-            for axis in np.meshgrid(np.arange(rows), np.arange(0, row_bytes, _CHUNK), indexing="ij")
-        )
-        y, x = row // (rows // area.kernel_h), row % (rows // area.kernel_h)
-        length = np.minimum(_CHUNK, row_bytes - byte)
-        used = table[: row.size]
-        used[:, 0] = y * area.dilation_h
-        used[:, 1] = fixed_point.wrap_int32(x.astype(np.int64) * area.dilation_w * conv.in_c + byte)
-        used[:, 2] = length
-        ones = (np.arange(_CHUNK) < length[:, None]).astype(np.uint8)
-        used[:, 4:] = ones.view(np.int32)
-        return table
-
-    return Constant(32 * entries, pack)

@@ -2,7 +2,6 @@
 """CONV_2D, 8 bit, by x86 instructions that were proven on the device.
 
 The kernels are conv_2d_vnni.cl, conv_2d_avx2.cl and conv_2d_amx.cl, which share conv_2d_x86.clh.
-AMX has tile registers; its requantisation is VNNI's, so it needs that, too.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._convolution.packing import FIXED, exception_rows, exception_rows_a_block
@@ -22,7 +20,6 @@ from delegate.ops._convolution.panels import (
     fits_panel,
     groups_of,
     of_kinds,
-    panel_pitch,
     windows_of,
 )
 from delegate.ops._convolution.records import Quant8Convolution
@@ -31,12 +28,11 @@ from delegate.ops._convolution.x86.conv_2d_weights import (
     avx2_weights,
     vnni_weights,
 )
+from delegate.ops._convolution.x86.tiles import tiles_of
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-_ROWS, _ROW_BYTES = 16, 64  # of a tile register, at most
-_REGISTERS, _VECTORS = 2, 2  # of a block: registers with pixels, vectors of 16 channels
 _SUM_WORK = 200  # instructions that sum up a block's windows
 
 
@@ -145,70 +141,10 @@ def _channels(conv: Quant8Convolution, layout: Layout, least: int, centre: int |
 
 def _of_tiles(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return AMX's launch; none where it is not proven or not expected to be the fastest."""
-    if not {"amx", "vnni"} <= target.isa:
+    tiles = tiles_of(conv, target)
+    packed = vnni_weights(conv, tiles.layout, is_tiled=True) if tiles else None
+    if tiles is None or packed is None:
         return ()
-    rows = conv.area.kernel_h if conv.area.dilation_w == 1 else 1
-    row_loads = ceil_div(conv.taps // rows * conv.in_c, _ROW_BYTES)
-    # A load of weights is 16 of the layout's steps, for one vector of channels.
-    layout = Layout(16, _VECTORS, 4, rows, _ROWS * row_loads)
-    register_rows = _register_rows(conv, layout)
-    if not register_rows or not _is_faster(conv, layout, register_rows):
-        return ()
-    packed = vnni_weights(conv, layout, is_tiled=True)
-    if packed is None:
-        return ()
-    tile_w = _REGISTERS * register_rows
-    fields: Params = {
-        "tile_w": tile_w,
-        "register_rows": register_rows,
-        "register_config": Constant(64, lambda: _config(register_rows)),
-    }
-    launch = _block_launch(conv, target, "amx", tile_w, layout, packed | fields, 0, {})
-    return (Alternative(f"amx {tile_w}x{layout.channels}", (launch,)),)
-
-
-def _is_faster(conv: Quant8Convolution, layout: Layout, register_rows: int) -> bool:
-    """Whether it is expected to take fewer cycles than VNNI's kernel.
-
-    The numbers are fitted to times measured on a Sapphire Rapids. They decide what is tried and
-    comes first, and nothing else.
-    """
-    row_bytes = conv.taps // layout.rows * conv.in_c
-    steps = layout.rows * ceil_div(row_bytes, 4)
-    vnni = conv.pixels * ceil_div(conv.out_c, layout.lanes) * (0.65 * steps + 5)
-    # The pixels of a register are multiplied one after the other, and weights are loaded for them.
-    each = max(4 * register_rows, _ROWS + register_rows)
-    block = 1.3 * each * layout.steps // _ROWS + 26 * register_rows
-    pixel_blocks = ceil_div(conv.pixels, _REGISTERS * register_rows)
-    amx = pixel_blocks * ceil_div(conv.out_c, layout.channels) * block
-    # A block is long, so most windows have to be gathered.
-    gathered = 0 if conv.is_matrix else 40 + 6 * layout.rows * ceil_div(row_bytes, _ROW_BYTES)
-    return amx + conv.pixels * gathered < vnni
-
-
-def _register_rows(conv: Quant8Convolution, layout: Layout) -> int:
-    """Return how many pixels a register has, so that few are computed twice; 0: none fit."""
-    most = min(_ROWS, conv.pixels // _REGISTERS)
-    if not conv.is_matrix:
-        most = min(most, (PANEL_BYTES - 64) // (_REGISTERS * panel_pitch(layout)))
-
-    def work(rows: int) -> int:
-        return ceil_div(conv.pixels, _REGISTERS * rows) * (rows + 2)
-
-    return min(range(most, 0, -1), key=work, default=0)
-
-
-def _config(register_rows: int) -> NDArray[np.uint8]:
-    """Return what LDTILECFG reads: palette 1, then each register's bytes a row, then its rows.
-
-    Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, LDTILECFG
-
-    Shapes:
-        (64,)
-    """
-    config = np.zeros(64, np.uint8)
-    config[0] = 1
-    config[16:32:2] = _ROW_BYTES
-    config[48:54] = register_rows  # sums and pixels
-    config[54:56] = _ROWS  # weights
-    return config
+    own = packed | tiles.fields
+    launch = _block_launch(conv, target, "amx", tiles.tile_w, tiles.layout, own, 0, {})
+    return (Alternative(tiles.name, (launch,)),)

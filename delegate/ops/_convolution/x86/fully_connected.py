@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from delegate.launch import Alternative, Params
 from delegate.ops._convolution import hybrid
-from delegate.ops._convolution.packing import in_steps_of
+from delegate.ops._convolution.panels_hybrid import in_steps
 from delegate.ops._launches.tiles import by_share, launch_over
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
@@ -38,7 +38,6 @@ KINDS = (
 
 def alternatives(product: hybrid.Product, target: Target) -> Iterator[Alternative]:
     """Yield the launches this target was proven to run, the fastest expected first."""
-    weights = product.weights
     for kind in _proven(target):
         tile_w, vectors, split = next(tile for tile in kind.tiles if tile[0] <= product.batch)
         block = vectors * kind.lanes
@@ -47,7 +46,7 @@ def alternatives(product: hybrid.Product, target: Target) -> Iterator[Alternativ
         rows = hybrid.quantised_rows(product, target, kind.dtype)
         steps = ceil_div(ceil_div(product.in_c, kind.values), split) * split
         own: Params = {
-            "weights": in_steps_of((steps, kind.values), product, lambda: weights, block, "int8"),
+            "weights": in_steps(product, 1, steps, kind.values, block),
             "steps": steps,
         }
         blocks = hybrid.blocks_of(product, tile_w, block)

@@ -184,7 +184,8 @@ NUMBERS = [
 ]
 
 
-def _skip_long_builds(way: Way, device: DeviceInfo) -> None:
+def skip_long_builds(way: Way, device: DeviceInfo) -> None:
+    """Skip a test of stand-ins on PoCL."""
     if way.is_emulated and "Portable Computing Language" in device.platform:
         pytest.skip("its compiler takes 10 s and more for each of these kernels with barriers")
 
@@ -192,7 +193,7 @@ def _skip_long_builds(way: Way, device: DeviceInfo) -> None:
 def _assert_exact(
     case: Convolution, shape: _Shape, way: Way, device: DeviceInfo, seed: int | None = None
 ) -> None:
-    _skip_long_builds(way, device)
+    skip_long_builds(way, device)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_2d, "_for_one_picture", lambda conv, target: shape)
         name = conv_2d._name(shape)
@@ -233,7 +234,7 @@ def test_drawn(device: DeviceInfo, way: Way, case: Convolution, shape: _Shape, s
 @pytest.mark.parametrize("way", NVIDIA, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_fully_connected(dtype: str, way: Way, device: DeviceInfo) -> None:
-    _skip_long_builds(way, device)
+    skip_long_builds(way, device)
     rng = np.random.default_rng(0)
     limits = np.iinfo(dtype)
     weights = (

@@ -12,7 +12,7 @@ from hypothesis import given
 from delegate import DeviceInfo, ops
 from delegate.launch import Constant
 from delegate.ops._convolution import packing
-from delegate.ops._convolution.x86 import conv_2d
+from delegate.ops._convolution.x86 import tiles
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact, fused
 from tests.support.cases import (
@@ -96,7 +96,7 @@ def test_constants_are_as_long_as_planned(case: Convolution) -> None:
 
 @pytest.fixture
 def _is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conv_2d, "_is_faster", lambda *arguments: True)
+    monkeypatch.setattr(tiles, "_is_faster", lambda *arguments: True)
 
 
 def _assert_exact(model: bytes, device: DeviceInfo) -> None:

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hybrid FULLY_CONNECTED and CONV_2D on tensor cores: what is offered, and their numbers.
+
+Devices without them compute kernels/ptx.clh's stand-ins; PoCL's compiler takes too long for those.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
+from delegate.launch import Constant
+from delegate.ops._convolution.nvidia import conv_2d
+from delegate.ops._convolution.nvidia.conv_2d import _Shape
+from tests.delegate.ops._convolution.nvidia.test_conv_2d import FOR_MANY, FOR_ONE, skip_long_builds
+from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product
+from tests.support.cases import (
+    FUSED,
+    NATIVE,
+    NVIDIA,
+    SEEDS,
+    SIMT,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+)
+from tests.support.deal import where_rows_are_known
+from tests.support.model import chain_model
+from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+
+pytestmark = where_rows_are_known
+
+PRODUCTS = [
+    Product(shape=(rows, depth), out_c=out_c, asymmetric=rows % 2 == 0)
+    for rows, depth, out_c in ((5, 64, 32), (8, 37, 35), (33, 80, 70), (40, 576, 48), (64, 16, 4))
+]
+PRODUCTS += [
+    Product(shape=(3, 4, 96), out_c=34, keeps_dims=True, fused="RELU6", asymmetric=True),
+    Product(shape=(9, 48), out_c=20, has_odd_bias=True, bits=4),
+]
+PER_CHANNEL = [Product(shape=(18, 72), out_c=50, per_channel=True, asymmetric=True, fused="RELU")]
+CONVOLUTIONS = [
+    Convolution(size=(6, 9, 5), out_c=21, fused="RELU"),
+    Convolution(size=(5, 7, 16), kernel=(3, 2), out_c=32, padding="VALID"),
+    Convolution(size=(3, 5, 16), kernel=(1, 1), out_c=20, batch=3),
+    Convolution(size=(6, 9, 4), out_c=17, stride=(2, 1), dilation=(1, 2)),
+]
+BUILT = [case.node() for case in PRODUCTS] + [case.node(HYBRID[1], None) for case in CONVOLUTIONS]
+
+
+def _names(node: Node, way: Way = NATIVE) -> list[str]:
+    return [each.name for each in ops.lower(node, way.target)]
+
+
+# What lower() returns.
+
+
+def test_which_rows() -> None:
+    for rows, first in ((1, "row"), (4, "row"), (5, "mma"), (64, "mma")):
+        assert _names(Product(shape=(rows, 64)).node())[0].split("_")[0].split()[0] == first
+    assert not any("mma" in name for name in _names(Product(shape=(64, 64)).node(), SIMT))
+
+
+def test_pictures_that_are_alone() -> None:
+    def are_offered(case: Convolution) -> bool:
+        return any("mma" in name for name in _names(case.node(HYBRID[1], None)))
+
+    assert are_offered(Convolution(size=(9, 8, 3), out_c=32))
+    assert are_offered(Convolution(size=(9, 8, 3), kernel=(1, 1), out_c=32, batch=2))
+    assert not are_offered(Convolution(size=(9, 8, 3), out_c=32, batch=2))
+    assert not are_offered(Convolution(size=(9, 8, 4), out_c=32, groups=2))
+
+
+def test_constants_are_as_long_as_they_say() -> None:
+    for node in (PRODUCTS[1].node(), CONVOLUTIONS[0].node(HYBRID[1], None)):
+        for alternative in ops.lower(node, NATIVE.target):
+            for value in alternative.launches[-1].params.values():
+                if isinstance(value, Constant):
+                    assert value.pack().nbytes == value.size_bytes
+
+
+# Its numbers.
+
+
+def _assert_exact(node: Node, device: DeviceInfo, way: Way) -> None:
+    skip_long_builds(way, device)
+    taken = assert_exact_way(chain_model([node]), device, way)
+    assert all(name.startswith("mma") for name in taken), taken
+
+
+ways = pytest.mark.parametrize("way", NVIDIA, ids=str)
+
+
+@ways
+@pytest.mark.parametrize("case", [*PRODUCTS, *(PER_CHANNEL if HAS_CHANNELS else [])], ids=str)
+def test_fully_connected(case: Product, device: DeviceInfo, way: Way) -> None:
+    _assert_exact(case.node(), device, way)
+
+
+@ways
+@pytest.mark.parametrize("kind", HYBRID)
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_conv_2d(case: Convolution, kind: str, device: DeviceInfo, way: Way) -> None:
+    _assert_exact(case.node(kind, None), device, way)
+
+
+@pytest.fixture(params=[*FOR_ONE, *FOR_MANY], ids=conv_2d._name)
+def _shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> _Shape:
+    monkeypatch.setattr(conv_2d, "_for_one_picture", lambda conv, target: request.param)
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.mark.usefixtures("_shape")
+@pytest.mark.parametrize("case", [PRODUCTS[2], PRODUCTS[1]], ids=str)
+def test_every_shape(case: Product, device: DeviceInfo) -> None:
+    _assert_exact(case.node(), device, NATIVE)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Product:
+    return Product(
+        shape=(draw(st.integers(5, 80)), draw(st.integers(1, 300))),
+        out_c=draw(st.integers(1, 100)),
+        asymmetric=draw(st.booleans()),
+        per_channel=HAS_CHANNELS and draw(st.booleans()),
+        fused=draw(st.sampled_from(FUSED)),
+        has_bias=draw(st.booleans()),
+    )
+
+
+@given(case=products(), seed=SEEDS)
+def test_drawn(device: DeviceInfo, case: Product, seed: int) -> None:
+    assert_exact_or_refused(chain_model([case.node(seed)]), device, NATIVE, seed)
