@@ -73,6 +73,7 @@ class Chooser:
         self._new: dict[str, str] = {}  # what was measured and not saved yet
         self._has_chosen = False  # in this start
         self._wait: Callable[[str], None] | None = None  # tells what a child is to measure
+        self._awaited: set[str] = set()  # keys of that
         self._left: set[str] = set()  # keys that later starts measure
         self._taken: dict[str, str] = {}  # by key: what was taken over from another shape
         self._of_kin: dict[tuple[object, ...], tuple[str, int]] = {}  # what is known, of what size
@@ -126,6 +127,8 @@ class Chooser:
 
     def _taken_over(self, choice: Choice) -> str | None:
         """Return what is known of another shape."""
+        if choice.key in self._awaited and self.seconds_left > 0:
+            return None  # the child would be told of it, and would not measure what it is asked for
         known, size = self._of_kin.get(choice.kin, ("", 0))
         is_near = max(size, choice.size) <= _NEAR * min(size, choice.size)
         return known if choice.kin and known and is_near else None
@@ -137,6 +140,7 @@ class Chooser:
             self._left.add(choice.key)
             return None
         if self._wait is not None:
+            self._awaited.add(choice.key)
             self._wait(choice.key)
             return None
         begin = time.perf_counter()
