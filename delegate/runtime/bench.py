@@ -16,6 +16,7 @@ from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch, Program, Step, is_temporary, size_bytes
+from delegate.runtime import turns
 from delegate.runtime.agreement import (
     Outputs,
     Values,
@@ -121,16 +122,16 @@ class DeviceBench:
 
         return right_of(found, expected)
 
-    def times(
+    def fastest(
         self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
-    ) -> list[float]:
-        """Return each one's least time in seconds for a batch, taken in turns.
+    ) -> tuple[int, list[float]]:
+        """Return which is taken, and each one's least time in seconds for a batch: `turns.fastest`.
 
         `is_joined`: as a part of one launch with others, where the device can do that. Threads
         that wake for a launch take longer than many a layer.
         """
         if len(alternatives) == 1:
-            return [0.0]
+            return 0, [0.0]
         form, joined = (PERSISTENT, _JOINED) if is_joined else (ONE_BY_ONE, 1)
         with contextlib.ExitStack() as stack:
             made, counts = [], []
@@ -138,17 +139,18 @@ class DeviceBench:
                 joint = replace(alternative, launches=alternative.launches * joined)
                 made.append(stack.enter_context(self._executor(joint, batch, form)))
                 if made[-1].form != form:
-                    return self.times(alternatives, rounds, batch, False)
+                    return self.fastest(alternatives, rounds, batch, False)
             for executor in made:
                 # How long it takes may depend on the values: of what memory held nobody knows.
                 outputs_of(executor, random_inputs(executor))
                 once = executor.repeat(1)
                 counts.append(max(1, min(_MOST_LAUNCHES, round(_LEAST_SECONDS / once))))
-            taken = [
-                [executor.repeat(count) for executor, count in zip(made, counts, strict=True)]
-                for _ in range(rounds)
+            runs = [
+                partial(executor.repeat, count)
+                for executor, count in zip(made, counts, strict=True)
             ]
-        return [min(seconds) / joined for seconds in zip(*taken, strict=True)]
+            taken, seconds = turns.fastest(runs, rounds)
+        return taken, [each / joined for each in seconds]
 
     def transfers(self) -> dict[str, Callable[[int], float]]:
         """Return for each way bytes can cross here a function of a count: it gives seconds a run.
