@@ -35,6 +35,8 @@ from delegate.sandbox.trials import REFERENCE, WRONG, Trial
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
+_MOST_ROUNDS = 10  # times as many as are wanted, where times do not agree
+_SECONDS_A_ROUND = 0.03  # after so long for each that is wanted, no more of those begin
 _JOINED = 16  # launches that are timed as one
 _CROSSINGS = 20  # runs on other bytes, in which two ways for bytes to cross are compared
 # A node and values of what it reads -> what it gives; None: nobody knows.
@@ -149,8 +151,9 @@ class DeviceBench:
                 partial(executor.repeat, count)
                 for executor, count in zip(made, counts, strict=True)
             ]
-            taken, seconds = turns.fastest(runs, rounds)
-        return taken, [each / joined for each in seconds]
+            most, seconds = _MOST_ROUNDS * rounds, _SECONDS_A_ROUND * rounds
+            taken, times = turns.fastest(runs, rounds, most, seconds)
+        return taken, [each / joined for each in times]
 
     def transfers(self) -> dict[str, Callable[[int], float]]:
         """Return for each way bytes can cross here a function of a count: it gives seconds a run.

@@ -172,7 +172,8 @@ class Engine:
                 expected = self._as_one_launch(forms, fused, target, batch, lowered)
                 programs = self._programs(partition, fused, target, batch, lowered)
             with progress.share(_OF_NODES, 1):
-                return forms.fastest(programs, batch, expected)
+                is_likely = self._is_one_launch_likely(fused)
+                return forms.fastest(programs, batch, expected, is_likely)
         finally:
             self.chooser.save()
 
@@ -181,17 +182,22 @@ class Engine:
     ) -> Program | None:
         """Return what runs until all nodes are measured: lower()'s first choices, if they are
         faster as one launch. That gains more than the nodes' choices, so it is asked first.
-
-        CPUs whose threads can wait for each other are taken to be faster so until it is measured,
-        and NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
         """
         if not (self.chooser.mode == QUICK and self._may_be_one_launch(batch)):
             return None
         program = self._of_first_choices(fused, target, lowered)
-        is_float = any(tensor.dtype == "float32" for tensor in fused.inputs)
-        likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
-        is_likely = not likely.isdisjoint(self.device.proven)
+        is_likely = self._is_one_launch_likely(fused)
         return program if forms.is_one_launch_faster(program, is_likely) else None
+
+    def _is_one_launch_likely(self, partition: Partition) -> bool:
+        """Whether a partition is expected to be faster as one launch.
+
+        CPUs whose threads can wait for each other are taken to be faster so until it is measured,
+        and NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
+        """
+        is_float = any(tensor.dtype == "float32" for tensor in partition.inputs)
+        likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
+        return not likely.isdisjoint(self.device.proven)
 
     def _programs(
         self, partition: Partition, fused: Partition, target: Target, batch: int, lowered: Lowered

@@ -11,8 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from delegate import progress
+from delegate.runtime import turns
 from delegate.store import CHOICES, Store
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
@@ -158,18 +160,18 @@ class Chooser:
         return found
 
     def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
-        """Return the name of what runs faster; each is called with a count and gives seconds."""
+        """Return the name of what runs faster; each is called with a count and gives seconds.
+
+        The one that is expected to be the fastest comes first: see `turns.fastest`.
+        """
         if not repeat:
             return None
-        times = {name: run(1) for name, run in repeat.items()}
-        end = time.perf_counter() + _WHOLE_SECONDS[self.mode]
-        for _ in range(6 * ROUNDS[self.mode]):
-            if time.perf_counter() > end:
-                break
-            for name, run in repeat.items():  # one by one: others' work in between costs one run
-                times[name] = min(times[name], run(1))
-        _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in times.items()))
-        return min(times, key=times.__getitem__)
+        runs = [partial(run, 1) for run in repeat.values()]
+        most, seconds = 1 + 6 * ROUNDS[self.mode], _WHOLE_SECONDS[self.mode]
+        taken, times = turns.fastest(runs, 1, most, seconds)
+        found = zip(repeat, times, strict=True)
+        _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in found))
+        return [*repeat][taken]
 
     def save(self) -> None:
         """Keep what was measured since the last call; other processes' findings stay."""

@@ -66,18 +66,23 @@ class Forms:
 
         `is_likely`: the answer where nothing was measured.
         """
-        found = self._form([program], 1)
+        found = self._form([program], 1, is_likely)
         return is_likely if found is None else found[1] == PERSISTENT
 
     def fastest(
-        self, programs: Sequence[Program], batch: int, expected: Program | None = None
+        self,
+        programs: Sequence[Program],
+        batch: int,
+        expected: Program | None = None,
+        is_likely: bool = False,
     ) -> Chosen:
         """Return what measures fastest in any form among equivalent programs.
 
-        If nothing is measured yet: `expected` as one launch, else the first program one by one.
+        `is_likely`: one launch is expected to be the fastest. If nothing is measured yet:
+        `expected` as one launch, else the first program one by one.
         """
         with progress.share(0, _OF_FORMS):
-            found = self._form(programs, batch)
+            found = self._form(programs, batch, is_likely)
         otherwise = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
         program, form = found or otherwise
         numbers = [
@@ -100,7 +105,9 @@ class Forms:
             if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
         }
 
-    def _form(self, programs: Sequence[Program], batch: int) -> tuple[Program, str] | None:
+    def _form(
+        self, programs: Sequence[Program], batch: int, is_likely: bool
+    ) -> tuple[Program, str] | None:
         """Return the fastest program and form, if they are known or measured now."""
         forms = self._forms(programs, batch)
         if len(forms) == 1:
@@ -111,7 +118,9 @@ class Forms:
         choice = Choice(
             key, forms, kin=_kin(programs, batch, self._profiling), size=_size(programs)
         )
-        name = self._chooser.take(choice, lambda: self._measured(forms, batch))
+        first = PERSISTENT if is_likely else ONE_BY_ONE
+        in_order = dict(sorted(forms.items(), key=lambda each: each[1][1] != first))
+        name = self._chooser.take(choice, lambda: self._measured(in_order, batch))
         return None if name is None else forms[name]
 
     def _measured(self, forms: Mapping[str, tuple[Program, str]], batch: int) -> str | None:
