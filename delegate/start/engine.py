@@ -13,7 +13,7 @@ from delegate.errors import DeviceError, NoDeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
+from delegate.isa import AMX, ORDERS, is_one_launch_likely, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.lowered import Lowered
 from delegate.options import Options
@@ -190,14 +190,8 @@ class Engine:
         return program if forms.is_one_launch_faster(program, is_likely) else None
 
     def _is_one_launch_likely(self, partition: Partition) -> bool:
-        """Whether a partition is expected to be faster as one launch.
-
-        CPUs whose threads can wait for each other are taken to be faster so until it is measured,
-        and NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
-        """
         is_float = any(tensor.dtype == "float32" for tensor in partition.inputs)
-        likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
-        return not likely.isdisjoint(self.device.proven)
+        return is_one_launch_likely(self.device.proven, is_float)
 
     def _programs(
         self, partition: Partition, fused: Partition, target: Target, batch: int, lowered: Lowered

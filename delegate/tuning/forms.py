@@ -119,14 +119,17 @@ class Forms:
             key, forms, kin=_kin(programs, batch, self._profiling), size=_size(programs)
         )
         first = PERSISTENT if is_likely else ONE_BY_ONE
-        in_order = dict(sorted(forms.items(), key=lambda each: each[1][1] != first))
-        name = self._chooser.take(choice, lambda: self._measured(in_order, batch))
+        name = self._chooser.take(choice, lambda: self._measured(forms, batch, first))
         return None if name is None else forms[name]
 
-    def _measured(self, forms: Mapping[str, tuple[Program, str]], batch: int) -> str | None:
+    def _measured(
+        self, forms: Mapping[str, tuple[Program, str]], batch: int, first: str
+    ) -> str | None:
+        """Return what is fastest; `first`: the form that is expected to be."""
         with contextlib.ExitStack() as stack:
             made = self._made(forms, batch, stack)
-            repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
+            in_order = sorted(made, key=lambda name: forms[name][1] != first)
+            repeats = {name: partial(made[name].repeat, wait=True) for name in in_order}
             return self._chooser.fastest(repeats)
 
     def _made(
@@ -165,7 +168,7 @@ class Forms:
             try:
                 if form != PERSISTENT and not self._bench.warm_up_some(twin.launches, seconds):
                     return None
-                return self._measured({LOADED: (program, form), LITERAL: (twin, form)}, batch)
+                return self._measured({LOADED: (program, form), LITERAL: (twin, form)}, batch, form)
             except (DeviceError, KernelBuildError) as error:
                 _log.info("numbers stay loads: %s", error)
                 return LOADED
