@@ -136,3 +136,13 @@ def most_lanes(proven: Collection[str]) -> int:
 def that_need(what: str) -> frozenset[str]:
     """Return the names of what needs this of the compiler."""
     return frozenset(feature.name for feature in FEATURES if feature.needs == what)
+
+
+def is_one_launch_likely(proven: Collection[str], is_float: bool) -> bool:
+    """Whether launches are expected to be the fastest as one; `is_float`: some input has floats.
+
+    CPUs whose threads can wait for each other are taken to be faster so until it is measured, and
+    NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
+    """
+    likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
+    return not likely.isdisjoint(proven)

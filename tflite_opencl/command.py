@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 from delegate import DelegateError
-from tflite_opencl import cut, info, library, obstacle, tune
 from tflite_opencl.common import bars
 from tflite_opencl.common.command_line import Parser
 from tflite_opencl.common.errors import OneLineError, code_of, one_line
@@ -22,16 +23,6 @@ from tflite_opencl.common.exit_codes import (
 from tflite_opencl.common.flags import add_flag, prepare_environment, require_documents
 from tflite_opencl.common.start import OutputError
 from tflite_opencl.common.words import printable, version_lines
-from tflite_opencl.compare import benchmark
-from tflite_opencl.compare import subcommand as compare
-from tflite_opencl.compilers import subcommand as kernels
-from tflite_opencl.generate import subcommand as generate
-from tflite_opencl.graph import subcommand as graph
-from tflite_opencl.rewrites import subcommand as rewrite
-from tflite_opencl.run import subcommand as run
-from tflite_opencl.serve import subcommand as serve
-from tflite_opencl.shell import completion, man
-from tflite_opencl.verify import subcommand as verify
 
 DESCRIPTION = "What this machine and its OpenCL drivers can do, and how models run on them."
 EPILOG = (
@@ -43,23 +34,24 @@ EXAMPLES = (
     ("tflite-opencl verify --help", "each SUBCOMMAND has flags and examples of its own"),
 )
 CODES = [code for code in EXIT_CODES if code not in (LOST, NOTHING_RUN)]
+# Where each one is; a command imports its own alone.
 SUBCOMMANDS = {
-    "benchmark": benchmark,
-    "compare": compare,
-    "completion": completion,
-    "cut": cut,
-    "generate": generate,
-    "graph": graph,
-    "info": info,
-    "kernels": kernels,
-    "library": library,
-    "man": man,
-    "obstacle": obstacle,
-    "rewrite": rewrite,
-    "run": run,
-    "serve": serve,
-    "tune": tune,
-    "verify": verify,
+    "benchmark": "compare.benchmark",
+    "compare": "compare.subcommand",
+    "completion": "shell.completion",
+    "cut": "cut",
+    "generate": "generate.subcommand",
+    "graph": "graph.subcommand",
+    "info": "info",
+    "kernels": "compilers.subcommand",
+    "library": "library",
+    "man": "shell.man",
+    "obstacle": "obstacle",
+    "rewrite": "rewrites.subcommand",
+    "run": "run.subcommand",
+    "serve": "serve.subcommand",
+    "tune": "tune",
+    "verify": "verify.subcommand",
 }
 
 
@@ -67,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     prepare_environment()
     try:
-        options = parser().parse(sys.argv[1:] if arguments is None else arguments)
+        words = sys.argv[1:] if arguments is None else arguments
+        options = parser(*words[:1]).parse(words)
         if options.version:
             print(printable("\n".join(version_lines("tflite-opencl")), kept="\n"))
             return SUCCESS
@@ -75,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser().error(f"a SUBCOMMAND is missing: {', '.join(SUBCOMMANDS)}")
         bars.be_quiet(options.quiet)
         require_documents(vars(options))
-        print(printable(SUBCOMMANDS[options.subcommand].run(options), kept="\n"))
+        print(printable(_module(options.subcommand).run(options), kept="\n"))
         return SUCCESS
     except SystemExit:  # argparse has shown the help
         return SUCCESS
@@ -89,8 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
 
 
-def parser() -> Parser:
-    """Return a new parser of the command, and of each subcommand."""
+def parser(first: str | None = None) -> Parser:
+    """Return a new parser of the command, and of each subcommand.
+
+    `first`: the first word of what it will be given. Where that is a subcommand, the others are
+    there by name.
+    """
     made = Parser(
         prog="tflite-opencl",
         description=DESCRIPTION,
@@ -99,10 +96,18 @@ def parser() -> Parser:
     )
     add_flag(made, "version")
     chosen = made.add_subparsers(title="subcommands", dest="subcommand", metavar="SUBCOMMAND")
-    for name, module in SUBCOMMANDS.items():
+    for name in SUBCOMMANDS:
+        if first in SUBCOMMANDS and name != first:
+            chosen.add_parser(name, examples=())
+            continue
+        module = _module(name)
         sub = chosen.add_parser(
             name, help=module.HELP, description=module.HELP, examples=module.EXAMPLES
         )
         module.add_arguments(sub)
         add_flag(sub, "quiet")
     return made
+
+
+def _module(name: str) -> Any:
+    return import_module(f"tflite_opencl.{SUBCOMMANDS[name]}")

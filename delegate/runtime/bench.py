@@ -16,6 +16,7 @@ from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch, Program, Step, is_temporary, size_bytes
+from delegate.runtime import turns
 from delegate.runtime.agreement import (
     Outputs,
     Values,
@@ -34,6 +35,8 @@ from delegate.sandbox.trials import REFERENCE, WRONG, Trial
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
+_MOST_ROUNDS = 10  # times as many as are wanted, where times do not agree
+_SECONDS_A_ROUND = 0.03  # after so long for each that is wanted, no more of those begin
 _JOINED = 16  # launches that are timed as one
 _CROSSINGS = 20  # runs on other bytes, in which two ways for bytes to cross are compared
 # A node and values of what it reads -> what it gives; None: nobody knows.
@@ -121,16 +124,16 @@ class DeviceBench:
 
         return right_of(found, expected)
 
-    def times(
+    def fastest(
         self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
-    ) -> list[float]:
-        """Return each one's least time in seconds for a batch, taken in turns.
+    ) -> tuple[int, list[float]]:
+        """Return which is taken, and each one's least time in seconds for a batch: `turns.fastest`.
 
         `is_joined`: as a part of one launch with others, where the device can do that. Threads
         that wake for a launch take longer than many a layer.
         """
         if len(alternatives) == 1:
-            return [0.0]
+            return 0, [0.0]
         form, joined = (PERSISTENT, _JOINED) if is_joined else (ONE_BY_ONE, 1)
         with contextlib.ExitStack() as stack:
             made, counts = [], []
@@ -138,23 +141,25 @@ class DeviceBench:
                 joint = replace(alternative, launches=alternative.launches * joined)
                 made.append(stack.enter_context(self._executor(joint, batch, form)))
                 if made[-1].form != form:
-                    return self.times(alternatives, rounds, batch, False)
+                    return self.fastest(alternatives, rounds, batch, False)
             for executor in made:
                 # How long it takes may depend on the values: of what memory held nobody knows.
                 outputs_of(executor, random_inputs(executor))
                 once = executor.repeat(1)
                 counts.append(max(1, min(_MOST_LAUNCHES, round(_LEAST_SECONDS / once))))
-            taken = [
-                [executor.repeat(count) for executor, count in zip(made, counts, strict=True)]
-                for _ in range(rounds)
+            runs = [
+                partial(executor.repeat, count)
+                for executor, count in zip(made, counts, strict=True)
             ]
-        return [min(seconds) / joined for seconds in zip(*taken, strict=True)]
+            most, seconds = _MOST_ROUNDS * rounds, _SECONDS_A_ROUND * rounds
+            taken, times = turns.fastest(runs, rounds, most, seconds)
+        return taken, [each / joined for each in times]
 
     def transfers(self) -> dict[str, Callable[[int], float]]:
         """Return for each way bytes can cross here a function of a count: it gives seconds a run.
 
         A run is a picture of MobileNet up, a launch, and its scores down. What brings other bytes
-        than the first way is left out.
+        than the first way is left out. The one that is expected to be the fastest comes first.
         """
         made: dict[str, Executor] = {}
         for transfer in TRANSFERS:
@@ -167,7 +172,9 @@ class DeviceBench:
                     made[transfer] = executor
                 else:
                     _log.warning("'%s' brings wrong bytes on this device and is not used", transfer)
-        return {transfer: partial(_seconds_a_run, executor) for transfer, executor in made.items()}
+        # Where bytes need not cross, that is expected to be the fastest.
+        in_order = sorted(made, key=lambda transfer: transfer != DIRECT)
+        return {transfer: partial(_seconds_a_run, made[transfer]) for transfer in in_order}
 
     def _executor(
         self,

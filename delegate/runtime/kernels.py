@@ -40,6 +40,7 @@ OPTIONS = ["-cl-std=CL1.2"]
 # builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
 # 18,000 lines for each program: 0.08 s of 0.1.
 _OWN_BUILTINS = ["-D_OPENCL_H_", "-DOWN_BUILTINS"]
+_BUILDS = 4  # that tell whether a driver keeps what it compiled
 LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
 # For getting such binaries, an opened device; later starts get the others.
 ASKING_SECONDS = 1.0
@@ -170,9 +171,12 @@ class Kernels:
         NOTE: for a binary PoCL compiles for work-groups of any size, and before the first run again
         for those that run. It keeps the second on disk; the first saves later starts its front end.
         """
-        begin = time.perf_counter()
-        self._compiled(file, source)
-        return time.perf_counter() - begin < asked / 2
+        for _ in range(_BUILDS):  # other work on the machine may have made one of them slow
+            begin = time.perf_counter()
+            self._compiled(file, source)
+            if time.perf_counter() - begin < asked / 2:
+                return True
+        return False
 
     def build_of(self, file: str, source: str) -> Trial:
         """Return the trial to build a source, with a digest of all it is compiled from and for."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyopencl as cl
@@ -18,7 +20,18 @@ from delegate.runtime.layout import Bytes, as_bytes
 
 _PIECE_BYTES = 1 << 20  # of host memory through which constants go up
 _AHEAD = 8  # constants that may lie packed in the host's memory
-Key = bytes  # a digest of a constant's bytes as they are packed
+_Made = TypeVar("_Made")
+
+
+@dataclass(eq=False)
+class Key:
+    """A content. Constants of which one is known to be made as the other have the same one.
+
+    Of others the digests are compared, which are not taken before there is another one to compare.
+    """
+
+    size_bytes: int
+    digest: bytes | None = None
 
 
 class Upload:
@@ -70,17 +83,14 @@ class Upload:
         self._begin += values.size
 
 
-def packed_ahead(constants: Iterable[Constant]) -> Generator[tuple[Bytes, Key], None, None]:
-    """Yield what each is packed to, and its key, while other threads pack the next few."""
-
-    def packed(constant: Constant) -> tuple[Bytes, Key]:
-        values = _packed(constant)
-        return values, _key(values)
-
+def packed_ahead(
+    constants: Iterable[Constant], make: Callable[[Bytes], _Made]
+) -> Generator[_Made, None, None]:
+    """Yield what `make` makes of what each is packed to, while other threads do the next few."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "packing") as pool:
-        ahead: deque[Future[tuple[Bytes, Key]]] = deque()
+        ahead: deque[Future[_Made]] = deque()
         for constant in constants:
-            ahead.append(pool.submit(packed, constant))
+            ahead.append(pool.submit(lambda each: make(_packed(each)), constant))
             if len(ahead) > _AHEAD:
                 yield ahead.popleft().result()
         while ahead:
@@ -94,5 +104,6 @@ def _packed(constant: Constant) -> Bytes:
     return values
 
 
-def _key(values: Bytes) -> Key:
+def digest_of(values: Bytes) -> bytes:
+    """Return what tells contents apart."""
     return hashlib.blake2b(values.data, digest_size=32).digest()  # in less time than sha256

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import pyopencl as cl
 
 from delegate.launch import Constant, Launch
@@ -28,7 +29,7 @@ from delegate.runtime.layout import (
     plan_constants,
 )
 from delegate.runtime.recipe import Recipe, recipe_of
-from delegate.runtime.upload import Key, Upload, packed_ahead
+from delegate.runtime.upload import Key, Upload, digest_of, packed_ahead
 
 # Behind the constants of a whole program, and at most a sixteenth of theirs: for the few that
 # another one has and this one has not, as the graph for one token beside that for many.
@@ -115,6 +116,19 @@ class _Room:
                 self.keys[constant] = key
         return self.keys.get(constant)
 
+    @contextlib.contextmanager
+    def learning(self, constants: Iterable[Constant]) -> Iterator[None]:
+        """Forget what was learned of contents when there is an error: memory may be at fault."""
+        try:
+            yield
+        except BaseException:
+            for shelf in [*self.shelves]:
+                for key in shelf.places:
+                    key.digest = None
+            for constant in constants:
+                self.keys.pop(constant, None)
+            raise
+
 
 _rooms: weakref.WeakKeyDictionary[Context, _Room] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()  # of these
@@ -147,9 +161,9 @@ class Weights:
         Raises:
             DeviceError: there is no room, or the memory does not hold what was written to it.
         """
-        of_each = [constants_of([launch]) for launch in launches]
-        groups = [constants_of(launches)] * len(launches) if as_one else of_each
-        with self._room.lock:
+        of_each, of_all = [constants_of([launch]) for launch in launches], constants_of(launches)
+        groups = [of_all] * len(launches) if as_one else of_each
+        with self._room.lock, self._room.learning(of_all):
             keys = self._room.keys
             shelves: dict[tuple[Constant, ...], _Shelf | None] = {}
             for group in filter(None, dict.fromkeys(groups)):
@@ -202,13 +216,15 @@ class Weights:
         )
         # What is new by its size is not even packed to be looked for.
         like = [c for c in constants if any(c.size_bytes in shelf.sizes for shelf in lacking)]
-        packed = packed_ahead([constant for constant in like if self._room.made(constant) is None])
-        with contextlib.closing(packed):
+        new = [constant for constant in like if self._room.made(constant) is None]
+        digests = packed_ahead(new, digest_of)
+        with contextlib.closing(digests):
             for constant in like:
                 if not lacking:
                     return None
                 if constant not in self._room.keys:
-                    self._room.keys[constant] = next(packed)[1]
+                    found = self._key(queue, constant.size_bytes, next(digests), lacking)
+                    self._room.keys[constant] = found
                 key = self._room.keys[constant]
                 for shelf in lacking:
                     if constant.size_bytes in shelf.sizes and key not in shelf.places:
@@ -221,6 +237,22 @@ class Weights:
             keys = self._room.keys
             self._put(queue, best, [c for c in constants if keys.get(c) not in best.places])
         return best
+
+    def _key(
+        self, queue: cl.CommandQueue, size_bytes: int, digest: bytes, shelves: Iterable[_Shelf]
+    ) -> Key:
+        """Return the key of what lies on a shelf and has this digest, or a new one."""
+        for shelf in shelves:
+            for key, offset in shelf.places.items():
+                if key.size_bytes != size_bytes:
+                    continue
+                if key.digest is None:
+                    kept = np.empty(size_bytes, np.uint8)
+                    cl.enqueue_copy(queue, kept, shelf.buffer, src_offset=offset)
+                    key.digest = digest_of(kept)
+                if key.digest == digest:
+                    return key
+        return Key(size_bytes, digest)
 
     def _filled(
         self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool
@@ -244,14 +276,13 @@ class Weights:
         """Put constants behind those that a shelf has; after an error it has what it had."""
         size, offsets = plan_constants(constants)
         upload = Upload(queue, shelf.buffer, shelf.end, shelf.end + size)
-        new: dict[Key, int] = {}
-        for (constant, offset), (values, key) in zip(
-            offsets.items(), packed_ahead(offsets), strict=True
-        ):
+        keys: dict[Constant, Key] = {}
+        packed = packed_ahead(offsets, lambda values: values)
+        for (constant, offset), values in zip(offsets.items(), packed, strict=True):
             upload.add(values, shelf.end + offset)
-            self._room.keys[constant] = key
-            new[key] = shelf.end + offset
+            keys[constant] = self._room.made(constant) or Key(constant.size_bytes)
         upload.end()
-        shelf.places |= new
+        self._room.keys.update(keys)
+        shelf.places |= {key: shelf.end + offsets[constant] for constant, key in keys.items()}
         shelf.sizes |= {constant.size_bytes for constant in constants}
         shelf.end += size - SLACK_BYTES

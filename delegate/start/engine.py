@@ -13,7 +13,7 @@ from delegate.errors import DeviceError, NoDeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
+from delegate.isa import AMX, ORDERS, is_one_launch_likely, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.lowered import Lowered
 from delegate.options import Options
@@ -172,7 +172,8 @@ class Engine:
                 expected = self._as_one_launch(forms, fused, target, batch, lowered)
                 programs = self._programs(partition, fused, target, batch, lowered)
             with progress.share(_OF_NODES, 1):
-                return forms.fastest(programs, batch, expected)
+                is_likely = self._is_one_launch_likely(fused)
+                return forms.fastest(programs, batch, expected, is_likely)
         finally:
             self.chooser.save()
 
@@ -181,17 +182,16 @@ class Engine:
     ) -> Program | None:
         """Return what runs until all nodes are measured: lower()'s first choices, if they are
         faster as one launch. That gains more than the nodes' choices, so it is asked first.
-
-        CPUs whose threads can wait for each other are taken to be faster so until it is measured,
-        and NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
         """
         if not (self.chooser.mode == QUICK and self._may_be_one_launch(batch)):
             return None
         program = self._of_first_choices(fused, target, lowered)
-        is_float = any(tensor.dtype == "float32" for tensor in fused.inputs)
-        likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
-        is_likely = not likely.isdisjoint(self.device.proven)
+        is_likely = self._is_one_launch_likely(fused)
         return program if forms.is_one_launch_faster(program, is_likely) else None
+
+    def _is_one_launch_likely(self, partition: Partition) -> bool:
+        is_float = any(tensor.dtype == "float32" for tensor in partition.inputs)
+        return is_one_launch_likely(self.device.proven, is_float)
 
     def _programs(
         self, partition: Partition, fused: Partition, target: Target, batch: int, lowered: Lowered

@@ -11,8 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from delegate import progress
+from delegate.runtime import turns
 from delegate.store import CHOICES, Store
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
@@ -73,6 +75,7 @@ class Chooser:
         self._new: dict[str, str] = {}  # what was measured and not saved yet
         self._has_chosen = False  # in this start
         self._wait: Callable[[str], None] | None = None  # tells what a child is to measure
+        self._awaited: set[str] = set()  # keys of that
         self._left: set[str] = set()  # keys that later starts measure
         self._taken: dict[str, str] = {}  # by key: what was taken over from another shape
         self._of_kin: dict[tuple[object, ...], tuple[str, int]] = {}  # what is known, of what size
@@ -126,6 +129,8 @@ class Chooser:
 
     def _taken_over(self, choice: Choice) -> str | None:
         """Return what is known of another shape."""
+        if choice.key in self._awaited and self.seconds_left > 0:
+            return None  # the child would be told of it, and would not measure what it is asked for
         known, size = self._of_kin.get(choice.kin, ("", 0))
         is_near = max(size, choice.size) <= _NEAR * min(size, choice.size)
         return known if choice.kin and known and is_near else None
@@ -137,6 +142,7 @@ class Chooser:
             self._left.add(choice.key)
             return None
         if self._wait is not None:
+            self._awaited.add(choice.key)
             self._wait(choice.key)
             return None
         begin = time.perf_counter()
@@ -154,18 +160,18 @@ class Chooser:
         return found
 
     def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
-        """Return the name of what runs faster; each is called with a count and gives seconds."""
+        """Return the name of what runs faster; each is called with a count and gives seconds.
+
+        The one that is expected to be the fastest comes first: see `turns.fastest`.
+        """
         if not repeat:
             return None
-        times = {name: run(1) for name, run in repeat.items()}
-        end = time.perf_counter() + _WHOLE_SECONDS[self.mode]
-        for _ in range(6 * ROUNDS[self.mode]):
-            if time.perf_counter() > end:
-                break
-            for name, run in repeat.items():  # one by one: others' work in between costs one run
-                times[name] = min(times[name], run(1))
-        _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in times.items()))
-        return min(times, key=times.__getitem__)
+        runs = [partial(run, 1) for run in repeat.values()]
+        most, seconds = 1 + 6 * ROUNDS[self.mode], _WHOLE_SECONDS[self.mode]
+        taken, times = turns.fastest(runs, 1, most, seconds)
+        found = zip(repeat, times, strict=True)
+        _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in found))
+        return [*repeat][taken]
 
     def save(self) -> None:
         """Keep what was measured since the last call; other processes' findings stay."""

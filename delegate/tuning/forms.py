@@ -66,18 +66,23 @@ class Forms:
 
         `is_likely`: the answer where nothing was measured.
         """
-        found = self._form([program], 1)
+        found = self._form([program], 1, is_likely)
         return is_likely if found is None else found[1] == PERSISTENT
 
     def fastest(
-        self, programs: Sequence[Program], batch: int, expected: Program | None = None
+        self,
+        programs: Sequence[Program],
+        batch: int,
+        expected: Program | None = None,
+        is_likely: bool = False,
     ) -> Chosen:
         """Return what measures fastest in any form among equivalent programs.
 
-        If nothing is measured yet: `expected` as one launch, else the first program one by one.
+        `is_likely`: one launch is expected to be the fastest. If nothing is measured yet:
+        `expected` as one launch, else the first program one by one.
         """
         with progress.share(0, _OF_FORMS):
-            found = self._form(programs, batch)
+            found = self._form(programs, batch, is_likely)
         otherwise = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
         program, form = found or otherwise
         numbers = [
@@ -100,7 +105,9 @@ class Forms:
             if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
         }
 
-    def _form(self, programs: Sequence[Program], batch: int) -> tuple[Program, str] | None:
+    def _form(
+        self, programs: Sequence[Program], batch: int, is_likely: bool
+    ) -> tuple[Program, str] | None:
         """Return the fastest program and form, if they are known or measured now."""
         forms = self._forms(programs, batch)
         if len(forms) == 1:
@@ -111,13 +118,18 @@ class Forms:
         choice = Choice(
             key, forms, kin=_kin(programs, batch, self._profiling), size=_size(programs)
         )
-        name = self._chooser.take(choice, lambda: self._measured(forms, batch))
+        first = PERSISTENT if is_likely else ONE_BY_ONE
+        name = self._chooser.take(choice, lambda: self._measured(forms, batch, first))
         return None if name is None else forms[name]
 
-    def _measured(self, forms: Mapping[str, tuple[Program, str]], batch: int) -> str | None:
+    def _measured(
+        self, forms: Mapping[str, tuple[Program, str]], batch: int, first: str
+    ) -> str | None:
+        """Return what is fastest; `first`: the form that is expected to be."""
         with contextlib.ExitStack() as stack:
             made = self._made(forms, batch, stack)
-            repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
+            in_order = sorted(made, key=lambda name: forms[name][1] != first)
+            repeats = {name: partial(made[name].repeat, wait=True) for name in in_order}
             return self._chooser.fastest(repeats)
 
     def _made(
@@ -156,7 +168,7 @@ class Forms:
             try:
                 if form != PERSISTENT and not self._bench.warm_up_some(twin.launches, seconds):
                     return None
-                return self._measured({LOADED: (program, form), LITERAL: (twin, form)}, batch)
+                return self._measured({LOADED: (program, form), LITERAL: (twin, form)}, batch, form)
             except (DeviceError, KernelBuildError) as error:
                 _log.info("numbers stay loads: %s", error)
                 return LOADED

@@ -84,11 +84,11 @@ class Tuner:
             # For batches, time the literal kernels: they use registers differently.
             is_literal = is_patient and batch > 1
             timed = [each.literal() for each in able] if is_literal else able
-            times = self._bench.times(timed, ROUNDS[self._chooser.mode], batch, is_joined)
+            rounds = ROUNDS[self._chooser.mode]
+            best, times = self._bench.fastest(timed, rounds, batch, is_joined)
         except (DeviceError, KernelBuildError) as error:
             _log.info("node %d (%s) was not tuned: %s", node.index, node.op, error)
             return None
-        best = min(range(len(able)), key=times.__getitem__)
         _log.debug(
             "node %d (%s): %s", node.index, node.op,
             ", ".join(f"{a.name} {t * 1e6:.0f} us" for a, t in zip(able, times, strict=True)),

@@ -92,18 +92,24 @@ def test_a_binary_that_takes_long_is_asked_for_at_a_later_start(
 @pytest.mark.parametrize(
     ("asked", "again", "kept"),
     [
-        (0.050, 0.022, True),  # PoCL: compiles for the binary, and has what it built
-        (0.050, 0.095, False),  # compiles for the binary, and at each start again
+        (0.050, [0.022], True),  # PoCL: compiles for the binary, and has what it built
+        (0.050, [0.026, 0.040, 0.022], True),  # the same beside other work
+        (0.050, [0.095] * 4, False),  # compiles for the binary, and at each start again
     ],
 )
 def test_what_a_driver_keeps(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, asked: float, again: float, kept: bool
+    device: DeviceInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: float,
+    again: list[float],
+    kept: bool,
 ) -> None:
     opened = Kernels(Device(device))
-    clock = iter([7.0, 7.0 + again])
+    clock = iter([now for each in again for now in (7.0, 7.0 + each)])
     monkeypatch.setattr(kernels_module.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(opened, "_compiled", lambda *_: None)
     assert opened._is_kept(asked, "add", "kernel void f() {}") is kept
+    assert next(clock, None) is None
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

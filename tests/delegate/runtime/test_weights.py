@@ -20,12 +20,13 @@ from delegate.inspect import Graph
 from delegate.isa import ORDERS
 from delegate.launch import Constant, Launch
 from delegate.runtime import upload as module
+from delegate.runtime import weights as weights_module
 from delegate.runtime.agreement import same_outputs
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import SLACK_BYTES
-from delegate.runtime.weights import Place, Weights
+from delegate.runtime.layout import SLACK_BYTES, Bytes
+from delegate.runtime.weights import Place, Taken, Weights
 from delegate.start.engine import Engine
 from delegate.tflite.library import installed_rules
 from tests.support.model import const, graph_of, op
@@ -424,3 +425,31 @@ def test_an_executor_that_nobody_closed_keeps_nothing_for_good(device: DeviceInf
     gc.collect()
     assert engine.weights.size_bytes == 0
     engine.close()
+
+
+def test_nothing_is_read_back_before_another_content_may_be_the_same(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests: list[int] = []
+    digest = weights_module.digest_of
+
+    def told(values: Bytes) -> bytes:
+        digests.append(values.size)
+        return digest(values)
+
+    monkeypatch.setattr(weights_module, "digest_of", told)
+    opened, make = Device(device), Counted()
+    weights, users = Weights(opened), list[Taken]()
+
+    def take(*constants: Constant) -> Place:
+        users.append(weights.take(opened.queue, [launch(*constants)], as_one=False))
+        return require(users[-1].places[0])
+
+    mine = take(make.constant("a"), make.constant("b", 200))
+    assert not digests
+    take(make.constant("c", 300))
+    assert not digests
+    other = take(make.constant("a"))
+    assert (digests, other.buffer) == ([100, 100], mine.buffer)
+    take(make.constant("d"))  # that of a is known now
+    assert digests == [100, 100, 100]

@@ -61,3 +61,17 @@ def test_each_shape_is_measured_for_those_who_wait(mode: str, taken: list[str]) 
     chooser = Chooser(mode, Store(f"a device of test_chooser, {mode}"))
     assert asked(chooser, "224", 100) == taken
     assert asked(chooser, "192", 73) == taken
+
+
+def test_what_a_child_is_asked_for_is_not_taken_over_meanwhile() -> None:
+    store = Store("a device of test_chooser whose graphs have nodes with the same numbers")
+    parent, child, awaited = Chooser(QUICK, store), Chooser(QUICK, store), list[str]()
+    assert asked(parent, "decode", 100) == ["plain", "measured"]
+    parent.leave_to_child(awaited.append)
+    assert asked(parent, "prefill", 100, "node 9") == ["fast"]
+    assert asked(parent, "prefill", 100) == ["fast"]  # its number is that of decode's
+    child.go_on(*parent.state())
+    assert asked(child, "prefill", 100, "node 9") == ["plain", "measured"]
+    assert set(awaited) == {"prefill"}
+    parent.seconds_left = 0
+    assert asked(parent, "prefill", 100) == ["plain"]

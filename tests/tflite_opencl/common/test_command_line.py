@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -56,3 +58,14 @@ def test_a_narrow_help_keeps_examples(columns: str, monkeypatch: pytest.MonkeyPa
             others = text.partition("examples:\n")[0].splitlines()
             # argparse folds no word, and no list of choices.
             assert all(len(each) <= max(int(columns), 80) for each in others), parser.prog
+
+
+def test_a_subcommand_is_imported_alone() -> None:
+    code = (
+        "import sys; from tflite_opencl import command; command.main(['cut', '--help']);"
+        "print(*(name for name in sys.modules if name.startswith('tflite_opencl.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = done.stdout.splitlines()[-1].split()
+    assert "tflite_opencl.cut" in found
+    assert {"tflite_opencl.info", "tflite_opencl.generate.subcommand"}.isdisjoint(found)
