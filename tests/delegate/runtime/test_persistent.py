@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from delegate import DeviceInfo, Options
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
-from delegate.inspect import Graph, read_model
+from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, Program, size_bytes
 from delegate.runtime import persistent, sources
@@ -23,8 +24,10 @@ from delegate.runtime.layout import layout_of, phases_of
 from delegate.runtime.persistent import persistent_kernel
 from delegate.start.engine import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
+from tests.support.compare import inputs_for, interpreter, invoke, oracle
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
+from tests.support.process import run_python
 from tests.support.shared import model_path
 
 pytestmark = pytest.mark.usefixtures("one_context")
@@ -40,6 +43,21 @@ BRANCHES = net(
     ],
     [8],
 )
+# How the names of PoCL's devices with a thread for each core begin -> its driver without threads.
+THREADLESS = {"pthread": "basic", "cpu": "cpu-minimal"}
+IN_THE_CALLING_THREAD = """
+import sys
+import numpy as np
+from delegate import Model
+from tests.support.compare import inputs_for
+from tests.support.nets import conv_pool
+
+graph = conv_pool()
+with Model(graph, "portable", tune="off") as model:
+    (outputs,) = zip(*(model.run(*given) for given in inputs_for(graph)))
+np.save(sys.argv[1], outputs)
+print(model.device.name)
+"""
 
 
 def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
@@ -168,3 +186,16 @@ def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
     monkeypatch.setattr("delegate.runtime.persistent._KERNEL", "missing")
     executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
     assert executor.form == ONE_BY_ONE
+
+
+def test_a_driver_may_run_it_in_the_calling_thread(device: DeviceInfo, tmp_path: Path) -> None:
+    threads, *_ = device.name.split("-")
+    if "Portable" not in device.platform or threads not in THREADLESS:
+        pytest.skip(f"{device.name} has no driver without threads")
+    driver, saved, graph = THREADLESS[threads], tmp_path / "outputs.npy", conv_pool()
+    told = run_python(IN_THE_CALLING_THREAD, saved, POCL_DEVICES=driver)
+    assert told.startswith(driver)
+    model = write_model(graph)
+    reference = interpreter(model, cpu_kernels=oracle(model))
+    expected = [invoke(reference, given)[0] for given in inputs_for(graph)]
+    np.testing.assert_array_equal(np.load(saved), expected)
