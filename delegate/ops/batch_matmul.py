@@ -7,6 +7,7 @@ Of floats and int8 the floats' rows become int8 at each run, as those of FULLY_C
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +113,7 @@ def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternat
     if weights is None or len(weights) > 1:
         if is_asymmetric and not is_exact:
             raise Unsupported("asymmetric rows with several right sides: sums beyond 2^24")
-        return (_of_right_sides(node, sizes, scale, target),)
+        return _of_right_sides(node, sizes, scale, target)
     columns = sizes["n_size"]
     product = hybrid.Product(
         source=left,
@@ -148,8 +149,10 @@ def _right_sides(node: Node, rules: Rules) -> NDArray[np.int8] | None:
     return weights
 
 
-def _of_right_sides(node: Node, sizes: dict[str, int], scale: float, target: Target) -> Alternative:
-    """Return the launches for right matrices that are computed, or several."""
+def _of_right_sides(
+    node: Node, sizes: dict[str, int], scale: float, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the ways to multiply by right matrices that are computed, or several."""
     left, right, result = tensors_of(node, 2)
     depth = sizes["k_size"]
     rows = hybrid.quantised(
@@ -168,10 +171,15 @@ def _of_right_sides(node: Node, sizes: dict[str, int], scale: float, target: Tar
         **sizes,
         "row_scales": rows.scales,
         "right_scale": bits(scale),
-        "elements": elements,
     }
-    launch = launch_over(_FILE, f"{_FILE}_hybrid", one_each(elements), params)
-    return Alternative("plain", (*rows.launches, launch))
+    own = params | {"elements": elements}
+    launch = launch_over(_FILE, f"{_FILE}_hybrid", one_each(elements), own)
+    ways = (
+        *_turned(right, sizes, params, "hybrid", elements, target),
+        *_vectors(sizes, params, "hybrid", elements, target),
+        Alternative("plain", (launch,)),
+    )
+    return tuple(replace(way, launches=(*rows.launches, *way.launches)) for way in ways)
 
 
 def _vectors(
@@ -190,7 +198,8 @@ def _vectors(
         tile = TILE if n >= TILE else 1
         blocks = {"n_blocks": ceil_div(n, tile)}
         items = rows * blocks["n_blocks"]
-        lanes = lanes if sizes["right_term"] == sizes["left_term"] == 1 else 0
+        is_beside = sizes["right_term"] == sizes["left_term"] == 1
+        lanes = lanes if is_beside and family != "hybrid" else 0
     if not lanes:
         return ()
     kernel, own = f"{_FILE}_{name}_{family}", params | blocks | {"items": items}

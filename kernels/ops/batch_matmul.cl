@@ -105,13 +105,14 @@ TILE(batch_matmul_hybrid) {
 KERNEL(batch_matmul_hybrid)
 #endif
 
-#if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT
+#if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT || \
+    USES_BATCH_MATMUL_VECTOR_HYBRID
 // TILE_M rows x LANES columns, of an item; the last ones overlap those before.
-#define ROWS_AND_COLUMNS(TYPE)                                     \
+#define ROWS_AND_COLUMNS(LEFT_TYPE, RIGHT_TYPE, TYPE)              \
   int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M);          \
   int n = min(item / M_BLOCKS % N_BLOCKS * LANES, N_SIZE - LANES); \
   int batch = item / M_BLOCKS / N_BLOCKS;                          \
-  MATRICES(TYPE, TYPE, batch);                                     \
+  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);                          \
   left += m * LEFT_ROW;                                            \
   right += n;                                                      \
   int left_row = LEFT_ROW;                                         \
@@ -132,7 +133,7 @@ DEFINE_STORE(CHARS)
 // tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_quant8) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    ROWS_AND_COLUMNS(char);
+    ROWS_AND_COLUMNS(char, char, char);
     int left_zero = LEFT_ZERO;
     int right_zero = RIGHT_ZERO;
     INTS sum[TILE_M];
@@ -155,8 +156,39 @@ TILE(batch_matmul_vector_quant8) {
 KERNEL(batch_matmul_vector_quant8)
 #endif
 
-#if USES_BATCH_MATMUL_VECTOR_FLOAT || USES_BATCH_MATMUL_ROW_FLOAT
+#if USES_BATCH_MATMUL_VECTOR_FLOAT || USES_BATCH_MATMUL_ROW_FLOAT || USES_BATCH_MATMUL_VECTOR_HYBRID
 #define FLOATS JOIN(float, LANES)
+#endif
+
+#if USES_BATCH_MATMUL_VECTOR_HYBRID
+#define INTS JOIN(int, LANES)
+
+// The same of floats and int8 for right matrices whose rows lie as written.
+// tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
+TILE(batch_matmul_vector_hybrid) {
+  FLOATS right_scale = as_float(RIGHT_SCALE);
+  FLOATS bias = 0.0f;
+  FLOATS low = -INFINITY;
+  FLOATS high = INFINITY;
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    ROWS_AND_COLUMNS(short, char, float);
+    int row = (int)(left - (global const short*)(arena + LEFT)) / K_SIZE;
+    INTS sum[TILE_M];
+    UNROLLED (p, TILE_M) sum[p] = 0;
+    for (int k = 0; k < K_SIZE; k++) {
+      INTS factor = JOIN(convert_int, LANES)(JOIN(vload, LANES)(0, right + k * right_term));
+      UNROLLED (p, TILE_M) sum[p] += factor * (int)left[p * left_row + k * left_term];
+    }
+    UNROLLED (p, TILE_M) {
+      FLOATS row_scale = ((global const float*)(arena + ROW_SCALES))[row + p];
+      FLOATS value = JOIN(convert_float, LANES)(sum[p]);
+      FLOATS result = HYBRID_RESULT(value, row_scale, right_scale, bias, low, high);
+      STORE_FLOATS(result, 0, output + p * N_SIZE);
+    }
+  }
+}
+
+KERNEL(batch_matmul_vector_hybrid)
 #endif
 
 #if USES_BATCH_MATMUL_VECTOR_FLOAT
@@ -164,7 +196,7 @@ KERNEL(batch_matmul_vector_quant8)
 // tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_float) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    ROWS_AND_COLUMNS(float);
+    ROWS_AND_COLUMNS(float, float, float);
     FLOATS sum[TILE_M];
     UNROLLED (p, TILE_M) sum[p] = 0.0f;
     for (int k = 0; k < K_SIZE; k++) {

@@ -32,6 +32,7 @@ from tests.support.model import chain_model, const, op, t
 pytestmark = where_rows_are_known
 
 WAYS = (PLAIN, SIMT, LANES_8, LANES_16, AVX2)
+WIDE = replace(LANES_8, alternative="")  # the first alternative, whichever it is
 HAS_ASYMMETRIC = RUNTIME.name != "tflite-runtime"  # which lacks that version
 
 
@@ -70,11 +71,17 @@ CASES = {
     "computed": Product(left=(2, 3, 20), batch=(2,), columns=7, adj_y=True, is_computed=True),
     "several": Product(left=(2, 1, 3, 20), batch=(3,), columns=7),
     "one_left_for_several": Product(left=(4, 20), batch=(3,), columns=7, is_computed=True),
+    "several_wide": Product(left=(3, 18, 24), batch=(3,), columns=39),
+    "several_turned": Product(left=(3, 18, 24), batch=(3,), columns=39, adj_y=True),
+    "computed_turned": Product(left=(17, 33), batch=(2,), columns=20, adj_y=True, is_computed=True),
 }
 ASYMMETRIC = {
     "asymmetric": Product(asymmetric=True),
     "asymmetric_turned": Product(left=(3, 2, 130), columns=33, adj_y=True, asymmetric=True),
     "asymmetric_several": Product(left=(2, 3, 20), batch=(2,), asymmetric=True),
+    "asymmetric_several_turned": Product(
+        left=(2, 19, 36), batch=(2,), columns=37, adj_y=True, asymmetric=True
+    ),
     # the sums are taken through floats, which do not hold them
     "asymmetric_deep": Product(left=(6, 2000), columns=18, asymmetric=True, least=-100),
 }
@@ -120,7 +127,7 @@ def products(draw: st.DrawFn) -> Product:
     )
 
 
-test_drawn_products = drawn(products(), (PLAIN, SIMT), assert_seeded_or_refused)
+test_drawn_products = drawn(products(), (PLAIN, SIMT, WIDE), assert_seeded_or_refused)
 
 NODE = CASES["matrices"].node()
 test_refusal = refused(
