@@ -31,6 +31,7 @@ from delegate.target import Rules, Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
+_ROWS = 8  # on a CPU: each core has as many sums under way, and right rows are read half as often
 _FILE = "batch_matmul"
 _TURNED_ROWS = 16  # of the left matrix: fewer are multiplied sooner than the right one is turned
 _MOST_TERMS = most_rounds(1, 1_000)
@@ -190,7 +191,8 @@ def _vectors(
     rows = elements // n
     if sizes["right_column"] == 1 and n > 1:
         name, side, lanes = "vector", "TILE_M", lanes_of(n, target)
-        tile = TILE if m >= TILE else 1
+        own_tile = _ROWS if target.group_items == 1 and m >= _ROWS else TILE
+        tile = own_tile if m >= own_tile else 1
         blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, lanes or 1)}
         items = rows // m * blocks["m_blocks"] * blocks["n_blocks"]
     else:
