@@ -30,7 +30,7 @@ DEEP = Convolution(size=(9, 9, 8), dtype="int16", depth_multiplier=1)
         (DEEP.node(), {0: (4, 4), 128: (4, 4), 96: (1, 4), 24: (1, 4)}),
         # Unrolled windows keep more: those of few terms, and of 3x3 taps.
         (FLOATS.node(), {0: (4, 4), 96: (4, 4), 48: (2, 4), 24: (1, 4)}),
-        (replace(FLOATS, size=(9, 9, 64)).node(), {0: (4, 4), 48: (4, 4), 24: (2, 4)}),
+        (replace(FLOATS, size=(9, 9, 64)).node(), {0: (4, 4), 96: (4, 4), 48: (2, 4), 24: (2, 4)}),
         (
             replace(FLOATS, size=(9, 9, 8), depth_multiplier=1).node(),
             {0: (4, 4), 96: (4, 4), 48: (4, 4), 24: (2, 4)},
