@@ -96,7 +96,11 @@ from tests.support.variants import assert_runs, gpu_variants
 for variant in gpu_variants():
     print(*(name for name, *_ in variant.keys), flush=True)
     assert_runs(variant, device)
-# No model has this one.
+# No model has these.
+from tests.delegate.ops import test_halves
+print("halves_float", flush=True)
+test_halves.test_floats_become_the_nearest_halves(device)
+test_halves.test_halves_become_the_floats_that_they_are(device)
 from tests.delegate.ops import test_picture
 from tests.support.cases import SIMT
 for name in ("smaller", "larger", "channels"):
