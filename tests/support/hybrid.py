@@ -10,7 +10,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from delegate.inspect import Node, Tensor
+from delegate.launch import Constant, Launch
 from tests.support.model import const, op, t
+
+
+def assert_packed_once(launches: Sequence[Launch], *names: str) -> None:
+    """Assert that constants of these names have the same bytes, as many as they say, in each."""
+    for name in names:
+        packed = []
+        for launch in launches:
+            constant = launch.params[name]
+            assert isinstance(constant, Constant)
+            packed.append(constant.pack())
+            assert packed[-1].nbytes == constant.size_bytes
+        assert all(each.tobytes() == packed[0].tobytes() for each in packed)
+
 
 NONE = {"fused_activation_function": "NONE"}
 # The first version of an op that has such weights, where it is not 1.

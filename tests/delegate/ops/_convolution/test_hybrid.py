@@ -162,6 +162,19 @@ def test_equals_the_reference(device: DeviceInfo, way: Way, case: Product) -> No
 
 
 @st.composite
+def products_of(draw: st.DrawFn, rows: tuple[int, int], out_c: tuple[int, int]) -> Product:
+    """Draw a product of so many rows and channels, from the first number to the last."""
+    return Product(
+        shape=(draw(st.integers(*rows)), draw(st.integers(1, 300))),
+        out_c=draw(st.integers(*out_c)),
+        asymmetric=draw(st.booleans()),
+        per_channel=HAS_CHANNELS and draw(st.booleans()),
+        fused=draw(st.sampled_from(FUSED)),
+        has_bias=draw(st.booleans()),
+    )
+
+
+@st.composite
 def products(draw: st.DrawFn) -> Product:
     """Draw a product; a scale a channel where the runtime has that."""
     rows = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, ops
-from delegate.launch import Constant
 from tests.delegate.ops._convolution.test_hybrid_blocks import Product
 from tests.support.cases import DOTPROD, EMULATED_DOTPROD, Way, assert_exact_way, changed
 from tests.support.compare import RUNTIME
 from tests.support.deal import where_rows_are_known
+from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
 
 pytestmark = [
@@ -43,16 +43,9 @@ def test_blocks_of_rows() -> None:
 
 
 def test_weights_are_packed_once_for_any_rows() -> None:
-    packed = []
-    for rows in (1, 5):
-        launch = ops.lower(Product(shape=(rows, 64)).node(), DOTPROD.target)[0].launches[-1]
-        for name in ("weights", "scales"):
-            constant = launch.params[name]
-            assert isinstance(constant, Constant)
-            packed.append(constant.pack())
-            assert packed[-1].nbytes == constant.size_bytes
-    assert packed[0].tobytes() == packed[2].tobytes()
-    assert packed[1].tobytes() == packed[3].tobytes()
+    cases = [Product(shape=(rows, 64)).node() for rows in (1, 5)]
+    launches = [ops.lower(node, DOTPROD.target)[0].launches[-1] for node in cases]
+    assert_packed_once(launches, "weights", "scales")
 
 
 ways = pytest.mark.parametrize("way", [DOTPROD, EMULATED_DOTPROD], ids=str)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
-from delegate.launch import Constant
-from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product
+from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product, products_of
 from tests.support.cases import (
     ARM,
     DOTPROD,
-    FUSED,
     I8MM,
     SEEDS,
     Way,
@@ -26,6 +23,7 @@ from tests.support.cases import (
     assert_exact_way,
 )
 from tests.support.deal import where_rows_are_known
+from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
@@ -60,14 +58,9 @@ def test_blocks_of_rows(rows: int, names: list[str]) -> None:
 @pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
 def test_weights_are_packed_once_for_any_rows(way: Way) -> None:
     """A language model's prefill and decode share them."""
-    packed = []
-    for rows in (1, 3, 128):
-        launch = ops.lower(Product(shape=(rows, 37)).node(), way.target)[0].launches[-1]
-        weights = launch.params["weights"]
-        assert isinstance(weights, Constant)
-        packed.append(weights.pack())
-        assert packed[-1].nbytes == weights.size_bytes
-    assert all(each.tobytes() == packed[0].tobytes() for each in packed)
+    cases = [Product(shape=(rows, 37)).node() for rows in (1, 3, 128)]
+    launches = [ops.lower(node, way.target)[0].launches[-1] for node in cases]
+    assert_packed_once(launches, "weights")
 
 
 def test_not_of_few_channels() -> None:
@@ -124,19 +117,7 @@ def test_conv_2d(case: Convolution, kind: str, device: DeviceInfo, way: Way) -> 
     _assert_exact(case.node(kind, None), device, way)
 
 
-@st.composite
-def products(draw: st.DrawFn) -> Product:
-    return Product(
-        shape=(draw(st.integers(1, 12)), draw(st.integers(1, 300))),
-        out_c=draw(st.integers(16, 70)),
-        asymmetric=draw(st.booleans()),
-        per_channel=HAS_CHANNELS and draw(st.booleans()),
-        fused=draw(st.sampled_from(FUSED)),
-        has_bias=draw(st.booleans()),
-    )
-
-
 @pytest.mark.parametrize("way", [DOTPROD, I8MM], ids=str)
-@given(case=products(), seed=SEEDS)
+@given(case=products_of((1, 12), (16, 70)), seed=SEEDS)
 def test_drawn_products(device: DeviceInfo, case: Product, seed: int, way: Way) -> None:
     assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)

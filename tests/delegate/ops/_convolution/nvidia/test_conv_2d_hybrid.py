@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
@@ -16,9 +15,8 @@ from delegate.launch import Constant
 from delegate.ops._convolution.nvidia import conv_2d
 from delegate.ops._convolution.nvidia.conv_2d import _Shape
 from tests.delegate.ops._convolution.nvidia.test_conv_2d import FOR_MANY, FOR_ONE, skip_long_builds
-from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product
+from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product, products_of
 from tests.support.cases import (
-    FUSED,
     NATIVE,
     NVIDIA,
     SEEDS,
@@ -119,18 +117,6 @@ def test_every_shape(case: Product, device: DeviceInfo) -> None:
     _assert_exact(case.node(), device, NATIVE)
 
 
-@st.composite
-def products(draw: st.DrawFn) -> Product:
-    return Product(
-        shape=(draw(st.integers(5, 80)), draw(st.integers(1, 300))),
-        out_c=draw(st.integers(1, 100)),
-        asymmetric=draw(st.booleans()),
-        per_channel=HAS_CHANNELS and draw(st.booleans()),
-        fused=draw(st.sampled_from(FUSED)),
-        has_bias=draw(st.booleans()),
-    )
-
-
-@given(case=products(), seed=SEEDS)
+@given(case=products_of((5, 80), (1, 100)), seed=SEEDS)
 def test_drawn(device: DeviceInfo, case: Product, seed: int) -> None:
     assert_exact_or_refused(chain_model([case.node(seed)]), device, NATIVE, seed)

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
-from delegate.launch import Constant
 from delegate.ops._convolution.x86 import tiles
-from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product
+from tests.delegate.ops._convolution.test_hybrid import HAS_CHANNELS, Product, products_of
 from tests.support.cases import (
     AMX,
     FUSED,
@@ -25,6 +24,7 @@ from tests.support.cases import (
     changed,
 )
 from tests.support.deal import where_rows_are_known
+from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
@@ -72,15 +72,9 @@ def test_not_without_instructions_and_of_few_channels(facts: dict[str, object]) 
 
 def test_weights_are_packed_once_for_many_rows_and_for_one() -> None:
     """Of whole loads of a register: a language model's prefill and decode share them."""
-    packed = []
-    for rows in (64, 1):
-        launch = ops.lower(Product(shape=(rows, 576), out_c=70).node(), AMX.target)[0].launches[-1]
-        weights = launch.params["weights"]
-        assert isinstance(weights, Constant)
-        packed.append(weights)
-    assert packed[0].pack().tobytes() == packed[1].pack().tobytes()
-    for constant in packed:
-        assert constant.pack().nbytes == constant.size_bytes
+    cases = [Product(shape=(rows, 576), out_c=70).node() for rows in (64, 1)]
+    launches = [ops.lower(node, AMX.target)[0].launches[-1] for node in cases]
+    assert_packed_once(launches, "weights")
 
 
 # Its numbers.
@@ -162,14 +156,7 @@ def nodes(draw: st.DrawFn) -> Node:
         )
         if case.fits:
             return case.node(draw(st.sampled_from(HYBRID)), None)
-    return Product(
-        shape=(draw(st.integers(6, 80)), draw(st.integers(1, 300))),
-        out_c=draw(st.integers(32, 100)),
-        asymmetric=draw(st.booleans()),
-        per_channel=HAS_CHANNELS and draw(st.booleans()),
-        fused=draw(st.sampled_from(FUSED)),
-        has_bias=draw(st.booleans()),
-    ).node(draw(SEEDS))
+    return draw(products_of((6, 80), (32, 100))).node(draw(SEEDS))
 
 
 @pytest.mark.usefixtures("_is_offered")

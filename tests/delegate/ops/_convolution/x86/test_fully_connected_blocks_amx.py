@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
-from delegate.launch import Constant
 from tests.delegate.ops._convolution.test_hybrid_blocks import Product
 from tests.support.cases import AMX, SEEDS, assert_exact_or_refused, assert_exact_way
 from tests.support.compare import RUNTIME
 from tests.support.deal import where_rows_are_known
+from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
 
 pytestmark = [
@@ -42,17 +42,9 @@ def test_blocks_of_rows() -> None:
 
 def test_weights_are_packed_once_for_any_rows() -> None:
     """A language model's prefill and decode share them."""
-    packed = []
-    for rows in (64, 1):
-        case = Product(shape=(rows, 96), out_c=40)
-        launch = ops.lower(case.node(), AMX.target)[0].launches[-1]
-        for name in ("weights", "scales"):
-            constant = launch.params[name]
-            assert isinstance(constant, Constant)
-            packed.append(constant.pack())
-            assert packed[-1].nbytes == constant.size_bytes
-    assert packed[0].tobytes() == packed[2].tobytes()
-    assert packed[1].tobytes() == packed[3].tobytes()
+    cases = [Product(shape=(rows, 96), out_c=40).node() for rows in (64, 1)]
+    launches = [ops.lower(node, AMX.target)[0].launches[-1] for node in cases]
+    assert_packed_once(launches, "weights", "scales")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
