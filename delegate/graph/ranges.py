@@ -7,6 +7,7 @@ anywhere. Nodes and values stay as they were.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -56,10 +57,9 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     if len(node.outputs) != 1 + (node.op == "TOPK_V2") or node.is_custom or not node.inputs:
         return None
     result = node.outputs[-1]
-    size = int(np.prod(result.shape, dtype=object))
     if result.dtype not in _INDEX_TYPES or result.data is not None:
         return None
-    if not 0 < size <= MOST_ELEMENTS:
+    if not 0 < math.prod(result.shape) <= MOST_ELEMENTS:
         return None
     if node.options.get("fused_activation_function", "NONE") != "NONE":
         return None
@@ -74,6 +74,10 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
             return None
         # Only the first input of these is an index; the others say how it is reshaped.
         inputs = node.inputs[:1] if node.op in _RESHAPED else node.inputs
+        # A damaged shape of an input can be of any size, and so can what two small ones make.
+        shapes = [tensor.shape for tensor in inputs if tensor is not None]
+        if node.op in _BROADCAST and np.broadcast_shapes(*shapes) != result.shape:
+            return None
         known = [ranges_of(tensor) for tensor in inputs]
         if node.op in _CLAMPS and result.dtype == "int32":
             known = [each or _any(t) for each, t in zip(known, inputs, strict=True)]
@@ -168,6 +172,7 @@ def _floor_mod(inputs: list[Ranges], node: Node) -> Ranges:
 
 _GROWING = ("PACK", "CONCATENATION", "ADD", "MAXIMUM", "MINIMUM")
 _CLAMPS = ("MAXIMUM", "MINIMUM")  # of anything: the other input limits it
+_BROADCAST = ("ADD", "MAXIMUM", "MINIMUM", "SUB", "MUL", "FLOOR_DIV", "FLOOR_MOD")
 _RESHAPED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST")
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_RESHAPED, _both(lambda inputs, n: inputs[0].reshape(n.outputs[0].shape))),

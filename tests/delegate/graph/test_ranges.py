@@ -112,6 +112,7 @@ UNKNOWN: dict[str, list[Node]] = {
     "divisor_0": [op("FLOOR_DIV", [PLACE, numbers(0)], [index()])],
     "computed_divisor": [op("FLOOR_DIV", [PLACE, PLACE], [index()])],
     "wraps": [op("MUL", [PLACE, numbers(2**30)], [index()], FUSED)],
+    "more_than_memory": [op("MINIMUM", [index((2**31 - 1, 9, 4)), PLACE], [index()])],
     "another_shape": [op("ADD", [PLACE, numbers(1)], [index((1, 4))], FUSED)],
     "no_shape": [op("RESHAPE", [PLACE, numbers(3)], [index((3,))])],
     "no_axis": [op("PACK", [PLACE, PLACE], [index((2, 4))], {"axis": 5})],
