@@ -120,6 +120,8 @@ def parser() -> argparse.ArgumentParser:
     add_flag(
         made, "models", MODELS, ": the table's (default: ../shared/models)", Path, dest="folder"
     )
+    add("--before", type=Path, metavar="DIR",
+        help="also the delegate of an older checkout, in a process of its own")  # fmt: skip
     add("--series", action="store_true", help="also cost against width, batch and threads")
     add("--layers", action="store_true", help="also every node on the device: time, work, roofline")
     add("--first_starts", action="store_true",
@@ -184,7 +186,7 @@ def _loadgen(options: argparse.Namespace) -> str:
 def _setup(options: argparse.Namespace) -> Iterator[Setup]:
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         threads = options.threads or len(os.sched_getaffinity(0))
-        more = threads, options.count, options.tune, options.folder
+        more = threads, options.count, options.tune, options.folder, options.before
         yield Setup(find_runtime(), Path(folder), options.device, *more)
 
 

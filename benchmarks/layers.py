@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from benchmarks.network import Network
@@ -11,7 +12,7 @@ from benchmarks.results import Layer, Layers
 from benchmarks.setup import Setup, named
 from delegate import DeviceInfo
 from delegate.inspect import write_model
-from tflite_opencl.common.profile import profile_of
+from tflite_opencl.common.profile import Profile, profile_of
 
 # Layers that are easy for any kernel: (side, channels) of a 1x1 convolution whose data stays in a
 # cache, and of a FULLY_CONNECTED one whose weights are read once each, as many bytes as V1 has.
@@ -21,8 +22,14 @@ _MEMORY = ((1024, 1024), (1024, 4096))
 
 def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
     """Return every node of a model on a device with its work, of the shortest of some runs."""
-    layers = _profile(model, info, setup)
-    made = [layer for easy in _easy(setup) for layer in _profile(easy, info, setup)]
+    return beside_peaks(model, _profile(model, info, setup), info, setup)
+
+
+def beside_peaks(model: str, found: Profile, info: DeviceInfo, setup: Setup) -> Layers:
+    """Return the nodes of a profile beside the most that the device did for their type."""
+    layers = _layers(found)
+    dtype = setup.workload(model).graph.inputs[0].dtype
+    made = _easiest(info, setup, "float32" if dtype == "float32" else "uint8")
     work = max((*layers, *made), key=lambda layer: layer.multiply_adds / layer.microseconds)
     moved = max((*layers, *made), key=lambda layer: layer.bytes_moved / layer.microseconds)
     return Layers(
@@ -39,9 +46,12 @@ def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
     )
 
 
-def _profile(model: str, info: DeviceInfo, setup: Setup) -> list[Layer]:
+def _profile(model: str, info: DeviceInfo, setup: Setup) -> Profile:
     workload, delegate = setup.workload(model), setup.delegate(model, info, profiling=True)
-    found = profile_of(delegate, workload.graph, workload.interpreter("auto", [delegate]).invoke)
+    return profile_of(delegate, workload.graph, workload.interpreter("auto", [delegate]).invoke)
+
+
+def _layers(found: Profile) -> list[Layer]:
     return [
         Layer(
             node=row.node,
@@ -56,13 +66,21 @@ def _profile(model: str, info: DeviceInfo, setup: Setup) -> list[Layer]:
     ]
 
 
-def _easy(setup: Setup) -> Iterator[str]:
+@cache
+def _easiest(info: DeviceInfo, setup: Setup, dtype: str) -> list[Layer]:
+    """Return the easy layers of a type, measured once a run of the benchmark."""
+    return [each for made in _easy(setup, dtype) for each in _layers(_profile(made, info, setup))]
+
+
+def _easy(setup: Setup, dtype: str) -> Iterator[str]:
     """Yield the files of models of one layer each."""
     for side, channels in _COMPUTE:
-        network = Network()
+        network = Network(dtype)
         network.convolution(network.tensor((1, side, side, channels)), channels)
-        yield setup.written(f"compute_{side}_{channels}", write_model(network.graph("1x1")))
+        name = f"compute_{dtype}_{side}_{channels}"
+        yield setup.written(name, write_model(network.graph("1x1")))
     for inputs, outputs in _MEMORY:
-        network = Network()
+        network = Network(dtype)
         network.fully_connected(network.tensor((1, inputs)), outputs)
-        yield setup.written(f"memory_{inputs}_{outputs}", write_model(network.graph("dense")))
+        name = f"memory_{dtype}_{inputs}_{outputs}"
+        yield setup.written(name, write_model(network.graph("dense")))

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import ncnn
 from benchmarks.measure import Contender, Skipped, imported
 from benchmarks.onnx_model import onnx_model
 from delegate.inspect import Graph, read_model
@@ -75,6 +76,7 @@ class Peers:
 
     contenders: list[Contender] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, make: Callable[[], Callable[[], object]], every: int = 1) -> None:
         """Make a contender, run it once, and keep it or the reason why it is not there."""
@@ -105,7 +107,29 @@ def peers(workload: Workload, with_tinygrad: bool = False) -> Peers:
         found.add("tflite-runtime", lambda: _tflite_runtime(workload), _SLOW)
     if with_tinygrad:
         found.add(TINYGRAD, lambda: _tinygrad(workload), _SLOW)
+    _add_ncnn(found, workload)
     return found
+
+
+def _add_ncnn(found: Peers, workload: Workload) -> None:
+    """Add ncnn on the CPU and through Vulkan, and note how far its own two results lie apart."""
+    scores = {}
+    for name, is_vulkan in ((ncnn.NAME, False), (ncnn.ON_VULKAN, True)):
+
+        def made(name: str = name, is_vulkan: bool = is_vulkan) -> Callable[[], object]:
+            model = onnx_model(workload.graph, is_quantized=False)
+            picture = workload.picture.astype(np.float32) / np.float32(255)
+            run = ncnn.ncnn(model, picture, workload.threads, is_vulkan)
+            scores[name] = run()
+            return run
+
+        found.add(name, made, _SLOW)
+    if len(scores) == 2:
+        one, other = scores.values()
+        found.notes.append(
+            f"{(one != other).mean():.0%} of ncnn's scores are others through Vulkan than on the "
+            f"CPU, by up to {abs(one - other).max() / abs(one).max():.1g} of the largest"
+        )
 
 
 def onnx_runtime(model: bytes, picture: NDArray[Any], threads: int) -> Callable[[], object]:
@@ -185,7 +209,7 @@ def _last_line(error: BaseException) -> str:
 def versions(runtime: Runtime) -> Mapping[str, str]:
     """Return the version of each peer's package that is installed."""
     found = {runtime.name: runtime.version}
-    for package in ("onnxruntime", "openvino", "tinygrad", "torch"):
+    for package in ("ncnn", "onnxruntime", "openvino", "tinygrad", "torch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found

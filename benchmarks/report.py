@@ -14,7 +14,8 @@ from typing import TypeVar
 from rich import box
 from rich.table import Table
 
-from benchmarks import chart
+from benchmarks import before, chart
+from benchmarks.measure import PathTimes
 from benchmarks.results import Figure, Layers, Report, RowResult, Series
 from tflite_opencl.common.tables import render
 
@@ -30,6 +31,7 @@ def tables(report: Report) -> Iterator[Table | str]:
     if measured:
         yield times(measured)
     if any(row.delegation for row in measured):
+        yield limits(measured)
         yield delegated(measured)
     if any(row.figures for row in report.rows):
         yield figures(report.rows)
@@ -73,6 +75,32 @@ def times(rows: Sequence[RowResult]) -> Table:
         ),
         words=(0, 1),
     )  # fmt: skip
+
+
+def limits(rows: Sequence[RowResult]) -> Table:
+    """Return before, now and the least time that the machine's own rates allow, of each model."""
+    return _table(
+        ("row", "before, ms", "now, ms", "now/before", "limit, ms", "of it multiply-adds",
+         "limit/now"),
+        (
+            (row.row, *_earlier(row), f"{of.limit_ms:.3f}",
+             f"{of.limit_of_work_ms / of.limit_ms:.0%}", f"{of.limit_ms / _own(row).min_ms:.2f}")
+            for row in rows
+            if (of := row.delegation) is not None and of.limit_ms
+        ),
+        words=(0,),
+    )  # fmt: skip
+
+
+def _own(row: RowResult) -> PathTimes:
+    return next(iter(row.paths.values()))
+
+
+def _earlier(row: RowResult) -> tuple[str, str, str]:
+    now, then = _own(row).min_ms, row.paths.get(before.NAME)
+    if then is None:
+        return "", f"{now:.3f}", ""
+    return f"{then.min_ms:.3f}", f"{now:.3f}", f"{now / then.min_ms:.2f}"
 
 
 def delegated(rows: Sequence[RowResult]) -> Table:
@@ -235,6 +263,7 @@ def _sections(each: Report, stem: Path, pictures: list[Path]) -> Iterator[str]:
         if any(row.has_model for row in measured):
             yield picture("Times of every path", "times", chart.write_times, measured)
         if any(row.delegation for row in measured):
+            yield markdown(limits(measured))
             yield markdown(delegated(measured))
     yield "".join(f"- {line}\n" for line in remarks(each.rows))
 

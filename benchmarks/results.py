@@ -67,6 +67,10 @@ class Delegation:
     launches: int  # a run
     up_bytes: int  # a run, to the device
     down_bytes: int
+    # The least time of a run that the device's rates allow, and the part of it in which they are
+    # those of multiply-adds; in the rest they are those of bytes.
+    limit_ms: float = 0.0
+    limit_of_work_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +147,15 @@ class Layers:
         """Return the sum of all nodes."""
         return sum(layer.microseconds for layer in self.layers)
 
+    def limit_us(self, layer: Layer) -> tuple[float, bool]:
+        """Return the least time the two peaks allow a layer, and whether multiply-adds bind it."""
+        work_s = layer.multiply_adds / self.peak_multiply_adds
+        bytes_s = layer.bytes_moved / self.peak_bytes
+        return max(work_s, bytes_s) * 1e6, work_s > bytes_s
+
     def roofline_fraction(self, layer: Layer) -> float:
         """Return the least time the two peaks allow a layer over the time it took."""
-        work_s = layer.multiply_adds / self.peak_multiply_adds
-        return max(work_s, layer.bytes_moved / self.peak_bytes) * 1e6 / layer.microseconds
+        return self.limit_us(layer)[0] / layer.microseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class Setup:
     runs: int = 200
     tune: str = "full"  # the steady state is what is timed
     models: Path = MODELS
+    before: Path | None = None  # an older checkout
 
     def model(self, name: str | Path) -> tuple[str, str]:
         """Return the file of a model, and a note where it is a stand-in of equal structure.

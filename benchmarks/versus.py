@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from benchmarks.measure import Contender, PathTimes, timed
+from benchmarks import before
+from benchmarks.layers import beside_peaks
+from benchmarks.measure import Contender, PathTimes, Skipped, timed
 from benchmarks.network import one_pool
 from benchmarks.peers import Peers, Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
@@ -28,7 +31,14 @@ def against_peers(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowRe
     """Measure the delegate and every peer."""
     workload = setup.workload(model)
     others = peers(workload, with_tinygrad=row.has_tinygrad)
-    return _against(others, not_judged(setup, info), row, setup, info, workload)
+    with contextlib.ExitStack() as stack:
+        if setup.before is not None:
+            try:
+                older = before.contender(setup.before, model, setup, info)
+                others.contenders.append(stack.enter_context(older))
+            except Skipped as reason:
+                others.missing[before.NAME] = str(reason)
+        return _against(others, not_judged(setup, info), row, setup, info, workload)
 
 
 def against_pocl(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
@@ -56,6 +66,7 @@ def _against(
         delegation=delegation,
         exact=_exactness(workload, delegate, ours),
         missing=others.missing,
+        notes=others.notes,
     )
 
 
@@ -145,6 +156,8 @@ def _delegation(row: Row, setup: Setup, workload: Workload, delegate: OpenCLDele
     counter = setup.delegate(workload.model, device, exclude_isa=isa, profiling=True)
     run = workload.interpreter("auto", [counter]).invoke
     counted = profile_of(counter, workload.graph, run)
+    beside = beside_peaks(workload.model, counted, device, setup)
+    limits = [beside.limit_us(layer) for layer in beside.layers]
     return Delegation(
         nodes=len(delegate.verdicts),
         delegated=sum(verdict.is_taken for verdict in delegate.verdicts),
@@ -152,4 +165,6 @@ def _delegation(row: Row, setup: Setup, workload: Workload, delegate: OpenCLDele
         launches=counted.launches,
         up_bytes=counted.up_bytes,
         down_bytes=counted.down_bytes,
+        limit_ms=sum(us for us, _ in limits) / 1e3,
+        limit_of_work_ms=sum(us for us, is_work in limits if is_work) / 1e3,
     )

@@ -4,27 +4,30 @@
 from __future__ import annotations
 
 import bisect
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
 
 class Mapped:
-    """The files that are mapped into this process now, as far as nobody may write to them there."""
+    """The files that are mapped into this process, as far as nobody may write to them there.
 
-    def __init__(self) -> None:
-        """Look at them."""
-        self._pieces: list[tuple[int, int, str, int]] = []  # from, to, file, place in it; rising
-        try:
-            with open("/proc/self/maps", errors="replace") as maps:
-                for line in maps:
-                    span, mode, offset, device, inode, *_ = line.split(maxsplit=5)
-                    if mode.startswith("r-") and inode != "0":
-                        low, high = (int(part, 16) for part in span.split("-"))
-                        file = f"{device} {inode}"
-                        self._pieces.append((low, high, file, int(offset, 16)))
-        except OSError:
-            self._pieces = []
+    They are looked at when that is first asked: PoCL maps a file or more for each kernel.
+    """
+
+    @cached_property
+    def _pieces(self) -> list[tuple[int, int, str, int]]:
+        """From where to where in memory, which file, and the place in it; rising."""
+        found = []
+        with suppress(OSError), open("/proc/self/maps", errors="replace") as maps:
+            for line in maps:
+                span, mode, offset, device, inode, *_ = line.split(maxsplit=5)
+                if mode.startswith("r-") and inode != "0":
+                    low, high = (int(part, 16) for part in span.split("-"))
+                    found.append((low, high, f"{device} {inode}", int(offset, 16)))
+        return found
 
     def are_same(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
         """Whether two arrays surely are the same bytes: of a file, or in memory."""

@@ -15,6 +15,7 @@ from benchmarks.results import load, save
 from delegate import DeviceInfo
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+from tests.support.process import ROOT
 from tests.support.report import report
 
 pytestmark = any_driver
@@ -62,7 +63,10 @@ def test_a_model_of_two_partitions(
     model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written, drawn = tmp_path / "times.json", tmp_path / "times.svg"
-    arguments = [str(model), "--device", str(device.index), *QUICKLY, "--judge"]
+    # This checkout takes the place of an older one.
+    arguments = [
+        str(model), "--device", str(device.index), *QUICKLY, "--judge", "--before", str(ROOT)
+    ]  # fmt: skip
 
     assert main([*arguments, "--json", str(written), "--chart", str(drawn)]) == 0
 
@@ -76,7 +80,8 @@ def test_a_model_of_two_partitions(
     assert taken.down_bytes == 4 * MIDDLE + SMALL
     assert row.exact == "equal to the reference kernels"
     assert next(iter(row.paths)) == "OpenCL"
-    assert "built-in kernels" in row.paths
+    assert {"built-in kernels", "OpenCL before"} <= {*row.paths}
+    assert 0 <= taken.limit_of_work_ms < taken.limit_ms
     ours = row.paths["OpenCL"]
     for times in row.paths.values():
         assert 0 < times.min_ms <= times.median_ms
@@ -86,6 +91,7 @@ def test_a_model_of_two_partitions(
     said = capsys.readouterr().out
     assert device.name in said
     assert "| pools " in said
+    assert "now/before" in said
     assert "4 of 5" in said
 
 

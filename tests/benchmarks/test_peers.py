@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import peers
+from benchmarks import ncnn, peers
 from benchmarks.measure import Skipped, imported
 from benchmarks.networks import mobilenet_v1
 from benchmarks.onnx_model import onnx_model
@@ -28,7 +28,7 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Workload:
 
 
 def test_a_peer_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("onnx", "onnxruntime", "openvino", "tflite_runtime", "tinygrad"):
+    for module in ("ncnn", "onnx", "onnxruntime", "openvino", "tflite_runtime", "tinygrad"):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(Skipped, match=rf"^{module} (does not load|is not installed)"):
             imported(module)
@@ -47,7 +47,14 @@ def test_tflite_is_always_a_peer(workload: Workload) -> None:
     assert names[0] == workload.runtime.kernels("auto")
     assert "built-in kernels" in names
     # One is either run or said to be missing.
-    rest = {"ONNX Runtime", "OpenVINO", "OpenVINO on the .tflite", "tflite-runtime"}
+    rest = {
+        "ncnn in floats",
+        "ncnn in floats, Vulkan",
+        "ONNX Runtime",
+        "OpenVINO",
+        "OpenVINO on the .tflite",
+        "tflite-runtime",
+    }
     assert rest <= {*names, *found.missing, workload.runtime.name}
     assert not set(names) & set(found.missing)
 
@@ -97,6 +104,20 @@ def test_onnx_runtimes_agree(workload: Workload) -> None:
     assert scores.sum() == pytest.approx(1, abs=1e-3)
     # Not all alike: the network is no constant.
     assert scores.std() > 0
+
+
+def test_ncnns_two_paths_run_the_network(workload: Workload) -> None:
+    pytest.importorskip("onnx", reason="the extra bench is not installed")
+    pytest.importorskip("ncnn", reason="the extra bench is not installed")
+    model = onnx_model(workload.graph, is_quantized=False)
+    picture = workload.picture.astype(np.float32) / 255
+    for is_vulkan in (False, True):
+        try:
+            scores = ncnn.ncnn(model, picture, 1, is_vulkan)()
+        except Skipped as reason:
+            pytest.skip(str(reason))
+        assert scores.shape == (1001,)
+        assert scores.std() > 0
 
 
 def test_an_op_without_a_translation(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def test_every_kind_of_line_is_there() -> None:
     for expected in (
         ["best", "OpenCL", "100", "1.000", "1.100", "1.00", "1.10", "0.90 to 1.20"],
         ["", "XNNPACK", "100", "5.000", "5.500", "0.20", "0.22", "0.18 to 0.24"],
+        ["best", "", "1.000", "", "0.500", "80%", "0.50"],
         ["best", "30 of 31", "1", "29", "150528", "1001", "equal to the reference kernels"],
         ["best", "of XNNPACK's time", "0.20", "0.5", "0.25", "aim reached"],
         ["bad", "of XNNPACK's time", "0.60", "0.5", "0.25", "missed"],
