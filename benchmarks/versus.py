@@ -56,6 +56,7 @@ def _against(
     """Measure the delegate in turns with others; `reason`: why no goal holds here, or ""."""
     delegate = setup.delegate(workload.model, info, exclude_isa=row.exclude_isa)
     ours, runs = workload.interpreter("auto", [delegate]), row.runs(setup)
+    exact = _exactness(workload, delegate, ours)  # after one run: what a model keeps is equal then
     paths = timed([Contender(OPENCL, ours.invoke), *others.contenders], runs)
     delegation = _delegation(row, setup, workload, delegate)
     if not reason and delegation.delegated < delegation.nodes:
@@ -64,7 +65,7 @@ def _against(
         paths=paths,
         figures=ratios(row.goals, paths, reason or too_few(runs), others.missing),
         delegation=delegation,
-        exact=_exactness(workload, delegate, ours),
+        exact=exact,
         missing=others.missing,
         notes=others.notes,
     )

@@ -19,9 +19,37 @@ SETS = ("random", "ends", "zero points")
 
 
 def input_sets(graph: Graph, seed: int = 0) -> list[Arrays]:
-    """Return random inputs, inputs at the ends of their range, and all at their zero points."""
+    """Return random inputs, inputs at the ends of their range, and all at their zero points.
+
+    Numbers of rows, such as words of a text, are those of rows that there are.
+    """
     rng = seeded(seed, [tensor.shape for tensor in graph.inputs])
-    return [[_values(rng, tensor, which) for tensor in graph.inputs] for which in SETS]
+    inputs = _with_rows(graph)
+    return [[_values(rng, tensor, which) for tensor in inputs] for which in SETS]
+
+
+def _with_rows(graph: Graph) -> list[Tensor]:
+    """Return the inputs; one that says which rows an op takes of a table has their range."""
+    begun = {tensor: tensor for tensor in graph.inputs}  # what holds an input's values, as it is
+    rows: dict[Tensor, int] = {}
+    for node in graph.nodes:
+        if node.op in _MOVES and node.inputs[0] in begun:
+            begun[node.outputs[0]] = begun[node.inputs[0]]
+        elif node.op in _LOOKS_UP:
+            at, of = (node.inputs[place] for place in _LOOKS_UP[node.op])
+            if at in begun and of is not None and of.shape:
+                count = of.shape[int(node.options.get("axis", 0))]
+                rows[begun[at]] = min(count, rows.get(begun[at], count))
+    return [
+        replace(tensor, ranges=(np.int64(0), np.int64(max(rows[tensor] - 1, 0))))
+        if tensor in rows and tensor.ranges is None
+        else tensor
+        for tensor in graph.inputs
+    ]
+
+
+_MOVES = ("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE")
+_LOOKS_UP = {"EMBEDDING_LOOKUP": (0, 1), "GATHER": (1, 0)}  # inputs: the rows' numbers, the table
 
 
 def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:

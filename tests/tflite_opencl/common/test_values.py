@@ -34,6 +34,24 @@ def test_input_sets_reach_the_ends_and_keep_the_limits() -> None:
     assert all(map(np.array_equal, input_sets(made)[0], random))
 
 
+def test_numbers_of_rows_are_of_rows_that_there_are() -> None:
+    words, columns, both = tensor((500,), "int32"), tensor((500,), "int64"), tensor((8,), "int32")
+    table, flat = tensor((7, 3)), tensor((500, 1), "int32")
+    nodes = [
+        node("RESHAPE", [words, None], [flat]),
+        node("EMBEDDING_LOOKUP", [flat, table], [tensor((500, 3))]),
+        node("GATHER", [table, columns], [tensor((7, 500))], {"axis": 1}),
+        node("GATHER", [table, both], [tensor((8, 3))], {"axis": 0}),
+        node("GATHER", [table, both], [tensor((7, 8))], {"axis": -1}),
+    ]
+    inputs = [words, columns, both, table]
+    made = graph(nodes, inputs, [each.outputs[0] for each in nodes])
+    for values in input_sets(made):
+        for indices, most in zip(values, (6, 2, 2), strict=False):
+            assert 0 <= indices.min() <= indices.max() <= most
+    assert {*input_sets(made)[0][0]} == {*range(7)}
+
+
 def test_a_difference_says_where_and_how_much() -> None:
     expected = np.zeros((2, 3), np.int8)
     got = expected.copy()
