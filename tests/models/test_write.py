@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of the whole models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from delegate.inspect import read_model
+from tests.models.write import MODELS, main
+
+pytestmark = pytest.mark.model
+
+
+def test_each_file_is_a_model_with_a_known_input(tmp_path: Path) -> None:
+    main(tmp_path / "models")
+    written = sorted((tmp_path / "models").iterdir())
+    assert [path.stem for path in written] == sorted(MODELS)
+    for path in written:
+        graph = read_model(path)
+        assert graph.nodes
+        assert all(min(tensor.shape, default=1) > 0 for tensor in graph.inputs)
