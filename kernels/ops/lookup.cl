@@ -49,3 +49,56 @@ TILE(lookup_vector) {
 
 KERNEL(lookup_vector)
 #endif
+
+#if USES_LOOKUP_VNNI || USES_LOOKUP_AVX2
+// By vectors of x86, for tables of 256 bytes: a byte's low half chooses among sixteen answers, in
+// each of sixteen vectors, and its high half says which of the vectors is right.
+#if USES_LOOKUP_VNNI
+#define X86_LANES 16
+#else
+#define X86_LANES 8
+#endif
+#include "x86.clh"
+#define VECTOR_BYTES (4 * X86_LANES)
+
+// `table`: a vector for each high half, which has its sixteen answers again and again.
+OUTLINE void LOCAL(look_up)(const uchar* input, const uchar* table, uchar* output, int count) {
+  const CHARS halves = (CHARS)LOCAL(spread)(0x0f0f0f0f);
+  CHARS answers[16];
+  UNROLLED (part, 16) answers[part] = ((const CHARS*)table)[part];
+  int i = 0;
+  for (; i + VECTOR_BYTES <= count; i += VECTOR_BYTES) {
+    CHARS bytes = (CHARS)(*(const NEAR_INTS*)(input + i));
+    CHARS low = bytes & halves;
+    CHARS high = bytes & ~halves;
+    CHARS found = (CHARS)LOCAL(spread)(0);
+    UNROLLED (part, 16)
+      found |= (CHARS)X86(pshufb)(answers[part], low) &
+               (high == (CHARS)LOCAL(spread)(part * 0x10101010));
+    *(NEAR_INTS*)(output + i) = (INTS)found;
+  }
+  for (; i < count; i++) output[i] = table[(input[i] >> 4) * VECTOR_BYTES + (input[i] & 15)];
+}
+
+#define LOOK_UP()                                                   \
+  const int start = tile * TILE_ITEMS;                              \
+  LOCAL(look_up)(PLAIN_POINTER(const uchar, arena + INPUT) + start, \
+                 PLAIN_POINTER(const uchar, constants + TABLE),     \
+                 PLAIN_POINTER(uchar, arena + OUTPUT) + start,      \
+                 ELEMENTS - start < TILE_ITEMS ? ELEMENTS - start : TILE_ITEMS)
+#endif
+
+#if USES_LOOKUP_VNNI
+// The same by AVX-512, and by AVX2.
+// tile: TILE_ITEMS elements; tiles: ceil(elements / TILE_ITEMS)
+TILE(lookup_vnni) { LOOK_UP(); }
+
+KERNEL(lookup_vnni)
+#endif
+
+#if USES_LOOKUP_AVX2
+// tile: TILE_ITEMS elements; tiles: ceil(elements / TILE_ITEMS)
+TILE(lookup_avx2) { LOOK_UP(); }
+
+KERNEL(lookup_avx2)
+#endif

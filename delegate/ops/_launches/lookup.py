@@ -7,6 +7,7 @@ The host fills it by the same arithmetic as TFLite's kernel, which may have a ta
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch, element_type
+from delegate.launch import Alternative, Constant, Launch, Params, element_type
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import require_same_shape
-from delegate.ops._launches.tiles import by_elements, launch_over
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, by_share, launch_over
 from delegate.ops._launches.types import moved_type, type_of_bytes
 from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._numbers.c_library import float_function
@@ -25,6 +26,8 @@ from delegate.target import Target
 
 # Elements a work-item takes at once: a word of 8-bit values, two of 16-bit ones.
 _LANES = 4
+# Instructions, the best first, and the bytes of their vectors.
+_X86 = (("vnni", 64), ("avx2", 32))
 
 # Every value an element can have, by its bits read as an unsigned number -> the answers.
 Answers = Callable[[NDArray[np.int64]], NDArray[Any]]
@@ -59,20 +62,36 @@ def lookup(
 
     table_constant = Constant(count * np.dtype(result.dtype).itemsize, table)
 
+    params: Params = {"input": source, "output": result, "elements": elements}
+
     def launch(kernel: str, items: int) -> Launch:
         return launch_over(
             "lookup",
             kernel,
             by_elements(items, target),
-            {"input": source, "output": result, "table": table_constant, "elements": elements},
+            params | {"table": table_constant},
             {"INDEX": type_of_bytes(wide), "ELEM": moved},
         )
+
+    def of_vectors(isa: str, size: int) -> Alternative:
+        def rows() -> NDArray[Any]:
+            return np.tile(table().reshape(16, 16), size // 16)
+
+        fields = params | {"table": Constant(16 * size, rows)}
+        kernel = f"lookup_{isa}"
+        whole = by_share(ceil_div(elements, size), target, LEAST_ELEMENTS // size)
+        tiling = replace(whole, tile_items=whole.tile_items * size)
+        return Alternative(f"{isa} {size}", (launch_over("lookup", kernel, tiling, fields),))
 
     plain = Alternative("plain", (launch("lookup", elements),))
     if elements < _LANES or moved == "uint2":
         return (plain,)
     vectors = launch("lookup_vector", ceil_div(elements, _LANES))
-    return Alternative(f"vector {_LANES}", (vectors,)), plain
+    x86 = [(isa, size) for isa, size in _X86 if isa in target.isa and elements >= size]
+    if count != 256 or table_constant.size_bytes != 256:
+        x86 = []
+    best = [of_vectors(isa, size) for isa, size in x86[:1]]
+    return (*best, Alternative(f"vector {_LANES}", (vectors,)), plain)
 
 
 def rounded_floats(source: Tensor, result: Tensor, function: Callable[[Floats], Floats]) -> Answers:

@@ -33,6 +33,7 @@ from tests.support.cases import (
     GROUPS,
     SEEDS,
     SIMT,
+    X86,
     Way,
     assert_exact_way,
     changed,
@@ -237,6 +238,18 @@ def is_taken(case: Activation) -> bool:
 
 
 test_every_value = exact([case for case in CASES if is_taken(case)], GROUPS, assert_every_value)
+# Around the ends of vectors of 32 and of 64 bytes, and of tiles.
+test_by_vectors_of_x86 = exact(
+    {
+        f"{name}-{dtype}-{count}": of(name, dtype, shape=(count,), scales=(0.1, 0))
+        for name, dtype, counts in (
+            ("LOGISTIC", "int8", (32, 63, 64, 65, 96, 127, 4096, 4097, 9001)),
+            ("TANH", "uint8", (33, 64, 200, 12345)),
+        )
+        for count in counts
+    },
+    X86,
+)
 
 
 def _gelu(values: Doubles) -> Doubles:

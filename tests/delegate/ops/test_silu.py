@@ -12,7 +12,7 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node, write_model
 from delegate.passes.fuse_silu import rewrite
-from tests.support.cases import GROUPS, Way, changed, forced, quantization
+from tests.support.cases import GROUPS, X86, Way, changed, forced, quantization, require_isa
 from tests.support.compare import assert_same, interpreter, invoke
 from tests.support.factories import refused
 from tests.support.model import graph_of, op, t
@@ -69,9 +69,10 @@ test_refusal = refused(
 )
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("way", [*GROUPS, *X86], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_every_value(name: str, way: Way, device: DeviceInfo) -> None:
+    require_isa(way, device)
     nodes = CASES[name]
     model = write_model(graph_of(nodes))
     (source, *_) = nodes[0].inputs

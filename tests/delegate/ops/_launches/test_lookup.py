@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from delegate.errors import Unsupported
 from delegate.inspect import Tensor
 from delegate.launch import Constant
 from delegate.ops._launches.lookup import lookup
-from tests.support.cases import LANES_8, SIMT, only_launch
+from tests.support.cases import AVX2, LANES_8, SIMT, VNNI, only_launch
 from tests.support.model import t
 
 
@@ -48,6 +50,29 @@ def test_fours_of_neighbours() -> None:
     vector, plain = lookup(t((4097,), "uint8"), t((4097,), "uint8"), identity, LANES_8.target)
     assert (vector.name, only_launch(vector).tiles, only_launch(plain).tiles) == ("vector 4", 1, 2)
     assert only_launch(vector).params["tile_items"] == 1025
+
+
+def test_vectors_of_x86() -> None:
+    def halved(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return values // 2
+
+    for way, name, size in ((VNNI, "vnni 64", 64), (AVX2, "avx2 32", 32)):
+        first, *others = lookup(t((9000,), "int8"), t((9000,), "int8"), halved, way.target)
+        assert [first.name, *(each.name for each in others)] == [name, "vector 4", "plain"]
+        launch = only_launch(first)
+        table = launch.params["table"]
+        assert isinstance(table, Constant)
+        packed = table.pack().reshape(16, size // 16, 16)
+        assert packed.nbytes == table.size_bytes
+        expected = np.arange(256, dtype=np.uint8).view(np.int8) // 2
+        assert (packed == expected.reshape(16, 1, 16)).all()
+        assert launch.params["tile_items"] % size == 0
+    both = replace(VNNI.target, isa=frozenset({"vnni", "avx2"}))
+    found = lookup(t((9000,), "int8"), t((9000,), "int8"), halved, both)
+    assert [each.name for each in found] == ["vnni 64", "vector 4", "plain"]
+    for source, result in (((63,), "int8"), ((9000,), "int16")):
+        shapes = t(source, "int8"), t(source, result)
+        assert lookup(*shapes, halved, VNNI.target)[0].name == "vector 4"
 
 
 @pytest.mark.parametrize(("elements", "after"), [(3, "uint8"), (100, "int64")])
