@@ -74,7 +74,7 @@ def lower_non_max_suppression(node: Node, target: Target) -> tuple[Alternative, 
     choice = Choice(scores, elements, most, least=bits(least), absent=0)
     kept = (indices, left[0] if left else temporary("found", (most,), "float32"), count)
     defines: Defines = {"IS_STRICT": 0, "SUPPRESSES": 1, "IS_SOFT": int(has_decay)}
-    return (Alternative("plain", (choice.launch(kept, params, defines),)),)
+    return (Alternative("plain", (choice.launch(kept, params, defines, target),)),)
 
 
 def _float_of(tensor: Tensor) -> float:
@@ -238,7 +238,7 @@ def _of_best(node: Node, corners: Tensor, options: _Options, target: Target) -> 
     defines: Defines = {"IS_STRICT": 1, "SUPPRESSES": 1, "IS_SOFT": 0}
     return [
         first,
-        choice.launch(chosen, overlap, defines),
+        choice.launch(chosen, overlap, defines, target),
         _output(node, corners, chosen, own | {"of_a_box": options.of_a_box}, target),
     ]
 
@@ -265,8 +265,8 @@ def _of_classes(node: Node, corners: Tensor, options: _Options, target: Target) 
     chosen = _chosen("", 1, options.most)
     places: Params = {"of_classes": of_classes[0], "most": most}
     return [
-        own.launch(of_classes, overlap, defines),
-        merged.launch(chosen, {}, {"IS_STRICT": 1, "SUPPRESSES": 0, "IS_SOFT": 0}),
+        own.launch(of_classes, overlap, defines, target),
+        merged.launch(chosen, {}, {"IS_STRICT": 1, "SUPPRESSES": 0, "IS_SOFT": 0}, target),
         _output(node, corners, chosen, places | {"found": chosen[1]}, target),
     ]
 

@@ -137,6 +137,7 @@ static float LOCAL(overlap)(float4 a, float4 b) {
   const float width = right - left < 0.0f ? 0.0f : right - left;
   const float common = height * width;
   const float all = a_area + b_area - common;
+  if (common == 0.0f && all > 0.0f) return 0.0f;  // as the division gives: most boxes lie apart
   return a_area <= 0.0f || b_area <= 0.0f || all == 0.0f ? 0.0f : LOCAL(divide)(common, all);
 }
 

@@ -12,6 +12,7 @@ from delegate.ops._checks.quantized import per_tensor
 from delegate.ops._launches.tiles import GROUP_ITEMS, MOST_ROUNDS, launch_of
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import bits, ceil_div
+from delegate.target import Target
 
 FILE = "detections"
 Chosen = tuple[Tensor, Tensor, Tensor]  # places, their scores, and how many there are
@@ -30,7 +31,7 @@ class Choice:
     stride: int = 1  # scores of a box
     first: int = 0  # which of them is the first class's
 
-    def launch(self, outputs: Chosen, more: Params, how: Defines) -> Launch:
+    def launch(self, outputs: Chosen, more: Params, how: Defines, target: Target) -> Launch:
         """Return the launch; `outputs`: places, their scores, and how many.
 
         Raises:
@@ -51,9 +52,10 @@ class Choice:
             "found_output": found,
             "count_output": count,
         }
-        defines = how | types_of(self.scores) | {"SCRATCH_INTS": 2 * GROUP_ITEMS + 1}
-        kernel = "detections_select"
-        return launch_of(FILE, kernel, self.classes, GROUP_ITEMS, params, defines)
+        # A group of one passes over neighbours, where others are far apart in a core's cache.
+        items = GROUP_ITEMS if target.group_items > 1 else 1
+        defines = how | types_of(self.scores) | {"SCRATCH_INTS": 2 * items + 1}
+        return launch_of(FILE, "detections_select", self.classes, items, params, defines)
 
 
 def types_of(scores: Tensor) -> Defines:
