@@ -50,6 +50,8 @@ class Repeated(Free):
         records: how trials ended.
     """
 
+    repeats = True
+
     def __init__(self, options: Options, device: Device, chooser: Chooser) -> None:
         """`options`: of the engine, whose choices a child makes from here on."""
         info, self._chooser = device.info, chooser

@@ -122,7 +122,7 @@ def test_without_a_cache_folder_it_works_as_well(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
     proof = examine(device)
-    monkeypatch.setattr("delegate.start.engine.examine", lambda info, profile: proof)
+    monkeypatch.setattr("delegate.start.opening.examine", lambda info, profile: proof)
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     for _ in range(2):
         assert run_of(open_engine(Options(device.index))) == [134]
