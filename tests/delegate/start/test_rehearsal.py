@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,7 @@ def test_a_first_start_compiles_from_both_ends(
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
     open_engine(Options(device.index), CHAIN)
     assert begun == ([] if is_known else ["ahead"])
+    open_engine(Options(device.index), replace(CHAIN, subgraphs=2))
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0})
     open_engine(Options(device.index), CHAIN)
     open_engine(Options(device.index))
