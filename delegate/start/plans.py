@@ -133,7 +133,9 @@ def _unpacked(content: bytes | None, known: str) -> dict[str, Plan]:
     """Return the plans in a file, if as much was known when they were made."""
     try:
         then, plans = json.loads(content or b"")
-        return {batch: Plan(*plan) for batch, plan in plans.items()} if then == known else {}
+        found = {batch: Plan(*plan) for batch, plan in plans.items()}
+        are_names = all(isinstance(each.names, list) for each in found.values())
+        return found if then == known and are_names else {}
     except (AttributeError, RecursionError, TypeError, ValueError):
         return {}
 
