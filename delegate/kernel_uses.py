@@ -22,13 +22,15 @@ from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.stateful import read_stateful
 
+_LOOK_UPS = ("EMBEDDING_LOOKUP", "GATHER")  # whose constant is a table
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLaunch:
     """A launch of an alternative that is expected to be the fastest of its node."""
 
     items: int  # each passes the kernel's body once
-    products: int  # multiply-adds of the node; 0 where it has no constant weights
+    products: int  # multiply-adds of the node, where it reads the node's constant weights
     size_bytes: int  # read and written, each once
     model: int = 0  # its number among those that were asked for
 
@@ -124,16 +126,27 @@ def _launches(
     """
     found: list[_Launched] = []
     is_rewritten, known_nodes = bool(without), {*without}
+    chosen: dict[Node, Alternative] = {}
 
     def look(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
         for alternative in alternatives if node not in known_nodes else ():
-            is_expected = alternative is alternatives[0] and not is_rewritten
-            for launch in alternative.launches:
-                expected = _expected(launch, node, model) if is_expected else None
-                found.append(_Launched(launch, alternative.name, expected))
+            chosen[node] = alternatives[0]
+            if is_rewritten or alternative is not alternatives[0]:
+                found.extend(
+                    _Launched(each, alternative.name, None) for each in alternative.launches
+                )
         return alternatives[0]
 
-    compiler.compile_partition(partition, target, look)
+    program = compiler.compile_partition(partition, target, look)
+    if is_rewritten:
+        return found
+    for node, step in zip(partition.nodes, program.steps, strict=True):
+        # What is written in place, or was made for another node, has fewer launches than its node.
+        left = [*step.alternative.launches]
+        for launch in chosen[node].launches:
+            is_left = bool(left) and left[0].kernel == launch.kernel
+            expected = _expected(left.pop(0), chosen[node], node, model) if is_left else None
+            found.append(_Launched(launch, chosen[node].name, expected))
     return found
 
 
@@ -169,14 +182,22 @@ def _uses(
     return found.values()
 
 
-def _expected(launch: Launch, node: Node, model: int) -> ExpectedLaunch:
+def _expected(launch: Launch, way: Alternative, node: Node, model: int) -> ExpectedLaunch:
+    """Return a launch of an alternative as it is expected."""
     tile_items = launch.params.get("tile_items", launch.group_items)
     assert isinstance(tile_items, int)
-    constants = [each for each in launch.params.values() if isinstance(each, Constant)]
+    constants = _constants(launch)
+    is_product = max(constants, default=0) == max(
+        (size for each in way.launches for size in _constants(each)), default=0
+    )
     return ExpectedLaunch(
         items=launch.tiles * tile_items,
-        products=products(node),
-        size_bytes=sum(each.size_bytes for each in constants)
+        products=products(node) if is_product and node.op not in _LOOK_UPS else 0,
+        size_bytes=sum(constants)
         + sum(size_bytes(tensor) for tensor in (*launch.reads, *launch.writes)),
         model=model,
     )
+
+
+def _constants(launch: Launch) -> list[int]:
+    return [each.size_bytes for each in launch.params.values() if isinstance(each, Constant)]

@@ -50,7 +50,7 @@ LAYERS = {
     "runtime": "cache errors graph isa launch profiles progress sandbox store",
     "tuning": "errors graph launch lowered progress runtime store",
     "options": "passes profiles tuning",
-    "start": "compiler errors graph halves isa launch lowered ops options profiles progress "
+    "start": "cache compiler errors graph halves isa launch lowered ops options profiles progress "
     "runtime sandbox store target tflite tuning",
     "variables": "errors graph runtime start tflite",
     "variable_tensors": "errors graph launch variables",

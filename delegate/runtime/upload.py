@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,11 +17,14 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError
 from delegate.launch import Constant
-from delegate.runtime.layout import Bytes, as_bytes
+from delegate.runtime.layout import SLACK_BYTES, Bytes, aligned, as_bytes
+from delegate.runtime.mapping import unmap
 
 _PIECE_BYTES = 1 << 20  # of host memory through which constants go up
+_NOT_KEPT = "the device's memory does not hold what was written to it"
 _AHEAD = 8  # constants that may lie packed in the host's memory
 _Made = TypeVar("_Made")
+Offsets = Mapping[Constant, int]  # in bytes
 
 
 @dataclass(eq=False)
@@ -79,18 +83,68 @@ class Upload:
         # Kernels address memory by constants: wrong ones could end the process.
         cl.enqueue_copy(self._queue, kept, self._buffer, src_offset=self._begin)
         if not np.array_equal(kept, values):
-            raise DeviceError("the device's memory does not hold what was written to it")
+            raise DeviceError(_NOT_KEPT)
         self._begin += values.size
 
 
+def upload(
+    queue: cl.CommandQueue, buffer: cl.Buffer, begin: int, size: int, offsets: Offsets
+) -> None:
+    """Fill a part of a buffer with constants, by their offsets in it, and zeros between them.
+
+    Raises:
+        DeviceError: the memory does not hold what was written to it.
+    """
+    filling = Upload(queue, buffer, begin, begin + size)
+    packed = packed_ahead(offsets, lambda _, values: values)
+    for offset, values in zip(offsets.values(), packed, strict=True):
+        filling.add(values, begin + offset)
+    filling.end()
+
+
+def pack_in_place(
+    queue: cl.CommandQueue, buffer: cl.Buffer, begin: int, size: int, offsets: Offsets
+) -> None:
+    """Do what `upload` does where the host has the device's memory: nothing is copied twice."""
+
+    @contextlib.contextmanager
+    def mapped(flags: int) -> Iterator[Bytes]:
+        found, _ = cl.enqueue_map_buffer(queue, buffer, flags, begin, (size,), np.uint8)
+        try:
+            yield found
+        finally:
+            unmap(found.base, queue)
+
+    with mapped(cl.map_flags.WRITE_INVALIDATE_REGION) as memory:
+
+        def put(constant: Constant, values: Bytes) -> int:
+            part = memory[offsets[constant] :][: aligned(constant)]
+            part[: values.size] = values
+            part[values.size :] = 0
+            return _sum_of(values)
+
+        memory[size - SLACK_BYTES :] = 0
+        sums = [*packed_ahead(offsets, put)]
+    with mapped(cl.map_flags.READ) as memory:
+        kept = (_sum_of(memory[at:][: each.size_bytes]) for each, at in offsets.items())
+        if [*kept] != sums:
+            raise DeviceError(_NOT_KEPT)
+
+
+def _sum_of(values: Bytes) -> int:
+    """Return the sum of words, modulo 2^64, and of the bytes behind the last one."""
+    words, rest = values[: values.size & -8].view(np.uint64), values[values.size & -8 :]
+    return (int(words.sum()) + int(rest.sum())) % 2**64
+
+
 def packed_ahead(
-    constants: Iterable[Constant], make: Callable[[Bytes], _Made]
+    constants: Iterable[Constant], make: Callable[[Constant, Bytes], _Made]
 ) -> Generator[_Made, None, None]:
     """Yield what `make` makes of what each is packed to, while other threads do the next few."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "packing") as pool:
         ahead: deque[Future[_Made]] = deque()
         for constant in constants:
-            ahead.append(pool.submit(lambda each: make(_packed(each)), constant))
+            ahead.append(pool.submit(lambda each: make(each, _packed(each)), constant))
             if len(ahead) > _AHEAD:
                 yield ahead.popleft().result()
         while ahead:

@@ -29,7 +29,7 @@ from delegate.runtime.layout import (
     plan_constants,
 )
 from delegate.runtime.recipe import Recipe, recipe_of
-from delegate.runtime.upload import Key, Upload, digest_of, packed_ahead
+from delegate.runtime.upload import Key, digest_of, pack_in_place, packed_ahead, upload
 
 # Behind the constants of a whole program, and at most a sixteenth of theirs: for the few that
 # another one has and this one has not, as the graph for one token beside that for many.
@@ -217,7 +217,7 @@ class Weights:
         # What is new by its size is not even packed to be looked for.
         like = [c for c in constants if any(c.size_bytes in shelf.sizes for shelf in lacking)]
         new = [constant for constant in like if self._room.made(constant) is None]
-        digests = packed_ahead(new, digest_of)
+        digests = packed_ahead(new, lambda _, values: digest_of(values))
         with contextlib.closing(digests):
             for constant in like:
                 if not lacking:
@@ -275,13 +275,9 @@ class Weights:
     def _put(self, queue: cl.CommandQueue, shelf: _Shelf, constants: Sequence[Constant]) -> None:
         """Put constants behind those that a shelf has; after an error it has what it had."""
         size, offsets = plan_constants(constants)
-        upload = Upload(queue, shelf.buffer, shelf.end, shelf.end + size)
-        keys: dict[Constant, Key] = {}
-        packed = packed_ahead(offsets, lambda values: values)
-        for (constant, offset), values in zip(offsets.items(), packed, strict=True):
-            upload.add(values, shelf.end + offset)
-            keys[constant] = self._room.made(constant) or Key(constant.size_bytes)
-        upload.end()
+        fill = pack_in_place if self._device.shares_memory else upload
+        fill(queue, shelf.buffer, shelf.end, size, offsets)
+        keys = {each: self._room.made(each) or Key(each.size_bytes) for each in constants}
         self._room.keys.update(keys)
         shelf.places |= {key: shelf.end + offsets[constant] for constant, key in keys.items()}
         shelf.sizes |= {constant.size_bytes for constant in constants}

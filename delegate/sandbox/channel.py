@@ -30,7 +30,7 @@ class Channel:
         self._poll = select.poll()  # which needs no file of its own, as epoll does
         self._poll.register(source, select.POLLIN)
 
-    def send(self, payload: bytes = b"", **message: Any) -> None:
+    def send(self, payload: bytes | memoryview = b"", **message: Any) -> None:
         """Write a message; raises BrokenPipeError where nobody reads any more."""
         counted = {**message, "bytes": len(payload)} if payload else message
         for part in (json.dumps(counted).encode() + b"\n", payload):

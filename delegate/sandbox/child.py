@@ -153,7 +153,9 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._channel = Channel(self._events.fileno(), self._requests.fileno())
 
-    def send(self, payload: bytes = b"", is_last: bool = False, **request: Any) -> None:
+    def send(
+        self, payload: bytes | memoryview = b"", is_last: bool = False, **request: Any
+    ) -> None:
         """Write a request; a child that has died is noticed where its event is missing."""
         self._mark = os.fstat(self._stderr.fileno()).st_size
         with contextlib.suppress(BrokenPipeError):

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import logging
 import os
-import pickle
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from delegate import progress
 from delegate.errors import NoDeviceError
 from delegate.sandbox import surroundings
 from delegate.sandbox.child import END_SECONDS, Child, Died, Ended, command_of
+from delegate.sandbox.sent import Sender
 from delegate.sandbox.trials import Trial
 
 STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes some seconds
@@ -123,7 +123,7 @@ def go_ahead(*request: object, **environment: str) -> None:
         if _ahead is None or not _ahead.is_new or _ahead.environment != os.environ:
             begin_ahead(**environment)
         assert _ahead is not None
-        _ahead.request(request, STEP_SECONDS, is_last=True)
+        _ahead.begin(request)
 
 
 def stop_ahead() -> None:
@@ -134,7 +134,7 @@ def stop_ahead() -> None:
     if ended is not None:
         ended.kill()
         # It may have to write a file to the end first.
-        threading.Thread(target=ended.close, daemon=True).start()
+        threading.Thread(target=ended.end, daemon=True).start()
 
 
 class _Helper(Child):
@@ -149,17 +149,32 @@ class _Helper(Child):
         """`environment`: variables beside this process's."""
         self.environment = dict(os.environ)
         self.is_new = True
+        self._sender = Sender()
+        self._beginning: threading.Thread | None = None
         own = {"OPENBLAS_NUM_THREADS": "1", **environment}  # NumPy starts threads nobody needs
         # In this process's group: who ends the group ends the child.
         super().__init__(command_of("delegate.start.helper_child"), own, has_own_session=False)
+
+    def begin(self, request: object) -> None:
+        """Send the last request beside what this thread goes on with: the child may import yet."""
+        self.is_new = False
+        how = (request, STEP_SECONDS, True)
+        self._beginning = threading.Thread(target=self.request, args=how, daemon=True)
+        self._beginning.start()
+
+    def end(self) -> None:
+        """Close it when nothing is sent any more: another file may get a closed one's number."""
+        if self._beginning is not None:
+            self._beginning.join()
+        self.close()
 
     def request(self, request: object, step_seconds: int, is_last: bool = False) -> None:
         """Send a request; `is_last`: the child ends after it."""
         limits = step_seconds + _SLACK_SECONDS, BETWEEN_SECONDS + _SLACK_SECONDS
         room = surroundings.room_before() if surroundings.shortages() else None
         sent = (request, *limits, room, _log.getEffectiveLevel())
-        self.send(pickle.dumps(sent, protocol=5), is_last)
         self.is_new = False
+        self.send(self._sender.pickled(sent), is_last)
 
     def heard(self, request: object, step_seconds: int) -> Heard:
         """Send a request and listen to its end, or the child's."""

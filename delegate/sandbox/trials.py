@@ -107,6 +107,7 @@ class Free:
     """
 
     tells = False  # whether another process hears each trial
+    repeats = False  # whether another process did all of them first
 
     def __init__(
         self,
@@ -148,6 +149,11 @@ class Free:
         is asked to do, a method of Engine and its arguments. Raises: what `look` raises.
         """
         return look()
+
+    @property
+    def left_out(self) -> frozenset[Trial]:
+        """What is not done now."""
+        return frozenset(self._left_out)
 
     def is_due(self, trial: Trial) -> bool:
         """Whether to run this now only to see whether it ends the process."""

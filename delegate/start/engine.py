@@ -9,27 +9,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from delegate import compiler, halves, progress
-from delegate.errors import DeviceError, NoDeviceError
+from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import AMX, ORDERS, is_one_launch_likely, most_lanes
+from delegate.isa import ORDERS, is_one_launch_likely, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.lowered import Lowered
 from delegate.options import Options
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
-from delegate.runtime.device_list import matching
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
 from delegate.runtime.state import State
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
 from delegate.runtime.weights import Weights
-from delegate.sandbox import process
 from delegate.sandbox.trials import DONE, WHOLE, Free, Trial
-from delegate.start.probe import examine
+from delegate.start.opening import open_device
+from delegate.start.plans import Plan, Plans
 from delegate.store import Store
 from delegate.target import Rules, Target
 from delegate.tflite.reference import reference_outputs
@@ -72,6 +71,7 @@ class Engine:
         self._options = options
         if options.allows_halves and not halves.are_stored(self.device.proven):
             _log.warning("%s: not proven to store halves: floats stay", self.device.info.name)
+        self._plans = Plans(self.device.identity, options, self.chooser, self.trials)
         # Of the graph that was judged last, until executors take it: each node is lowered once.
         self._lowered: tuple[Target | None, Lowered] = None, Lowered()
 
@@ -104,8 +104,11 @@ class Engine:
         """Return for each node whether it runs here."""
         lowered = Lowered()
         self._lowered = target, lowered
+        self._plans.judge(graph, target, exclude_ops)
 
         def look() -> list[Verdict]:
+            if self._plans.are_known:  # only where all nodes run here
+                return [Verdict(node.index, node.op, None) for node in graph.nodes]
             nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
             with progress.phase("build"), nodes:
                 return compiler.verdicts(graph, target, self._bench.check, exclude_ops, lowered)
@@ -137,6 +140,7 @@ class Engine:
         with progress.phase("build"):
             request = "executor", partition, target, batch
             chosen, whole = self.trials.settled(request, look)
+            self._plans.keep()
             try:
                 executor = self._made(chosen.program, chosen.form, batch, state=state)
                 # A driver's first run is slow. What memory holds may let a kernel's loops be long.
@@ -161,21 +165,47 @@ class Engine:
 
     def _chosen(self, partition: Partition, target: Target, batch: int, lowered: Lowered) -> Chosen:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
-        forms = self._forms
+        if (found := self._planned(partition, target, batch, lowered)) is not None:
+            return found
+        whole, forms = partition, self._forms
         try:
-            check, told = self._bench.check, self._options
-            names = frozenset(told.passes)
-            fused = compiler.rewritten(partition, target, check, names, lowered, told.allows_halves)
-            if told.allows_halves:  # its nodes apart round elsewhere: no equivalent program
+            fused = self._rewritten(partition, target, lowered)
+            if self._options.allows_halves:  # its nodes apart round elsewhere: no equal program
                 partition = fused
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(forms, fused, target, batch, lowered)
                 programs = self._programs(partition, fused, target, batch, lowered)
             with progress.share(_OF_NODES, 1):
                 is_likely = self._is_one_launch_likely(fused)
-                return forms.fastest(programs, batch, expected, is_likely)
+                chosen = forms.fastest(programs, batch, expected, is_likely)
         finally:
             self.chooser.save()
+        self._plans.note(whole, batch, Plan.of(chosen, fused))
+        return chosen
+
+    def _planned(
+        self, partition: Partition, target: Target, batch: int, lowered: Lowered
+    ) -> Chosen | None:
+        """Return what an earlier start chose, if that is what it was still."""
+        if (plan := self._plans.of(partition, batch)) is None:
+            return None
+        if plan.is_rewritten:
+            partition = self._rewritten(partition, target, lowered)
+        try:
+            program = compiler.compile_partition(partition, target, plan.taker(), lowered=lowered)
+        except Unsupported:
+            found = None
+        else:
+            found = self._forms.chosen(program, plan.form, plan.is_literal, batch)
+        if found is None or found.key != plan.key:
+            self._plans.forget()
+            return None
+        return found
+
+    def _rewritten(self, partition: Partition, target: Target, lowered: Lowered) -> Partition:
+        check, told = self._bench.check, self._options
+        passes = frozenset(told.passes)
+        return compiler.rewritten(partition, target, check, passes, lowered, told.allows_halves)
 
     def _as_one_launch(
         self, forms: Forms, fused: Partition, target: Target, batch: int, lowered: Lowered
@@ -253,14 +283,6 @@ class Engine:
         return found
 
 
-def granted(proven: frozenset[str]) -> frozenset[str]:
-    """Return what of this the kernel of the operating system lets this process use."""
-    if AMX in proven and (why := process.tile_registers_refused()):
-        _log.info("%s: amx is not used", why)
-        return proven - {AMX}
-    return proven
-
-
 def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
     """Return what lowering may know of a device."""
     return Target(
@@ -271,30 +293,3 @@ def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
         isa=device.proven,
         rules=rules,
     )
-
-
-def open_device(options: Options) -> Device:
-    """Open the first device meant that passes its self-test.
-
-    Raises:
-        NoDeviceError: none matches, or each that does fails; the text has each reason.
-    """
-    selector, profile, excluded = options.device, options.profile, {*options.exclude_isa}
-    found = matching(selector)
-    failures = []
-    for info in found:
-        proof = examine(info, profile)
-        failure = proof.failure
-        if failure is None:
-            try:
-                isa = frozenset() if "all" in excluded else granted(proof.isa - excluded)
-                device = Device(info, options.profiling, isa, profile, not options.own_context)
-            except DeviceError as error:
-                failure = str(error)
-            else:
-                if selector not in (None, "") and len(found) > 1:
-                    _log.info("device '%s' is %d: %s", selector, info.index, info.name)
-                return device
-        failures.append(f"{info.name} ({info.platform_version}): {failure}")
-        _log.warning("device %d is skipped: %s", info.index, failures[-1])
-    raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))

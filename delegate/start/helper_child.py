@@ -34,7 +34,8 @@ from delegate.runtime.survey import tried_platforms
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
 from delegate.sandbox.trials import PLATFORMS, SOURCE, Free, Told, Trial
-from delegate.start.engine import Engine, granted, target_of
+from delegate.start.engine import Engine, target_of
+from delegate.start.opening import granted
 from delegate.start.self_tests import PASSED, tested
 from delegate.tflite.library import installed_rules
 from delegate.tuning.chooser import State

@@ -50,6 +50,8 @@ class Repeated(Free):
         records: how trials ended.
     """
 
+    repeats = True
+
     def __init__(self, options: Options, device: Device, chooser: Chooser) -> None:
         """`options`: of the engine, whose choices a child makes from here on."""
         info, self._chooser = device.info, chooser
@@ -154,9 +156,12 @@ def open_engine(options: Options, graph: Graph | None = None) -> Engine:
     options = replace(options, device_profile=options.profile)  # it is read once
     if not (options.in_child_first and is_on):
         return Engine(options)
-    if graph is not None and _has_a_core_to_spare() and not has_stores():
+    is_alone = graph is not None and graph.subgraphs == 1
+    if is_alone and _has_a_core_to_spare() and not has_stores():
         # A second child compiles the graph's kernels, the last nodes' first, while the first child
-        # runs the self-tests: the driver keeps what it compiled, and the first child finds it.
+        # runs the self-tests: the driver keeps what it compiled, and the first child finds it. Of
+        # a file with several graphs most is compiled as one kernel each, and the tests only took
+        # longer.
         helper.go_ahead("ahead", options, graph, **_AHEAD)
     return Engine(options, partial(Repeated, options))
 

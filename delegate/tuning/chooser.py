@@ -90,6 +90,11 @@ class Chooser:
         """Count the choices that were due in this start and wait for a later one."""
         return len(self._left)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that was asked for waits to be measured, here or in a child."""
+        return not self._left and self._awaited <= self._known().keys()
+
     def state(self) -> State:
         """Return what another process goes on from."""
         return self._known(), self.seconds_left, self._taken

@@ -40,6 +40,15 @@ class Chosen(NamedTuple):
     form: str
     key: str  # a name for both: for the kernels, their sizes and their numbers
 
+    @property
+    def is_literal(self) -> bool:
+        """Whether its numbers are literals."""
+        return self.key.endswith(f", {LITERAL}")
+
+    def literal(self) -> Chosen:
+        """Return the same with its numbers as literals."""
+        return Chosen(self.program.literal(), self.form, f"{self.key}, {LITERAL}")
+
 
 class Forms:
     """Chooses among equivalent programs, their forms, and what their numbers are."""
@@ -84,17 +93,21 @@ class Forms:
         with progress.share(0, _OF_FORMS):
             found = self._form(programs, batch, is_likely)
         otherwise = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
-        program, form = found or otherwise
+        chosen = self.chosen(*(found or otherwise), False, batch)
+        with progress.share(_OF_FORMS, 1):
+            if self._is_faster_literal(chosen.key, chosen.program, chosen.form, batch):
+                return chosen.literal()
+        return chosen
+
+    def chosen(self, program: Program, form: str, is_literal: bool, batch: int) -> Chosen:
+        """Return what runs a program in a form."""
         numbers = [
             [value for value in launch.params.values() if isinstance(value, int)]
             for launch in program.launches
         ]
         of_numbers = hashlib.sha256(repr(numbers).encode()).hexdigest()[:24]
-        key = f"{self._key([program], batch)} {of_numbers}, {form}"
-        with progress.share(_OF_FORMS, 1):
-            if self._is_faster_literal(key, program, form, batch):
-                return Chosen(program.literal(), form, f"{key}, {LITERAL}")
-        return Chosen(program, form, key)
+        found = Chosen(program, form, f"{self._key([program], batch)} {of_numbers}, {form}")
+        return found.literal() if is_literal else found
 
     def _forms(self, programs: Sequence[Program], batch: int) -> Mapping[str, tuple[Program, str]]:
         return {

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
+import numpy as np
 import pytest
 
 from delegate import DeviceInfo, ModelError, SignatureError
-from delegate.inspect import DeviceLimits, KernelUse, kernel_uses
+from delegate.inspect import DeviceLimits, KernelUse, kernel_uses, write_model
 from delegate.isa import portable_on
 from tests.support.convolution import Convolution
-from tests.support.model import chain_model, op, t
+from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.subgraphs import two_signatures
 from tests.support.variables import counter_model
 
@@ -49,6 +50,20 @@ def test_a_fused_node_is_expected_and_the_plain_ones_are_not() -> None:
         ("conv_2d_float4_quant8", 1)
     ]
     assert sum(len(use.expected) for use in found) == 1
+
+
+def test_rows_that_two_products_read_are_quantised_once_and_multiply_nothing() -> None:
+    rows, first, second = t((2, 64), "float32"), t((2, 32), "float32"), t((2, 32), "float32")
+    options = {"fused_activation_function": "NONE", "asymmetric_quantize_inputs": True}
+    nodes = [
+        op("FULLY_CONNECTED", [rows, const(np.full((32, 64), n, np.int8), 0.01)], [out], options, 9)
+        for n, out in enumerate((first, second), 1)
+    ]
+    found = uses(write_model(graph_of(nodes, [rows], [first, second])), None)
+    expected = [(use.kernel, each.products) for use in found for each in use.expected]
+    assert [products for kernel, products in expected if "quantize_row" in kernel] == [0]
+    others = [products for kernel, products in expected if "quantize_row" not in kernel]
+    assert others == [2 * 32 * 64] * 2
 
 
 def test_equal_nodes_share_a_kernel_and_views_launch_none() -> None:

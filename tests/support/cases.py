@@ -24,7 +24,7 @@ from delegate.errors import Unsupported
 from delegate.inspect import Node, Quantization, read_model
 from delegate.isa import instructions
 from delegate.launch import Alternative, Launch
-from delegate.start.engine import granted
+from delegate.start.opening import granted
 from delegate.start.probe import examine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules

@@ -17,7 +17,7 @@ from delegate import DeviceInfo, Options
 from delegate.inspect import read_device_profile
 from delegate.runtime.context import Context, shared_context
 from delegate.runtime.device import Device
-from delegate.start.engine import open_device
+from delegate.start.opening import open_device
 
 
 def opencl_error(kind: type[cl.Error], call: str, status: int) -> cl.Error:

@@ -90,7 +90,7 @@ class Product(Convolution):
         layer = self.layer
 
         def pack() -> NDArray[np.int32]:
-            sums = layer.weights.sum((1, 2), dtype=np.int64).astype(np.int32)
+            sums = layer.weights.sum((1, 2), dtype=np.int32)
             return np.stack([sums, layer.scales.view(np.int32), layer.bias.view(np.int32)])
 
         return Constant(12 * self.out_c, pack)
@@ -250,7 +250,8 @@ def weight_scales(weights: Tensor, channel_axis: int) -> NDArray[np.float32]:
     if weights.blocks is not None:
         raise Unsupported("weights in blocks: only of FULLY_CONNECTED")
     # int4 and int2 have a scale a channel as int8 has
-    scales, zero_point = quantized.weight_scales(replace(weights, dtype="int8"), channel_axis)
+    as_int8 = weights if weights.dtype == "int8" else replace(weights, dtype="int8")
+    scales, zero_point = quantized.weight_scales(as_int8, channel_axis)
     if zero_point:
         raise Unsupported(f"{weights.dtype} weights with zero point {zero_point}: it must be 0")
     return np.array(scales, np.float32)

@@ -62,9 +62,12 @@ def in_steps_of(
     shape = (ceil_div(out_c, block), block, taps, *steps)
 
     def pack() -> NDArray[Any]:
-        padded = np.zeros((shape[0] * block, taps, math.prod(steps)), dtype)
-        padded[:, :, :in_c] = weights()[in_blocks_of(block, out_c).ravel()]
-        return transposed(padded.reshape(shape), 0, 2, 3, 1)
+        values, whole = weights(), (shape[0] * block, taps, math.prod(steps))
+        if values.shape != whole:
+            padded = np.zeros(whole, dtype)
+            padded[:, :, :in_c] = values[in_blocks_of(block, out_c).ravel()]
+            values = padded
+        return transposed(values.astype(dtype, copy=False).reshape(shape), 0, 2, 3, 1)
 
     return Constant(math.prod(shape) * np.dtype(dtype).itemsize, pack)
 

@@ -59,6 +59,8 @@ def alternatives(
         return ()
     found = [*_of_tiles(product, target)]
     for kind, dtype, defines in kinds:
+        if not kind.isa <= target.isa:
+            continue
         fitting = tuple(size for size in kind.sizes if size[1] * kind.lanes <= product.out_c)
         pictures = pictures_of(product, dtype, target)
         own = replace(product, source=pictures.values)
@@ -155,5 +157,6 @@ def in_steps(
         (blocks, rows, steps, block, values); the last block ends with the last channel
     """
     weights = product.weights.reshape(product.out_c, rows, -1)
-    by_row = replace(product, weights=weights)
+    is_so = weights.shape == product.weights.shape
+    by_row = product if is_so else replace(product, weights=weights)
     return in_steps_of((steps, values), by_row, lambda: weights, block, dtype)

@@ -22,7 +22,7 @@ from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import layout_of, phases_of
 from delegate.runtime.persistent import persistent_kernel
-from delegate.start.engine import open_device
+from delegate.start.opening import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.compare import inputs_for, interpreter, invoke, oracle
 from tests.support.model import graph_of, op, t

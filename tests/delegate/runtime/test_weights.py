@@ -71,12 +71,15 @@ def require(place: Place | None) -> Place:
     return place
 
 
-@pytest.mark.parametrize("piece", [64, 128, 1 << 20])
+@pytest.mark.parametrize("piece", [64, 128, 1 << 20, None])
 def test_constants_lie_where_they_are_said_to_and_zeros_between_them(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, piece: int
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, piece: int | None
 ) -> None:
-    monkeypatch.setattr(module, "_PIECE_BYTES", piece)
     opened, make = Device(device), Counted()
+    if piece is not None:
+        monkeypatch.setattr(module, "_PIECE_BYTES", piece)
+        opened.shares_memory = False
+    # Else in place, where the host has the device's memory.
     first, second, third = make.constant("a", 1), make.constant("b", 300), make.constant("c", 64)
     taken = Weights(opened).take(
         opened.queue, [launch(first, second), launch(), launch(second, third)], as_one=False
@@ -243,6 +246,21 @@ def wrong_copy(*arguments: Any, **keywords: Any) -> None:
         arguments[1][:] = 0  # it is read back so
 
 
+def wrong_map(queue: cl.CommandQueue, buffer: cl.Buffer, flags: int, *more: Any) -> Any:
+    found = real_map(queue, buffer, flags, *more)
+    if flags == cl.map_flags.READ:
+        found[0][-100] ^= 1
+    return found
+
+
+real_map = cl.enqueue_map_buffer
+
+
+def lose_bytes(patch: pytest.MonkeyPatch, device: Device) -> None:
+    patch.setattr(cl, "enqueue_copy", wrong_copy)
+    patch.setattr(cl, "enqueue_map_buffer", wrong_map)
+
+
 def broken() -> np.ndarray[Any, np.dtype[np.uint8]]:
     raise MemoryError
 
@@ -252,7 +270,7 @@ def broken() -> np.ndarray[Any, np.dtype[np.uint8]]:
     [
         (TooLarge, lambda patch, device: setattr(device, "max_alloc_bytes", 500)),
         (cl.MemoryError, lambda patch, device: patch.setattr(cl, "Buffer", refused)),
-        (DeviceError, lambda patch, device: patch.setattr(cl, "enqueue_copy", wrong_copy)),
+        (DeviceError, lose_bytes),
         (MemoryError, None),
         (ValueError, None),
     ],

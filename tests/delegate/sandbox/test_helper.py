@@ -88,13 +88,13 @@ def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
             stopping.join(0.2)
             return True
 
-        def request(self, *_: object, **__: object) -> None:
+        def begin(self, _: object) -> None:
             done.append("sent")
 
         def kill(self) -> None:
             done.append("killed")
 
-        def close(self) -> None:
+        def end(self) -> None:
             pass
 
     stopping = threading.Thread(target=helper.stop_ahead, daemon=True)

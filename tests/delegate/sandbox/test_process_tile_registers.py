@@ -12,7 +12,7 @@ from delegate import DeviceInfo, Options
 from delegate.isa import AMX, BY_NAME
 from delegate.runtime.device import Device
 from delegate.sandbox import process
-from delegate.start import engine
+from delegate.start import opening
 from delegate.start.engine import Engine
 from delegate.start.probe import Proof, examine
 from delegate.start.self_tests import feature_test
@@ -28,7 +28,7 @@ def test_a_process_that_is_refused_has_what_else_was_proven(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     proven = examine(device).isa - {AMX}
-    monkeypatch.setattr(engine, "examine", lambda info, profile: Proof(None, proven | {AMX}))
+    monkeypatch.setattr(opening, "examine", lambda info, profile: Proof(None, proven | {AMX}))
     for why, isa in ((WHY, proven), ("", proven | {AMX})):
         monkeypatch.setattr(process, "tile_registers_refused", lambda why=why: why)
         caplog.clear()
@@ -43,7 +43,7 @@ def test_a_process_that_excludes_it_does_not_ask(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proven = examine(device).isa - {AMX}
-    monkeypatch.setattr(engine, "examine", lambda info, profile: Proof(None, proven | {AMX}))
+    monkeypatch.setattr(opening, "examine", lambda info, profile: Proof(None, proven | {AMX}))
     monkeypatch.setattr(process, "tile_registers_refused", lambda: pytest.fail("it asked"))
     assert Engine(Options(device.index, tune="off", exclude_isa=[AMX])).device.proven == proven
     assert (

@@ -20,8 +20,8 @@ from delegate.runtime.executor import Executor
 from delegate.sandbox import helper
 from delegate.sandbox.channel import Channel
 from delegate.sandbox.trials import SELF_TEST, Trial
-from delegate.start import engine, helper_child, probe, self_tests
-from delegate.start.engine import open_device
+from delegate.start import helper_child, opening, probe, self_tests
+from delegate.start.opening import open_device
 from delegate.start.probe import Proof, examine
 from delegate.start.self_tests import FRESH, PASSED, feature_test, self_test
 from tests.support.deal import slow
@@ -101,7 +101,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
     child_that(monkeypatch, tmp_path, code)
     monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.5 if "sleep" in code else 30)
     monkeypatch.setattr(helper, "_SLACK_SECONDS", 0)
-    monkeypatch.setattr(engine, "matching", lambda selector: (info(), info(1, "Other")))
+    monkeypatch.setattr(opening, "matching", lambda selector: (info(), info(1, "Other")))
     assert examine(info()).failure == failure
     with caplog.at_level(logging.WARNING, "delegate"), pytest.raises(NoDeviceError) as raised:
         open_device(Options())
@@ -354,7 +354,7 @@ def test_a_device_that_computes_wrongly_fails(
 def test_several_matches_take_the_first_and_name_it(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engine, "matching", lambda selector: (device, info(9)))
+    monkeypatch.setattr(opening, "matching", lambda selector: (device, info(9)))
     with caplog.at_level(logging.INFO, "delegate"):
         opened = open_device(Options("words"))
         assert opened.info == device
@@ -366,9 +366,9 @@ def test_several_matches_take_the_first_and_name_it(
 def test_a_failing_device_gives_way_to_the_next(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engine, "matching", lambda selector: (info(9), device))
+    monkeypatch.setattr(opening, "matching", lambda selector: (info(9), device))
     answers = {9: Proof("broken"), device.index: Proof(None, frozenset({"dot"}))}
-    monkeypatch.setattr(engine, "examine", lambda found, profile: answers[found.index])
+    monkeypatch.setattr(opening, "examine", lambda found, profile: answers[found.index])
     with caplog.at_level(logging.WARNING, "delegate"):
         opened = open_device(Options("words"))
     assert opened.info == device

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_without_a_cache_folder_it_works_as_well(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
     proof = examine(device)
-    monkeypatch.setattr("delegate.start.engine.examine", lambda info, profile: proof)
+    monkeypatch.setattr("delegate.start.opening.examine", lambda info, profile: proof)
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     for _ in range(2):
         assert run_of(open_engine(Options(device.index))) == [134]
@@ -290,6 +291,7 @@ def test_a_first_start_compiles_from_both_ends(
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
     open_engine(Options(device.index), CHAIN)
     assert begun == ([] if is_known else ["ahead"])
+    open_engine(Options(device.index), replace(CHAIN, subgraphs=2))
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0})
     open_engine(Options(device.index), CHAIN)
     open_engine(Options(device.index))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests as bytes for one child: a large array that it was sent before is only named.
+
+Requests of a start have the same weights: of the graph that is judged, of its partition, and of the
+file's other graphs.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LARGE_BYTES = 1 << 16
+_MOST_BYTES = 1 << 30  # of arrays that a child keeps
+
+_kept: list[NDArray[Any]] = []  # in a child, by number
+
+
+class Sender:
+    """What the parent knows of the arrays that a child has."""
+
+    def __init__(self) -> None:
+        # By place and form. One whose memory is gone may have left its place to another one.
+        self._numbers: dict[object, tuple[int, weakref.ref[NDArray[Any]]]] = {}
+        self._sent = 0  # arrays that the child keeps
+        self._bytes = 0  # of them
+
+    def pickled(self, request: object) -> memoryview:
+        """Return a request as bytes, which the child gets before any later one's."""
+        if self._bytes > _MOST_BYTES:  # the child forgets them with the next first one
+            self._numbers, self._sent, self._bytes = {}, 0, 0
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file, protocol=5)
+        pickler.dispatch_table = {**copyreg.dispatch_table, np.ndarray: self._reduced}
+        pickler.dump(request)
+        return file.getbuffer()
+
+    def _reduced(self, array: NDArray[Any]) -> Any:
+        if array.nbytes < _LARGE_BYTES or array.dtype.kind not in "biuf":
+            return array.__reduce_ex__(5)
+        place = array.__array_interface__["data"][0]
+        key = place, array.dtype.str, array.shape, array.strides
+        number, is_there = self._numbers.get(key, (0, None))
+        if is_there is not None and is_there() is not None:
+            return _named, (number,)
+        owner = array.base if isinstance(array.base, np.ndarray) else array
+        self._numbers[key] = self._sent, weakref.ref(owner)
+        self._sent, self._bytes = self._sent + 1, self._bytes + array.nbytes
+        values = pickle.PickleBuffer(np.ascontiguousarray(array).data)
+        return _keep, (self._sent - 1, values, array.dtype.str, array.shape)
+
+
+def _keep(number: int, values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    del _kept[number:]
+    _kept.append(np.frombuffer(values, dtype).reshape(shape))
+    return _kept[-1]
+
+
+def _named(number: int) -> NDArray[Any]:
+    return _kept[number]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which device is opened, with what it was proven to do."""
+
+from __future__ import annotations
+
+import logging
+
+from delegate.errors import DeviceError, NoDeviceError
+from delegate.isa import AMX
+from delegate.options import Options
+from delegate.runtime.device import Device
+from delegate.runtime.device_list import matching
+from delegate.sandbox import process
+from delegate.start.probe import examine
+
+_log = logging.getLogger("delegate")
+
+
+def granted(proven: frozenset[str]) -> frozenset[str]:
+    """Return what of this the kernel of the operating system lets this process use."""
+    if AMX in proven and (why := process.tile_registers_refused()):
+        _log.info("%s: amx is not used", why)
+        return proven - {AMX}
+    return proven
+
+
+def open_device(options: Options) -> Device:
+    """Open the first device meant that passes its self-test.
+
+    Raises:
+        NoDeviceError: none matches, or each that does fails; the text has each reason.
+    """
+    selector, profile, excluded = options.device, options.profile, {*options.exclude_isa}
+    found = matching(selector)
+    failures = []
+    for info in found:
+        proof = examine(info, profile)
+        failure = proof.failure
+        if failure is None:
+            try:
+                isa = frozenset() if "all" in excluded else granted(proof.isa - excluded)
+                device = Device(info, options.profiling, isa, profile, not options.own_context)
+            except DeviceError as error:
+                failure = str(error)
+            else:
+                if selector not in (None, "") and len(found) > 1:
+                    _log.info("device '%s' is %d: %s", selector, info.index, info.name)
+                return device
+        failures.append(f"{info.name} ({info.platform_version}): {failure}")
+        _log.warning("device %d is skipped: %s", info.index, failures[-1])
+    raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
