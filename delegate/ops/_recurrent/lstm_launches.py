@@ -15,10 +15,13 @@ from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Defines, Launch, Params, temporary
-from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
+from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, lanes_of, launch_over
+from delegate.ops._numbers import ceil_div
 from delegate.ops._recurrent.lstm_records import Lstm
 from delegate.ops._recurrent.steps import HybridInput, int8_rows, rounding
 from delegate.target import Target
+
+_CELL_COST = 64  # multiplications of vectors that the functions of cells take
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +106,24 @@ def launch_of_step(
     return launch_over(file, kernel, tiling, params | {"items": items}, defines)
 
 
+def cells_of_step(rows: int, params: Params, target: Target, defines: Defines) -> Launch:
+    """Return the launch that makes the cells of a step of floats from its sums of gates.
+
+    An item has several cells where a CPU's vectors do.
+    """
+    cells = params["cells"]
+    assert isinstance(cells, int)
+    is_alone = target.group_items == 1 and not defines.get("IS_NORMALIZED")
+    lanes = (lanes_of(cells, target) if is_alone else 0) or 1
+    row_items = ceil_div(cells, lanes)
+    items = rows * row_items
+    # A normalised sum is one of all cells of the row, a few times.
+    cost = 8 * cells if defines.get("IS_NORMALIZED") else _CELL_COST
+    tiling = by_work(items, cost, target, max(1, MOST_ROUNDS // (2 * cost)), least=1)
+    fields: Params = {**params, "row_items": row_items, "items": items}
+    return launch_over("lstm", "lstm_cells_float", tiling, fields, {**defines, "LANES": lanes})
+
+
 def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target) -> Launch:
     """Return a step that is one launch."""
     fields = _input(lstm, at) | fields | _sizes(lstm) | own.sums | own.cells
@@ -141,13 +162,14 @@ def _in_parts(
     yield launch_of_step(kernel, gates * cells, cost, fields, target, of_sums)
     fields = {"sums": sums} | _sizes(lstm) | own.cells
     if not lstm.norms:
-        yield launch_of_step(
-            f"lstm_cells_{own.of_cells}", cells, gates, fields | place, target, defines
-        )
+        yield cells_of_step(lstm.rows, fields | place, target, defines)
         return
     state: Params = {"cell": place["cell"], "cell_output": lstm.next_cell, "sums_output": sums}
-    cost = 2 * gates * lstm.cells
-    yield launch_of_step(f"lstm_cells_{own.of_cells}", cells, cost, fields | state, target, defines)
+    if own.of_cells == "float":
+        yield cells_of_step(lstm.rows, fields | state, target, defines)
+    else:
+        cost = 2 * gates * lstm.cells
+        yield launch_of_step("lstm_cells_quant8", cells, cost, fields | state, target, defines)
     place = {name: each for name, each in place.items() if name != "cell_output"}
     fields |= place | {"cell": lstm.next_cell}
     yield launch_of_step(
