@@ -17,6 +17,7 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Defines, Launch, Params, temporary
 from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, lanes_of, launch_over
 from delegate.ops._numbers import ceil_div
+from delegate.ops._recurrent.lstm_products import Products
 from delegate.ops._recurrent.lstm_records import Lstm
 from delegate.ops._recurrent.steps import HybridInput, int8_rows, rounding
 from delegate.target import Target
@@ -48,9 +49,18 @@ class Arithmetic:
 
 
 def launches(
-    lstm: Lstm, own: Arithmetic, rows: Mapping[Tensor, HybridInput], target: Target
+    lstm: Lstm,
+    own: Arithmetic,
+    rows: Mapping[Tensor, HybridInput],
+    target: Target,
+    products: Products | None = None,
 ) -> Iterator[Launch]:
-    """Yield the launches of all steps; `rows`: those of inputs that become int8."""
+    """Yield the launches of all steps; `rows`: those of inputs that become int8.
+
+    `products`: what sums the gates in their place.
+    """
+    if products is not None:
+        yield from products.of_inputs
     dtype = "int8" if own.family == "quant8" else "float32"
     between = temporary("before the projection", (lstm.rows, lstm.cells), dtype)
     is_split = own.family == "hybrid" or bool(lstm.norms)
@@ -62,7 +72,12 @@ def launches(
         if lstm.projection is not None:
             of_cells = {"output": between, "output_at": 0, "output_row": lstm.cells}
         of_cells = of_cells | {"cell": cell, "cell_output": lstm.next_cell}
-        if not is_split:
+        if products is not None:
+            yield from products.of_step(lstm, hidden)
+            sums = products.fields(lstm, at) | _sizes(lstm) | own.cells
+            defines = {**_defines(lstm, own), "IN_TWO_PARTS": 1}
+            yield cells_of_step(lstm.rows, sums | of_cells, target, defines)
+        elif not is_split:
             yield _whole(lstm, own, at, before | of_cells, target)
         else:
             yield from _in_parts(lstm, own, rows, at, hidden, of_cells, target)
