@@ -58,6 +58,17 @@ class Launch:
             for place, (name, value) in enumerate(self.params.items())
         }
 
+    def reading(self, others: Mapping[Tensor, Tensor]) -> Launch:
+        """Return the same that reads other tensors in the place of these."""
+        if others.keys().isdisjoint(self.reads):
+            return self
+        params = {
+            name: others.get(value, value) if isinstance(value, Tensor) else value
+            for name, value in self.params.items()
+        }
+        reads = tuple(others.get(tensor, tensor) for tensor in self.reads)
+        return replace(self, params=params, reads=reads)
+
     def literal(self) -> Launch:
         """Return the same with its numbers as literals."""
         return replace(self, is_literal=True)

@@ -7,7 +7,7 @@ Ops know nothing of it: each node that multiplies a row has a launch of its own 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import replace
 
 from delegate.graph.ir import Tensor
@@ -30,7 +30,7 @@ def once(program: Program) -> Program:
         way = step.alternative
         launches: list[Launch] = []
         for launch in way.launches:
-            launch = _reading(launch, same)
+            launch = launch.reading(same)
             is_own = all(is_temporary(t) and counts[t] == 1 for t in launch.writes)
             key = _key(launch) if is_own else None
             if is_own and (equal := known.get(key)) is not None:
@@ -48,17 +48,6 @@ def once(program: Program) -> Program:
             step = replace(step, alternative=replace(way, launches=tuple(launches)))
         steps.append(step)
     return replace(program, steps=tuple(steps)) if same else program
-
-
-def _reading(launch: Launch, same: Mapping[Tensor, Tensor]) -> Launch:
-    """Return the launch that reads these tensors in the place of their equals."""
-    if same.keys().isdisjoint(launch.reads):
-        return launch
-    params = {
-        name: same.get(value, value) if isinstance(value, Tensor) else value
-        for name, value in launch.params.items()
-    }
-    return replace(launch, params=params, reads=tuple(same.get(t, t) for t in launch.reads))
 
 
 def _key(launch: Launch) -> Hashable:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from delegate.errors import Unsupported
@@ -13,9 +14,11 @@ from delegate.ops._recurrent.lstm_basic import basic
 from delegate.ops._recurrent.lstm_floats import of_floats
 from delegate.ops._recurrent.lstm_integers import of_integers
 from delegate.ops._recurrent.lstm_launches import Arithmetic, launches
+from delegate.ops._recurrent.lstm_products import products_of
 from delegate.ops._recurrent.lstm_records import Lstm, decoded
 from delegate.ops._recurrent.steps import HybridInput, beside, input_of
 from delegate.ops._registry import lowers
+from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Target
 
 
@@ -60,7 +63,26 @@ def lower_lstm(node: Node, target: Target) -> tuple[Alternative, ...]:
                 made += joined[1]
             of_gates = replace(lstm, source=joined[0], depth=joined[0].shape[-1])
         made += launches(of_gates, own, inputs, target)
-    return (Alternative("plain", tuple(made)),)
+    return (*_by_products(lstms, every, target), Alternative("plain", tuple(made)))
+
+
+def _by_products(
+    lstms: list[Lstm], every: list[Arithmetic], target: Target
+) -> Iterator[Alternative]:
+    """Yield the alternatives whose gates are summed by products of matrices."""
+    if every[0].family != "hybrid":
+        return
+    ways = [
+        products_of(lstm, own.is_asymmetric, hybrid_products, target)
+        for lstm, own in zip(lstms, every, strict=True)
+    ]
+    for way in zip(*ways, strict=False):
+        made = [
+            launch
+            for lstm, own, products in zip(lstms, every, way, strict=True)
+            for launch in launches(lstm, own, {}, target, products)
+        ]
+        yield Alternative(way[0].name, tuple(made))
 
 
 def _arithmetic(node: Node, lstm: Lstm, target: Target) -> Arithmetic:

@@ -26,7 +26,7 @@ from delegate.ops._checks.node import (
 )
 from delegate.ops._convolution import hybrid
 from delegate.ops._convolution.packing import as_stored
-from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
+from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, lanes_of, launch_over
 from delegate.ops._numbers import bits, ceil_div
 from delegate.ops._numbers.fixed_point import wrap_int32
 from delegate.ops._registry import lowers
@@ -94,6 +94,9 @@ class _Svdf:
             "units": self.units,
             "items": items,
         }
+        if self.family != "quant8":
+            lanes = lanes_of(memory - 1, target) if target.group_items == 1 else 0
+            defines = {**(defines or {}), "LANES": lanes or 1}
         tiling = by_work(items, work, target, max(1, MOST_ROUNDS // (2 * work)))
         return launch_over("svdf", f"svdf_{self.family}", tiling, fields | params, defines)
 
@@ -198,17 +201,12 @@ def _hybrid(
     hybrid.require_right_signs(values, target.rules)
     hybrid.require_right_sums(values, is_asymmetric, target.rules)
     scale = _only_scale(svdf.features, "weights")
-    time_scale = np.float32(_only_scale(svdf.times, "weights of time"))
     sizes = svdf.source.shape[0], svdf.depth, ceil_div(svdf.depth, 64) * 64  # whole vectors
     rows = hybrid.quantised(svdf.source, sizes, is_asymmetric, target)
-    times = svdf.time_weights
-
-    def floats() -> NDArray[np.float32]:
-        return np.asarray(times.astype(np.float32) * time_scale)
-
     fields: Params = {
         **rows.fields,
-        "times": Constant(4 * times.size, floats),
+        "times": as_stored(svdf.time_weights),
+        "time_scale": bits(_only_scale(svdf.times, "weights of time")),
         "weight_sums": Constant(4 * len(values), lambda: values.sum(1, dtype=np.int32)),
         "weight_scale": bits(scale),
         **clamp,

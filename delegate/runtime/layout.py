@@ -126,7 +126,8 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
 
     No two tensors that live at once overlap; the largest are placed first.
     A view shares its source's bytes. Constants that launches read as tensors live for ever, and
-    so do kept inputs: the next run may find there what this one leaves.
+    so do kept inputs: the next run may find there what this one leaves. A run leaves it there
+    where nobody needs the old value any more: no copy is needed then.
     """
     root = program.roots()
     blocks: dict[Tensor, _Block] = {}
@@ -142,8 +143,6 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
 
     for tensor in program.inputs:
         touch(tensor, -1)
-        if tensor.kept:
-            touch(tensor, end)
     of_launches = iter(phases)
     for step in program.steps:
         if step.alternative.view is not None:
@@ -154,9 +153,15 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
                 touch(tensor, now)
     for tensor in program.outputs:
         touch(tensor, end)
+    homes = _homes(program, blocks, root)
+    for tensor in homes:
+        del blocks[tensor]
     for tensor, block in blocks.items():
         if tensor.data is not None:
             block.first, block.last = -1, end
+    for tensor in program.inputs:
+        if tensor.kept:
+            blocks[tensor].last = end
 
     # Where each that is placed begins and ends, in bytes and in phases; by the first.
     placed: list[tuple[int, int, int, int]] = []
@@ -170,9 +175,30 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
         block.offset = offset
         bisect.insort(placed, (offset, offset + size, own_first, own_last))
     offsets = {tensor: block.offset for tensor, block in blocks.items()}
+    offsets |= {tensor: offsets[home] for tensor, home in homes.items()}
     offsets |= {tensor: offsets[source] for tensor, source in root.items()}
     size = max((behind for _, behind, _, _ in placed), default=0)
     return size + SLACK_BYTES, offsets
+
+
+def _homes(
+    program: Program, blocks: Mapping[Tensor, _Block], root: Mapping[Tensor, Tensor]
+) -> dict[Tensor, Tensor]:
+    """Return what may be made where a run finds a kept value: new value -> the old one.
+
+    No launch needs the old value from the phase on that writes the new one.
+    """
+    ends = [root.get(tensor, tensor) for tensor in program.outputs]
+    old = {tensor.kept: tensor for tensor in program.inputs if tensor.kept}
+    homes: dict[Tensor, Tensor] = {}
+    for tensor, new in zip(program.outputs, ends, strict=True):
+        home = old.get(tensor.kept)
+        if home is None or new in homes:
+            continue
+        made, found = blocks[new], blocks[home]
+        if found.last < made.first and made.size == found.size and new.data is None:
+            homes[new] = home
+    return homes
 
 
 def room_of(tensor: Tensor) -> int:

@@ -71,6 +71,7 @@ class State:
 
     Attributes:
         by_name: the values; lock: for them; device: where they are.
+        settled: the mark of the Link whose last run left all values where its next one finds them.
     """
 
     def __init__(self, device: Device, batch: int = 1, remedy: str = "reset it") -> None:
@@ -79,6 +80,7 @@ class State:
         self._remedy = remedy
         self._batch = batch
         self.by_name: dict[str, _Value] = {}
+        self.settled: object = None
         self._lost = ""  # why no value can be trusted
         # One that a thread may take again: a signal's handler may reset what its thread runs.
         self.lock = threading.RLock()
@@ -127,6 +129,7 @@ class State:
         """Return a copy of each value, of all pictures; raises DeviceError, also if it is lost."""
         with self.lock:
             self.require()
+            self.settled = None
             copies = {name: np.empty_like(value.initial) for name, value in self.by_name.items()}
             with self.device.calling("reading state"):
                 for name, values in copies.items():
@@ -196,7 +199,7 @@ class State:
                 value.own.buffer.release()
 
     def _write(self, name: str, values: Values) -> None:
-        value = self.by_name[name]
+        value, self.settled = self.by_name[name], None
         with Guarded(self.device.calling("writing state"), self):
             value.places = {value.own}
             if values.nbytes:
@@ -214,29 +217,34 @@ class Link:
     ) -> None:
         """`found`: where a run finds values in the arena. Nothing but new ones is written there.
 
-        `left`: each new value, where a run makes it, and where it then goes, before the outputs are
-        taken: to where the next run finds it, or, if None, to its own buffer.
+        `left`: each new value, where a run makes it, and where it goes before outputs are taken: to
+        where the next run finds it, or, if None, to its own buffer.
         """
-        self.state = state
-        self._found = found
-        self._left = left
+        self.state, self._found, self._left = state, found, left
+        # The Link in its place would make a circle, which holds the device's context.
+        self._mark = object() if all(made is place for _, made, place in left) else None
 
     def restore(self) -> None:
         """Enqueue what brings the values to the arena; raises DeviceError where they are lost."""
         state = self.state
         with state.lock:
             state.require()
-            for name, place in self._found.items():
-                state.by_name[name].bring(state.device.queue, place)
+            if not (self._mark and state.settled is self._mark):
+                state.settled = None
+                for name, place in self._found.items():
+                    state.by_name[name].bring(state.device.queue, place)
 
     def keep(self) -> None:
         """Enqueue what keeps the arena's new values."""
         state = self.state
         with state.lock:
+            if self._mark and state.settled is self._mark:
+                return
             for name, made, place in self._left:
                 value = state.by_name[name]
                 value.copy(state.device.queue, made, place or value.own)
                 value.places = {place or value.own}
+            state.settled = self._mark
 
     def leave(self) -> None:
         """Take the values out of the arena, which may be given back then, or be written to.
@@ -245,6 +253,7 @@ class Link:
         """
         state, queue = self.state, self.state.device.queue
         with state.lock:
+            state.settled = None
             found = [(state.by_name.get(name), place) for name, place in self._found.items()]
             held = [(value, place) for value, place in found if value and place in value.places]
             if not held:

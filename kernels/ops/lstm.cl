@@ -4,7 +4,8 @@
 // Macros: GATES; IS_PROJECTED, whether what cells give is multiplied once more, by a launch of its
 // own, before it is the output; IS_TANH, the function of cells, else they are clamped;
 // IS_BASIC, whether the cell's gate comes before the forget gate; IS_NORMALIZED, whether a gate's
-// sums are normalised over the cells of a row.
+// sums are normalised over the cells of a row; LANES, the cells of an item of lstm_cells_float;
+// IN_TWO_PARTS, whether its sums are.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #define MATH_TANH IS_TANH
@@ -13,6 +14,9 @@
 #include "float.clh"
 #define HAS_FUNCTIONS (USES_LSTM_FLOAT || USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT)
 #if HAS_FUNCTIONS
+#if LANES > 1
+#define MATH_INLINE __attribute__((always_inline))
+#endif
 #include "math.clh"
 #include "logistic.clh"
 #endif
@@ -40,8 +44,8 @@
 
 #if USES_LSTM_FLOAT || USES_LSTM_CELLS_FLOAT
 // What a cell becomes, of the sums of its gates.
-static float LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum, float before,
-                              float low, float high, float clip) {
+static float MATH_INLINE LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum,
+                                          float before, float low, float high, float clip) {
   const float forget = LOCAL(logistic_float)(forget_sum);
 #if GATES == 4
   const float fresh = LOCAL(logistic_float)(input_sum);
@@ -121,42 +125,60 @@ KERNEL(lstm_sums_hybrid)
 #endif
 
 #if USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT
+// A gate's sum of a cell, normalised; or in two parts, of which the input's are of all steps.
 #if IS_NORMALIZED
-#define GATE(g)                                                                    \
-  LOCAL(normalized)(sums + (g) * CELLS, CELLS, own,                                \
+#define GATE(g, cell)                                                              \
+  LOCAL(normalized)(sums + (g) * CELLS, CELLS, cell,                               \
                     (global const float*)(constants + COEFFICIENTS) + (g) * CELLS, \
                     (global const float*)(constants + NORM_BIASES) + (g) * CELLS)
+#elif IN_TWO_PARTS
+#define GATE(g, cell) \
+  (ROW_OF(const float, INPUT_SUMS, row)[(g) * CELLS + (cell)] + sums[(g) * CELLS + (cell)])
 #else
-#define GATE(g) (sums[(g) * CELLS + own])
+#define GATE(g, cell) (sums[(g) * CELLS + (cell)])
 #endif
-
-// Declares an item's row and cell, and the sums of the row.
-#define LOCATE_CELL(item)               \
-  const int row = (item) / CELLS;       \
-  const int own = (item) - row * CELLS; \
-  global float* sums = (global float*)(arena + SUMS) + row * GATES * CELLS
 #endif
 
 #if USES_LSTM_CELLS_FLOAT
+#if IS_NORMALIZED
+#define OUTPUT_SUM(cell) sums[OUTPUT_GATE * CELLS + (cell)]
+#else
+#define OUTPUT_SUM(cell) GATE(OUTPUT_GATE, cell)
+#endif
+
 // As lstm_float, of the gates' sums, to which the output gate's part of its cell is added. Where
-// sums are normalised the rest is lstm_output_float's, which reads all cells' sums.
-// tile: TILE_ITEMS cells of all rows, one a work-item; tiles: ceil(items / TILE_ITEMS)
+// sums are normalised the rest is lstm_output_float's, which reads all cells' sums. An item's cells
+// stand in arrays, which compilers make vectors of; those behind a row's last count for nothing.
+// tile: TILE_ITEMS times LANES cells of a row; tiles: ceil(items / TILE_ITEMS)
 TILE(lstm_cells_float) {
   FLOAT_BOUNDS(float);
+  const float clip = as_float(CELL_CLIP);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    LOCATE_CELL(item);
-    const float before = ((global const float*)(arena + CELL))[item];
-    const float now = LOCAL(next_cell)(GATE(0), GATE(FORGET_GATE), GATE(CELL_GATE), before, low,
-                                       high, as_float(CELL_CLIP));
-    ((global float*)(arena + CELL_OUTPUT))[item] = now;
-    const int at = OUTPUT_GATE * CELLS + own;
-    const float sum =
-        MULTIPLY_ADD(((global const float*)(constants + PEEPHOLES))[at], now, sums[at]);
-#if IS_NORMALIZED
-    ((global float*)(arena + SUMS_OUTPUT))[row * GATES * CELLS + at] = sum;
-#else
-    GIVE(float, item, row, own, LOCAL(logistic_float)(sum) * FUNCTION(now));
+    const int row = item / ROW_ITEMS;
+    const int own = (item - row * ROW_ITEMS) * LANES;
+    const int place = row * CELLS + own;
+    global float* sums = (global float*)(arena + SUMS) + row * GATES * CELLS;
+    global const float* before = (global const float*)(arena + CELL) + place;
+    global const float* peepholes =
+        (global const float*)(constants + PEEPHOLES) + OUTPUT_GATE * CELLS + own;
+    float now[LANES], shown[LANES];
+    for (int i = 0; i < LANES; i++) {
+      now[i] = LOCAL(next_cell)(GATE(0, own + i), GATE(FORGET_GATE, own + i),
+                                GATE(CELL_GATE, own + i), before[i], low, high, clip);
+      shown[i] = MULTIPLY_ADD(peepholes[i], now[i], OUTPUT_SUM(own + i));
+    }
+#if !IS_NORMALIZED
+    for (int i = 0; i < LANES; i++) shown[i] = LOCAL(logistic_float)(shown[i]) * FUNCTION(now[i]);
 #endif
+    for (int i = 0; i < min(LANES, CELLS - own); i++) {
+      ((global float*)(arena + CELL_OUTPUT))[place + i] = now[i];
+#if IS_NORMALIZED
+      ((global float*)(arena + SUMS_OUTPUT))[(row * GATES + OUTPUT_GATE) * CELLS + own + i] =
+          shown[i];
+#else
+      GIVE(float, place + i, row, own + i, shown[i]);
+#endif
+    }
   }
 }
 
@@ -169,9 +191,11 @@ KERNEL(lstm_cells_float)
 TILE(lstm_output_float) {
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    LOCATE_CELL(item);
+    const int row = item / CELLS;
+    const int own = item - row * CELLS;
+    global float* sums = (global float*)(arena + SUMS) + row * GATES * CELLS;
     const float now = ((global const float*)(arena + CELL))[item];
-    GIVE(float, item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE)) * FUNCTION(now));
+    GIVE(float, item, row, own, LOCAL(logistic_float)(GATE(OUTPUT_GATE, own)) * FUNCTION(now));
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SVDF: a unit has RANK filters. A filter multiplies the input by its weights, remembers the last
 // MEMORY of these features, and multiplies them by its weights of time.
+// Macro: LANES, the floats of a vector over time; 1 where floats go one by one.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -8,14 +9,14 @@
 
 // Declares an item's picture and unit, the unit's first filter, and where its filters have what
 // they remember, put what they remember next, and have their weights of time.
-#define LOCATE_UNIT(item, TYPE)                                         \
+#define LOCATE_UNIT(item, TYPE, TIME_TYPE)                              \
   const int picture = (item) / UNITS;                                   \
   const int unit = (item) - picture * UNITS;                            \
   const int first = unit * RANK;                                        \
   const int row = (picture * UNITS * RANK + first) * MEMORY;            \
   global const TYPE* state = (global const TYPE*)(arena + STATE) + row; \
   global TYPE* next = (global TYPE*)(arena + STATE_OUTPUT) + row;       \
-  global const TYPE* times = (global const TYPE*)(constants + TIMES) + first * MEMORY
+  global const TIME_TYPE* times = (global const TIME_TYPE*)(constants + TIMES) + first * MEMORY
 
 #if USES_SVDF_QUANT8
 DEFINE_ROUNDING()
@@ -27,7 +28,7 @@ DEFINE_ROUNDING()
 // tile: TILE_ITEMS units, one a work-item; tiles: ceil(items / TILE_ITEMS)
 TILE(svdf_quant8) {
   EACH_ITEM (item, tile, ITEMS) {
-    LOCATE_UNIT(item, short);
+    LOCATE_UNIT(item, short, short);
     global const char* input = (global const char*)(arena + INPUT) + picture * DEPTH;
     global const char* weights = (global const char*)(constants + WEIGHTS) + first * DEPTH;
     global const int* offsets = (global const int*)(constants + OFFSETS) + first;
@@ -59,17 +60,47 @@ KERNEL(svdf_quant8)
 #endif
 
 #if USES_SVDF_FLOAT || USES_SVDF_HYBRID
-// Moves a filter's features by one, adds the newest, and returns their sum over time.
+#if LANES > 1
+#include "lane_sum.clh"
+#define PARTS JOIN(float, LANES)
+#else
+#define SUM_OF(v) (v)
+#define PARTS float
+#endif
+// Weights of time: floats, or int8 with one scale, whose product is what a float would be.
+#if USES_SVDF_FLOAT
+#define TIME float
+#define LOAD_TIMES(from) LOAD_WHOLE_FLOATS(0, from)
+#define LOAD_TIME(time) (time)
+#else
+#define TIME char
+#define LOAD_TIMES(from) (JOIN(convert_float, LANES)(JOIN(vload, LANES)(0, from)) * scale)
+#define LOAD_TIME(time) ((float)(time) * scale)
+#endif
+
+// Moves a filter's features by one, and adds the newest. Of their products with weights of time,
+// whole vectors add to `parts`, and the rest is returned.
 static float LOCAL(over_time)(global const float* state, global float* next,
-                              global const float* times, int memory, float feature) {
+                              global const TIME* times, int memory, float scale, float feature,
+                              PARTS* parts) {
+  int m = 0;
+#if LANES > 1
+  PARTS own = 0.0f;
+  for (; m + LANES < memory; m += LANES) {
+    const PARTS value = LOAD_WHOLE_FLOATS(0, state + m + 1);
+    STORE_FLOATS_TO(global, value, 0, next + m);
+    own = MULTIPLY_ADD(value, LOAD_TIMES(times + m), own);
+  }
+  *parts += own;
+#endif
   float sum = 0.0f;
-  for (int m = 0; m < memory - 1; m++) {
+  for (; m < memory - 1; m++) {
     const float value = state[m + 1];
     next[m] = value;
-    sum = MULTIPLY_ADD(value, times[m], sum);
+    sum = MULTIPLY_ADD(value, LOAD_TIME(times[m]), sum);
   }
   next[memory - 1] = feature;
-  return MULTIPLY_ADD(feature, times[memory - 1], sum);
+  return MULTIPLY_ADD(feature, LOAD_TIME(times[memory - 1]), sum);
 }
 #endif
 
@@ -79,18 +110,19 @@ static float LOCAL(over_time)(global const float* state, global float* next,
 TILE(svdf_float) {
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    LOCATE_UNIT(item, float);
+    LOCATE_UNIT(item, float, float);
     global const float* input = (global const float*)(arena + INPUT) + picture * DEPTH;
     global const float* weights = (global const float*)(constants + WEIGHTS) + first * DEPTH;
     float sum = 0.0f;
+    PARTS parts = 0.0f;
     for (int filter = 0; filter < RANK; filter++) {
       float dot = 0.0f;
       for (int c = 0; c < DEPTH; c++) dot = MULTIPLY_ADD(weights[c], input[c], dot);
       const int at = filter * MEMORY;
-      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, dot);
+      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, 1.0f, dot, &parts);
       weights += DEPTH;
     }
-    sum += ((global const float*)(constants + BIAS))[unit];
+    sum += SUM_OF(parts) + ((global const float*)(constants + BIAS))[unit];
     ((global float*)(arena + OUTPUT))[item] = ACTIVATE(sum, low, high);
   }
 }
@@ -99,14 +131,14 @@ KERNEL(svdf_float)
 #endif
 
 #if USES_SVDF_HYBRID
-// As svdf_float, of rows that became int8, and int8 weights with one scale; weights of time are
-// floats. A filter's sum of weights is what a row's zero point takes off.
+// As svdf_float, of rows that became int8, and int8 weights with one scale, those of time, too. A
+// filter's sum of weights is what a row's zero point takes off.
 // Source: reference/svdf.h EvalHybridSVDF
 // tile: TILE_ITEMS units, one a work-item; tiles: ceil(items / TILE_ITEMS)
 TILE(svdf_hybrid) {
   FLOAT_BOUNDS(float);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    LOCATE_UNIT(item, float);
+    LOCATE_UNIT(item, float, char);
     global const char* input = (global const char*)(arena + INPUT) + picture * PITCH;
     global const char* weights = (global const char*)(constants + WEIGHTS) + first * DEPTH;
     global const int* weight_sums = (global const int*)(constants + WEIGHT_SUMS) + first;
@@ -114,15 +146,17 @@ TILE(svdf_hybrid) {
         ((global const float*)(arena + ROW_SCALES))[picture] * as_float(WEIGHT_SCALE);
     const int zero = ((global const int*)(arena + ROW_ZEROS))[picture];
     float sum = 0.0f;
+    PARTS parts = 0.0f;
     for (int filter = 0; filter < RANK; filter++) {
       int dot = 0;
       for (int c = 0; c < DEPTH; c++) dot += weights[c] * input[c];
       dot -= zero * weight_sums[filter];
       const int at = filter * MEMORY;
-      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, (float)dot * scale);
+      sum += LOCAL(over_time)(state + at, next + at, times + at, MEMORY, as_float(TIME_SCALE),
+                              (float)dot * scale, &parts);
       weights += DEPTH;
     }
-    sum += ((global const float*)(constants + BIAS))[unit];
+    sum += SUM_OF(parts) + ((global const float*)(constants + BIAS))[unit];
     ((global float*)(arena + OUTPUT))[item] = ACTIVATE(sum, low, high);
   }
 }

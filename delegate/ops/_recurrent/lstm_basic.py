@@ -14,7 +14,7 @@ from delegate.ops._checks.node import inputs_of, require_constant, require_float
 from delegate.ops._launches.copy import Move, copied, layers
 from delegate.ops._launches.tiles import MOST_ROUNDS
 from delegate.ops._numbers import bits
-from delegate.ops._recurrent.lstm_launches import launch_of_step
+from delegate.ops._recurrent.lstm_launches import cells_of_step, launch_of_step
 from delegate.ops._recurrent.steps import constant
 from delegate.target import Target
 
@@ -70,7 +70,7 @@ def basic(node: Node, target: Target) -> tuple[Launch, ...]:
         launch_of_step(
             "lstm_sums_float", _GATES * items, depth + cells, fields, target, {"GATES": _GATES}
         ),
-        launch_of_step("lstm_cells_float", items, _GATES, of_cells, target, whole),
+        cells_of_step(source.shape[0], of_cells, target, whole),
         *_copies([layers(state, next_cell, 1, 0, cells)], target),
     )
 

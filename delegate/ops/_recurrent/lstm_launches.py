@@ -15,10 +15,14 @@ from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Defines, Launch, Params, temporary
-from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, launch_over
+from delegate.ops._launches.tiles import MOST_ROUNDS, by_work, lanes_of, launch_over
+from delegate.ops._numbers import ceil_div
+from delegate.ops._recurrent.lstm_products import Products
 from delegate.ops._recurrent.lstm_records import Lstm
 from delegate.ops._recurrent.steps import HybridInput, int8_rows, rounding
 from delegate.target import Target
+
+_CELL_COST = 64  # multiplications of vectors that the functions of cells take
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +49,18 @@ class Arithmetic:
 
 
 def launches(
-    lstm: Lstm, own: Arithmetic, rows: Mapping[Tensor, HybridInput], target: Target
+    lstm: Lstm,
+    own: Arithmetic,
+    rows: Mapping[Tensor, HybridInput],
+    target: Target,
+    products: Products | None = None,
 ) -> Iterator[Launch]:
-    """Yield the launches of all steps; `rows`: those of inputs that become int8."""
+    """Yield the launches of all steps; `rows`: those of inputs that become int8.
+
+    `products`: what sums the gates in their place.
+    """
+    if products is not None:
+        yield from products.of_inputs
     dtype = "int8" if own.family == "quant8" else "float32"
     between = temporary("before the projection", (lstm.rows, lstm.cells), dtype)
     is_split = own.family == "hybrid" or bool(lstm.norms)
@@ -59,7 +72,12 @@ def launches(
         if lstm.projection is not None:
             of_cells = {"output": between, "output_at": 0, "output_row": lstm.cells}
         of_cells = of_cells | {"cell": cell, "cell_output": lstm.next_cell}
-        if not is_split:
+        if products is not None:
+            yield from products.of_step(lstm, hidden)
+            sums = products.fields(lstm, at) | _sizes(lstm) | own.cells
+            defines = {**_defines(lstm, own), "IN_TWO_PARTS": 1}
+            yield cells_of_step(lstm.rows, sums | of_cells, target, defines)
+        elif not is_split:
             yield _whole(lstm, own, at, before | of_cells, target)
         else:
             yield from _in_parts(lstm, own, rows, at, hidden, of_cells, target)
@@ -103,6 +121,24 @@ def launch_of_step(
     return launch_over(file, kernel, tiling, params | {"items": items}, defines)
 
 
+def cells_of_step(rows: int, params: Params, target: Target, defines: Defines) -> Launch:
+    """Return the launch that makes the cells of a step of floats from its sums of gates.
+
+    An item has several cells where a CPU's vectors do.
+    """
+    cells = params["cells"]
+    assert isinstance(cells, int)
+    is_alone = target.group_items == 1 and not defines.get("IS_NORMALIZED")
+    lanes = (lanes_of(cells, target) if is_alone else 0) or 1
+    row_items = ceil_div(cells, lanes)
+    items = rows * row_items
+    # A normalised sum is one of all cells of the row, a few times.
+    cost = 8 * cells if defines.get("IS_NORMALIZED") else _CELL_COST
+    tiling = by_work(items, cost, target, max(1, MOST_ROUNDS // (2 * cost)), least=1)
+    fields: Params = {**params, "row_items": row_items, "items": items}
+    return launch_over("lstm", "lstm_cells_float", tiling, fields, {**defines, "LANES": lanes})
+
+
 def _whole(lstm: Lstm, own: Arithmetic, at: int, fields: Params, target: Target) -> Launch:
     """Return a step that is one launch."""
     fields = _input(lstm, at) | fields | _sizes(lstm) | own.sums | own.cells
@@ -141,13 +177,14 @@ def _in_parts(
     yield launch_of_step(kernel, gates * cells, cost, fields, target, of_sums)
     fields = {"sums": sums} | _sizes(lstm) | own.cells
     if not lstm.norms:
-        yield launch_of_step(
-            f"lstm_cells_{own.of_cells}", cells, gates, fields | place, target, defines
-        )
+        yield cells_of_step(lstm.rows, fields | place, target, defines)
         return
     state: Params = {"cell": place["cell"], "cell_output": lstm.next_cell, "sums_output": sums}
-    cost = 2 * gates * lstm.cells
-    yield launch_of_step(f"lstm_cells_{own.of_cells}", cells, cost, fields | state, target, defines)
+    if own.of_cells == "float":
+        yield cells_of_step(lstm.rows, fields | state, target, defines)
+    else:
+        cost = 2 * gates * lstm.cells
+        yield launch_of_step("lstm_cells_quant8", cells, cost, fields | state, target, defines)
     place = {name: each for name, each in place.items() if name != "cell_output"}
     fields |= place | {"cell": lstm.next_cell}
     yield launch_of_step(

@@ -12,7 +12,22 @@ from delegate import DeviceInfo, ops
 from delegate.errors import Unsupported
 from delegate.inspect import Graph, Node, Quantization, write_model
 from delegate.target import Rules
-from tests.support.cases import GROUPS, SIMT, Way, changed, forced, quantization
+from tests.support.cases import (
+    AMX,
+    ARM_OR_OTHER,
+    GROUPS,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    SIMT,
+    VNNI,
+    X86,
+    Way,
+    changed,
+    forced,
+    quantization,
+    require_isa,
+)
 from tests.support.compare import RUNTIME, assert_exact
 from tests.support.deal import where_rows_are_known
 from tests.support.factories import refused
@@ -32,6 +47,9 @@ def node_of(graph: Graph) -> Node:
 
 INT8, FLOAT, HYBRID = (node_of(lstm(k, SHAPE, "plain")) for k in ("int8", "float32", "hybrid"))
 SINGLE = node_of(lstm("int8", SHAPE, "plain", op="LSTM"))
+WIDE = (2, 3, 70, 17)  # a matrix of gates has a block of channels, and a rest
+WIDE_HYBRID = node_of(lstm("hybrid", WIDE, "plain"))
+PRODUCTS = (PLAIN, SIMT, LANES_8, LANES_16, *X86, AMX, *ARM_OR_OTHER)
 BASIC = node_of(basic_lstm((2, 11, 6)))
 PROJECTED = [
     node_of(lstm(kind, SHAPE, form)) for kind in ("int8", "float32", "hybrid")
@@ -65,9 +83,8 @@ def test_tflite_runtime_s_linked_lstms_are_left() -> None:
 
 
 def kernels_of(node: Node) -> list[str]:
-    """Return what a node launches, one after the other."""
-    (plain,) = ops.lower(node, SIMT.target)
-    return [launch.kernel for launch in plain.launches]
+    """Return what a node launches in the plain way, one after the other."""
+    return [launch.kernel for launch in ops.lower(node, SIMT.target)[-1].launches]
 
 
 def test_a_step_is_several_launches() -> None:
@@ -79,6 +96,21 @@ def test_a_step_is_several_launches() -> None:
     normalised = ["lstm_sums_float", "lstm_cells_float", "lstm_output_float"]
     assert kernels_of(NORMALISED[0]) == normalised * 3
     assert kernels_of(NORMAL) == [each.replace("float", "quant8") for each in normalised] * 3
+
+
+def test_inputs_of_all_steps_are_one_product() -> None:
+    rows, product = "quantize_row_float", "fully_connected_vnni_hybrid"
+    first, *_, plain = ops.lower(WIDE_HYBRID, VNNI.target)
+    step = [rows, product, "lstm_cells_float"]
+    assert [launch.kernel for launch in first.launches] == [rows, product, *step * 3]
+    assert (first.name, plain.name) == ("vnni 2x32", "plain")
+    # Steps share their weights, and what lies between launches.
+    steps = [launch for launch in first.launches if launch.kernel == product][1:]
+    assert len({launch.params["weights"] for launch in steps}) == 1
+    assert [launch.reads for launch in steps] == [steps[0].reads] * 3
+    for form in ("peephole", "norm", "cifg-norm-projection"):
+        assert len(ops.lower(node_of(lstm("hybrid", WIDE, form)), VNNI.target)) == 1
+    assert len(ops.lower(LINKED[1], VNNI.target)) == 1
 
 
 test_refusal = refused(
@@ -221,6 +253,15 @@ def test_50_hybrid_runs_with_resets(form: str, device: DeviceInfo) -> None:
 
 
 @where_rows_are_known
+@pytest.mark.parametrize("way", PRODUCTS, ids=str)
+@pytest.mark.parametrize("form", ["plain", "projection", "cifg-asymmetric"])
+def test_sums_of_gates_are_products(form: str, way: Way, device: DeviceInfo) -> None:
+    require_isa(way, device)
+    with forced(way):
+        assert_runs(lstm("hybrid", WIDE, form), device, (3, 2))
+
+
+@where_rows_are_known
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_hybrid_lstms(seed: int, device: DeviceInfo) -> None:
     rows, steps, depth, cells = drawn(seed, 3, 4, 70, 40)
@@ -269,6 +310,7 @@ NODES = {
 BUILT = [
     FLOAT,
     HYBRID,
+    WIDE_HYBRID,
     *PROJECTED,
     NORMAL,
     *NORMALISED,

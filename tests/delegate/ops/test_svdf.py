@@ -18,6 +18,7 @@ from tflite_opencl.common.remembered import remembered_bounds
 from tflite_opencl.conformance.cases.recurrent import svdf
 
 SHAPE = (2, 21, 9, 2, 5)
+LONG = (2, 21, 9, 2, 37)  # vectors over time, and a rest
 
 
 def node_of(graph: Graph) -> Node:
@@ -84,8 +85,11 @@ def test_50_runs_of_int8_are_exact(
 
 
 @pytest.mark.parametrize("kind", ["float32", "hybrid", "asymmetric"])
-def test_runs_of_floats_are_in_bound(kind: str, device: DeviceInfo) -> None:
-    graph = svdf("float32" if kind == "float32" else "hybrid", SHAPE, True, kind == "asymmetric")
+@pytest.mark.parametrize("shape", [SHAPE, LONG], ids=str)
+def test_runs_of_floats_are_in_bound(
+    shape: tuple[int, int, int, int, int], kind: str, device: DeviceInfo
+) -> None:
+    graph = svdf("float32" if kind == "float32" else "hybrid", shape, True, kind == "asymmetric")
     rng = np.random.default_rng(1)
     source = graph.inputs[0].shape
     runs = [[rng.standard_normal(source).astype(np.float32)] for _ in range(12)]
@@ -121,7 +125,14 @@ def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
 
 
 NODES = {"SVDF": INT8, "float SVDF": FLOAT, "hybrid SVDF": HYBRID}
-BUILT = [FLOAT, *(node_of(svdf("hybrid", SHAPE, True, is_asymmetric)) for is_asymmetric in (0, 1))]
+BUILT = [
+    *(node_of(svdf("float32", shape)) for shape in (SHAPE, LONG)),
+    *(
+        node_of(svdf("hybrid", shape, True, is_asymmetric))
+        for shape in (SHAPE, LONG)
+        for is_asymmetric in (False, True)
+    ),
+]
 
 
 def test_a_file_s_node_has_one_output() -> None:

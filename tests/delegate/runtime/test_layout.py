@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -223,6 +224,33 @@ def test_a_tensor_read_late_is_kept() -> None:
         [result],
     )
     assert planned(made)[0] == 3 * 64 + SLACK_BYTES
+
+
+def test_a_kept_value_is_made_where_the_next_run_finds_it() -> None:
+    x, middle = tensor(48), tensor(48)
+    old, new = (replace(tensor(48), kept="value") for _ in range(2))
+
+    def places(steps: Sequence[list[Launch]], outputs: Sequence[Tensor]) -> Mapping[Tensor, int]:
+        return planned(program(steps, [old, x], outputs))[1]
+
+    first, last = launch([old, x], [middle]), launch([middle], [new])
+    offsets = places([[first], [last]], [new])
+    assert offsets[new] == offsets[old] != offsets[middle]
+    # One launch reads the old value and writes the new one, or somebody needs the old one later.
+    for steps in ([[launch([old, x], [new])]], [[first], [last], [launch([old], [x])]]):
+        offsets = places(steps, [new])
+        assert offsets[new] != offsets[old]
+    offsets = places([[first], [last]], [new, old])
+    assert offsets[new] != offsets[old]
+
+
+def test_two_kept_values_that_become_one_lie_apart() -> None:
+    x, new = tensor(48), replace(tensor(48), kept="one")
+    old = [replace(tensor(48), kept=name) for name in ("one", "two")]
+    result = replace(new, kept="two")
+    steps = [[launch([*old], [x])], [launch([x], [new])]]
+    offsets = planned(program([*steps, (new, result)], old, [new, result]))[1]
+    assert offsets[new] == offsets[result] == offsets[old[0]] != offsets[old[1]]
 
 
 def test_constants_that_tensors_hold_share_with_nothing() -> None:
