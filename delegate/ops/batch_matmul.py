@@ -17,7 +17,8 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params, temporary
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import applied
-from delegate.ops._checks.node import shape_text, tensors_of
+from delegate.ops._checks.matrices import sizes_of
+from delegate.ops._checks.node import tensors_of
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid
 from delegate.ops._launches.copy import Box, Move, copied, steps_of
@@ -29,7 +30,6 @@ from delegate.ops._registry import lowers
 from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Rules, Target
 
-MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
 _ROWS = 8  # on a CPU: each core has as many sums under way, and right rows are read half as often
 _FILE = "batch_matmul"
@@ -64,7 +64,7 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
             f"{left.dtype} x {right.dtype} -> {result.dtype}: no such kernel is there"
         )
     is_adjoint = bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))
-    sizes = _sizes(left, right, result, *is_adjoint)
+    sizes = sizes_of(left, right, result, *is_adjoint, _MOST_TERMS)
     if target.rules.batch_matmul_mixes_rows and is_adjoint[0]:
         outer = left.shape[-3:-2], right.shape[-3:-2]
         if outer[1] == (1,) and outer[0] not in ((), (1,)):
@@ -266,43 +266,3 @@ def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> dict[s
         "multiplier": multiplier,
         "shift": shift,
     }
-
-
-def _sizes(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool) -> dict[str, int]:
-    """Return sizes, and steps in elements.
-
-    Raises:
-        Unsupported: shapes that do not fit.
-    """
-    shapes = f"shapes {shape_text(left)} x {shape_text(right)} -> {shape_text(result)}"
-    for tensor in (left, right):
-        if not 2 <= len(tensor.shape) <= MOST_DIMENSIONS:
-            raise Unsupported(f"{shapes}: 2 to {MOST_DIMENSIONS} dimensions are implemented")
-        if 0 in tensor.shape:
-            raise Unsupported(f"{shapes}: they are empty")
-    m, k = reversed(left.shape[-2:]) if adj_x else left.shape[-2:]
-    terms, n = reversed(right.shape[-2:]) if adj_y else right.shape[-2:]
-    steps = {
-        "left_row": 1 if adj_x else k,
-        "left_term": m if adj_x else 1,
-        "right_term": 1 if adj_y else n,
-        "right_column": terms if adj_y else 1,
-    }
-    if terms != k:
-        raise Unsupported(f"{shapes}: {k} columns of the left one, {terms} rows of the right one")
-    if k > _MOST_TERMS:
-        raise Unsupported(f"{shapes}: {k} terms a sum, at most {_MOST_TERMS} are implemented")
-    rank = max(len(left.shape), len(right.shape))
-    outer = [(1,) * (MOST_DIMENSIONS - len(t.shape)) + t.shape[:-2] for t in (left, right)]
-    if any(1 not in pair and pair[0] != pair[1] for pair in zip(*outer, strict=True)):
-        raise Unsupported(f"{shapes}: they cannot be broadcast together")
-    sizes = tuple(max(pair) for pair in zip(*outer, strict=True))
-    if result.shape != (*sizes[MOST_DIMENSIONS - rank :], m, n):
-        wanted = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))
-        raise Unsupported(f"{shapes}: {wanted} is computed")
-    fields = {"m_size": m, "k_size": k, "n_size": n, "batch_1": sizes[1], "batch_2": sizes[2]}
-    for name, own, matrix in (("left", outer[0], m * k), ("right", outer[1], k * n)):
-        for axis in range(3):
-            step = matrix * math.prod(own[axis + 1 :])
-            fields[f"{name}_batch_{axis}"] = 0 if own[axis] == 1 else step
-    return fields | steps

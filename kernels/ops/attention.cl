@@ -86,16 +86,7 @@ DEFINE_EXP(LANES)
 #define MEET_IN_MEMORY() barrier(CLK_GLOBAL_MEM_FENCE)
 #endif
 
-// The sum of a vector's lanes.
-#if LANES == 16
-#define SUM_OF(v) SUM_8((v).lo + (v).hi)
-#elif LANES == 8
-#define SUM_OF(v) SUM_8(v)
-#else
-#define SUM_OF(v) SUM_4(v)
-#endif
-#define SUM_8(v) SUM_4((v).lo + (v).hi)
-#define SUM_4(v) (((v).s0 + (v).s1) + ((v).s2 + (v).s3))
+#include "lane_sum.clh"
 
 // The same for a row: its work-items share the places, then the columns. HEAD is a multiple of
 // LANES, PLACES of TILE_N. SCRATCH_INTS: one a work-item for what it found.

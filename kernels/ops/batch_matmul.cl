@@ -214,17 +214,7 @@ KERNEL(batch_matmul_vector_float)
 #endif
 
 #if USES_BATCH_MATMUL_ROW_QUANT8 || USES_BATCH_MATMUL_ROW_FLOAT
-// The sum of a vector's lanes.
-#if LANES == 16
-#define HALF(v) (v.lo + v.hi)
-#define SUM_OF(v) SUM_8(HALF(v))
-#elif LANES == 8
-#define SUM_OF(v) SUM_8(v)
-#else
-#define SUM_OF(v) SUM_4(v)
-#endif
-#define SUM_8(v) SUM_4(((v).lo + (v).hi))
-#define SUM_4(v) (((v).s0 + (v).s1) + ((v).s2 + (v).s3))
+#include "lane_sum.clh"
 
 // TILE_N columns of one row, of an item; the last ones overlap those before.
 #define COLUMNS(TYPE)                                     \
