@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Defines, Params, temporary
+from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import applied
 from delegate.ops._checks.matrices import sizes_of
 from delegate.ops._checks.node import tensors_of
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid
-from delegate.ops._launches.copy import Box, Move, copied, steps_of
+from delegate.ops._launches.copy import turned
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, most_rounds, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
@@ -83,8 +83,8 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
     launch = launch_over(_FILE, f"{_FILE}_{family}", one_each(elements), own, defines)
     plain = Alternative("plain", (launch,))
     vectors = () if is_wide else _vectors(sizes, params, family, elements, target)
-    turned = () if is_wide else _turned(right, sizes, params, family, elements, target)
-    return (*turned, *vectors, plain)
+    beside = () if is_wide else _turned(right, sizes, params, family, elements, target)
+    return (*beside, *vectors, plain)
 
 
 def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternative, ...]:
@@ -226,16 +226,12 @@ def _turned(
     is_short = sizes["m_size"] < _TURNED_ROWS or min(terms, columns) < 2
     if sizes["right_term"] != 1 or is_short or target.group_items > 1:
         return ()
-    outer = right.shape[:-2]
-    turned = temporary("turned right matrices", (*outer, terms, columns), right.dtype)
-    steps = steps_of(right.shape)
-    box = Box(turned.shape, (*steps[:-2], 1, terms), steps_of(turned.shape))
-    own = params | sizes | {"right_at": turned, "right_term": columns, "right_column": 1}
+    matrices, first = turned(right, target)
+    own = params | sizes | {"right_at": matrices, "right_term": columns, "right_column": 1}
     own_sizes = sizes | {"right_term": columns, "right_column": 1}
     (way,) = _vectors(own_sizes, own, family, elements, target) or (None,)
     if way is None:
         return ()
-    first = copied([Move(right, turned, box)], target)[0].launches
     return (Alternative(f"turned {way.name}", (*first, *way.launches)),)
 
 

@@ -18,8 +18,6 @@ from delegate.graph.links import Links
 from delegate.graph.partition import Partition
 from delegate.passes.matching import Found, fused, is_plain, number_of
 
-_FEW_ROWS = 16  # of more, products of matrices share what they load, if there is nothing to hide
-
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such chain as one node."""
@@ -55,9 +53,6 @@ def _found_at(links: Links, node: Node) -> Found | None:
         return None
     inner = tuple(each.outputs[0] for each in [product, *chain[:-1]])
     queries, keys = product.inputs
-    *_, rows, places = product.outputs[0].shape
-    if rows > _FEW_ROWS and places < 2 * rows:
-        return None
     made = replace(
         node,
         op="attention",

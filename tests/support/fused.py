@@ -218,6 +218,8 @@ ATTENTIONS = {
     "odd": attention((2, 3, 7), 10, seen(10, 4)),
     "computed": attention((2, 3, 16), 12, t((3, 12)), 0.25),
     "of_each": attention((2, 3, 16), 12, t((2, 3, 12)), 0.25),
+    "tiles": attention((2, 13, 36), 45, t((2, 13, 45)), 0.25),
+    "many": attention((3, 9, 20), 70, seen(70, 31)),
 }
 SHIFTED = {
     "row": shifted(1, 40, 3),

@@ -121,7 +121,6 @@ def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
         "gate_relu": with_options(gated, 1, **RELU),
         "gate_other": with_inputs(gated, 1, t((2, 8)), gated[1].inputs[1]),
         "gate_tanh": [replace(gated[0], op="TANH"), *gated[1:]],
-        "attention_many_rows": attention((1, 17, 8), 33),
         "attention_beta": with_options(taken, 3, beta=2.0),
         "attention_adjoint": with_options(taken, 4, adj_y=True),
         "attention_straight": with_options(taken, 0, adj_y=False),

@@ -97,7 +97,7 @@ def gate(pen: Pen) -> None:
 def attention(pen: Pen) -> None:
     """Scores, with a mask or without, their softmax, and what it takes of the values."""
     outer = pen.one_of(((1,), (2,), (3,), (1, 2), (2, 3)))
-    rows, places = pen.one_of((1, 1, 3, 9)), pen.one_of((1, 4, 7, 12, 33, 64))
+    rows, places = pen.one_of((1, 1, 3, 9, 19)), pen.one_of((1, 4, 7, 12, 33, 64))
     head = pen.one_of((1, 4, 8, 14, 16, 32, 64))
     queries = pen.input((*outer, rows, head), "float32")
     keys, values = (pen.operand((*outer, places, head), "float32") for _ in range(2))
