@@ -77,6 +77,7 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     }
     if mask is not None:
         params |= {"mask": mask, **_mask_steps(mask, (*outer, rows, places))}
+        params["masked_scale"] = bits(float(node.options["masked_scale"]))
     has_mask: Defines = {"HAS_MASK": int(mask is not None)}
     launch = launch_over(
         "attention", "attention_float", one_each(count), params | {"elements": count}, has_mask

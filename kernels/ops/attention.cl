@@ -26,7 +26,7 @@
 #define MASK_OF_ROW(row)                                                                       \
   global const float* mask = (global const float*)(arena + MASK) + matrix * MASK_MATRIX_STEP + \
                              ((row) - matrix * ROWS) * MASK_ROW_STEP
-#define MASKED(score, place) ((score) + mask[place])
+#define MASKED(score, place) (((score) + mask[place]) * as_float(MASKED_SCALE))
 #else
 #define MASK_OF_ROW(row)
 #define MASKED(score, place) (score)
@@ -36,7 +36,7 @@
 DEFINE_EXP()
 
 // output[b,r,:] = sum over p of share[p] * values[b,p,:]; share is the softmax of SCALE *
-// queries[b,r,:] . keys[b,p,:] + mask[b,r,p]. What is hidden behind the last place that is not has
+// queries[b,r,:] . keys[b,p,:] + mask[b,r,p], times MASKED_SCALE. What is hidden behind the last place that is not has
 // a share of 0, and is not read.   Source: reference/batch_matmul.h, reference/softmax.h
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(b * r / TILE_ITEMS)
 TILE(attention_float) {
@@ -219,6 +219,7 @@ TILE(attention_tiled_float) {
           FLOATS score = sum[p][v] * scale;
 #if HAS_MASK
           score += LOAD_FLOATS(0, mask + p * MASK_ROW_STEP + column[v]);
+          score *= as_float(MASKED_SCALE);
 #endif
           STORE_FLOATS(score, 0, shares + p * pitch + column[v]);
           highest[p] = AT_LEAST(highest[p], score);

@@ -105,8 +105,12 @@ def attention(
     mask: Tensor | None = None,
     scale: float | None = 0.125,
     is_swapped: bool = False,
+    is_scaled_last: bool = False,
 ) -> list[Node]:
-    """Return the nodes of attention; `shape`: of the queries; None: no mask, no MUL."""
+    """Return the nodes of attention; `shape`: of the queries; None: no mask, no MUL.
+
+    `is_scaled_last`: the MUL is behind the mask, as of relative distances.
+    """
     *outer, rows, head = shape
     queries, keys, values = t(shape), t((*outer, places, head)), t((*outer, places, head))
     scores = t((*outer, rows, places))
@@ -120,6 +124,12 @@ def attention(
         masked = t(scores.shape)
         nodes.append(op("ADD", [scores, mask][::order], [masked], PLAIN))
         scores = masked
+    if is_scaled_last:
+        (product, scaling, adding), scaled = nodes, t(scores.shape)
+        adding = replace(adding, inputs=(product.outputs[0], mask)[::order])
+        factors = (adding.outputs[0] if x is product.outputs[0] else x for x in scaling.inputs)
+        scaling = replace(scaling, inputs=tuple(factors), outputs=(scaled,))
+        nodes, scores = [product, adding, scaling], scaled
     shares = t(scores.shape)
     nodes.append(op("SOFTMAX", [scores], [shares], {"beta": 1.0}))
     taken = {"adj_x": False, "adj_y": False}
@@ -220,6 +230,8 @@ ATTENTIONS = {
     "of_each": attention((2, 3, 16), 12, t((2, 3, 12)), 0.25),
     "tiles": attention((2, 13, 36), 45, t((2, 13, 45)), 0.25),
     "many": attention((3, 9, 20), 70, seen(70, 31)),
+    "distances": attention((2, 9, 20), 9, t((2, 9, 9)), is_scaled_last=True),
+    "late": attention((2, 3, 16), 12, seen(12, 7), is_swapped=True, is_scaled_last=True),
 }
 SHIFTED = {
     "row": shifted(1, 40, 3),

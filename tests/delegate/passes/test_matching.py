@@ -69,8 +69,10 @@ def test_numbers() -> None:
         return run_passes(partition(nodes), every).nodes[0]
 
     assert node(norm((2, 8), 0.5)).options == {"epsilon": 0.5}
-    assert node(attention((1, 2, 8), 4, None, 0.25)).options == {"scale": 0.25}
-    assert node(attention((1, 2, 8), 4, None, None)).options == {"scale": 1.0}
+    assert node(attention((1, 2, 8), 4, None, 0.25)).options == {"scale": 0.25, "masked_scale": 1}
+    assert node(attention((1, 2, 8), 4, None, None)).options == {"scale": 1, "masked_scale": 1}
+    distances = attention((1, 2, 8), 4, t((2, 4)), 0.25, is_scaled_last=True)
+    assert node(distances).options == {"scale": 1, "masked_scale": 0.25}
     mask = t((2, 4))
     before = partition(attention((1, 2, 8), 4, mask, 0.25))
     (masked,) = run_passes(before, every).nodes
@@ -125,6 +127,7 @@ def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
         "attention_adjoint": with_options(taken, 4, adj_y=True),
         "attention_straight": with_options(taken, 0, adj_y=False),
         "attention_relu": with_options(taken, 2, **RELU),
+        "attention_negative": attention((1, 2, 8), 4, seen(4, 1), -1.0, is_scaled_last=True),
         "attention_scales": with_inputs(
             taken, 1, taken[1].inputs[0], const(np.ones((2, 4), np.float32))
         ),
