@@ -8,6 +8,8 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
+#include "product_rest.clh"
+DEFINE_PRODUCT_REST()
 #include "row_scale.clh"
 
 #if ALONE
