@@ -25,6 +25,8 @@ from delegate.ops._launches.tiles import (
     launch_of,
     launch_over,
     one_each,
+    product_rows,
+    product_vectors,
 )
 from delegate.ops._numbers import bits, ceil_div
 from delegate.ops._registry import lowers
@@ -32,8 +34,6 @@ from delegate.target import Target
 
 _TILE_N = 4  # places that a CPU's work-item takes at a time
 _VECTORS = 4  # of the result that it sums up at a time
-# Rows and the most vectors of a tile whose sums a CPU's registers keep, by their lanes.
-_TILES = {16: (8, 3), 8: (4, 3), 4: (4, 3)}
 _FEW_ROWS = 16  # of more, products of matrices share what they load, as the tiled kernel does
 
 
@@ -106,21 +106,14 @@ def _tiled(
     *outer, rows, head = queries.shape
     places = keys.shape[-2]
     lanes = lanes_of(min(head, places), target)
-    if target.group_items > 1 or not lanes:
+    tile_m = product_rows(rows, target)
+    if target.group_items > 1 or not lanes or tile_m == 1:
         return ()
-    tile_m, most = _TILES[min(target.vector_width, 16)]
-    if rows < tile_m:
-        return ()
-
-    def vectors(columns: int) -> int:
-        """Return how many a block has, so that few of its columns are computed twice."""
-        count = ceil_div(columns, lanes)
-        return min(range(most, 0, -1), key=lambda each: ceil_div(count, each) * (2 * each + 1))
-
+    at_places, vectors = (product_vectors(count, lanes, target) for count in (places, head))
     by_terms, first = turned(keys, target)
     row_blocks, pitch = ceil_div(rows, tile_m), ceil_div(places, lanes) * lanes
     items = math.prod(outer) * row_blocks
-    found, taken = (ceil_div(count, lanes * vectors(count)) for count in (places, head))
+    found, taken = ceil_div(places, lanes * at_places), ceil_div(head, lanes * vectors)
     rounds = found * head + tile_m * pitch // lanes + taken * places
     if rounds > MOST_ROUNDS:
         return ()
@@ -129,9 +122,9 @@ def _tiled(
     own = params | {"keys": by_terms, "shares_output": shares, "pitch": pitch}
     own |= {"row_blocks": row_blocks, "items": items}
     defines = defines | {"LANES": lanes, "TILE_M": tile_m}
-    defines |= {"PLACE_VECTORS": vectors(places), "VECTORS": vectors(head)}
+    defines |= {"PLACE_VECTORS": at_places, "VECTORS": vectors}
     launch = launch_over("attention", "attention_tiled_float", tiling, own, defines)
-    return (Alternative(f"tiled {tile_m}x{lanes * vectors(places)}", (*first, launch)),)
+    return (Alternative(f"tiled {tile_m}x{lanes * at_places}", (*first, launch)),)
 
 
 def _mask_steps(mask: Tensor, shape: tuple[int, ...]) -> Params:

@@ -22,7 +22,15 @@ from delegate.ops._checks.node import tensors_of
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid
 from delegate.ops._launches.copy import turned
-from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, most_rounds, one_each
+from delegate.ops._launches.tiles import (
+    by_share,
+    lanes_of,
+    launch_over,
+    most_rounds,
+    one_each,
+    product_rows,
+    product_vectors,
+)
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
 from delegate.ops._numbers import bits, ceil_div, fixed_point
@@ -30,8 +38,8 @@ from delegate.ops._registry import lowers
 from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Rules, Target
 
-TILE = 4  # rows, or columns, a work-item
-_ROWS = 8  # on a CPU: each core has as many sums under way, and right rows are read half as often
+TILE = 4  # columns of a row, a work-item
+_ROWS = 8  # of 8 bits, on a CPU: right rows are read half as often
 _FILE = "batch_matmul"
 _TURNED_ROWS = 16  # of the left matrix: fewer are multiplied sooner than the right one is turned
 _MOST_TERMS = most_rounds(1, 1_000)
@@ -161,7 +169,7 @@ def _of_right_sides(
         (math.prod(left.shape[:-1]), depth, depth),
         bool(node.options.get("asymmetric_quantize_inputs")),
         target,
-        "int16",
+        "float32",
         is_centred=True,
     )
     elements = math.prod(result.shape)
@@ -188,12 +196,16 @@ def _vectors(
 ) -> tuple[Alternative, ...]:
     """Return the launch over vectors of columns, or of terms; none where they fill none."""
     m, k, n = (sizes[name] for name in ("m_size", "k_size", "n_size"))
-    rows = elements // n
+    rows, vectors = elements // n, 1
     if sizes["right_column"] == 1 and n > 1:
         name, side, lanes = "vector", "TILE_M", lanes_of(n, target)
-        own_tile = _ROWS if target.group_items == 1 and m >= _ROWS else TILE
-        tile = own_tile if m >= own_tile else 1
-        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, lanes or 1)}
+        tile = product_rows(m, target)
+        if family == "quant8":
+            tile = _ROWS if target.group_items == 1 and m >= _ROWS else tile
+        elif lanes:
+            vectors = product_vectors(n, lanes, target)
+        columns = lanes * vectors
+        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, columns or 1)}
         items = rows // m * blocks["m_blocks"] * blocks["n_blocks"]
     else:
         name, side, lanes = "row", "TILE_N", lanes_of(k, target)
@@ -205,9 +217,9 @@ def _vectors(
     if not lanes:
         return ()
     kernel, own = f"{_FILE}_{name}_{family}", params | blocks | {"items": items}
-    defines: Defines = {"LANES": lanes, side: tile}
+    defines: Defines = {"LANES": lanes, side: tile, "VECTORS": vectors}
     launch = launch_over(_FILE, kernel, by_share(items, target), own, defines)
-    return (Alternative(f"{name} {lanes}x{tile}", (launch,)),)
+    return (Alternative(f"{name} {lanes * vectors}x{tile}", (launch,)),)
 
 
 def _turned(
