@@ -70,6 +70,22 @@ def share(shape: tuple[int, ...], is_own: bool = True, is_swapped: bool = False)
     return [op("LOGISTIC", [gate], [logistic]), op("MUL", pair, [t(shape)], PLAIN)]
 
 
+def scaled(
+    shape: tuple[int, ...], has_residual: bool = False, is_swapped: bool = False
+) -> list[Node]:
+    """Return the nodes that scale and move columns; `is_swapped`: the inputs of each."""
+    rng, order = np.random.default_rng(shape[-1]), -1 if is_swapped else 1
+    rows = [const(rng.normal(0, 1, shape[-1]).astype(np.float32)) for _ in range(2)]
+    first, added, grown = t(shape), t(shape), t(shape)
+    nodes = [op("ADD", [first, t(shape)], [added], PLAIN)] if has_residual else []
+    source = added if has_residual else first
+    return [
+        *nodes,
+        op("MUL", [source, rows[0]][::order], [grown], PLAIN),
+        op("ADD", [grown, rows[1]][::order], [t(shape)], PLAIN),
+    ]
+
+
 def rope(shape: tuple[int, ...], angles: tuple[int, ...] | None = None) -> list[Node]:
     """Return the nodes that turn pairs of the halves of rows; `angles`: their shape."""
     half = (*shape[:-1], shape[-1] // 2)
@@ -192,6 +208,13 @@ LAYER_NORMS = {
     "narrow": layer_norm((7, 3), 1e-2),
     "one": layer_norm((4, 1), 1.0),
 }
+SCALED = {
+    "row": scaled((1, 128)),
+    "rows": scaled((3, 5, 37), has_residual=True),
+    "swapped": scaled((9, 64), has_residual=True, is_swapped=True),
+    "narrow": scaled((7, 3)),
+    "many": scaled((70, 512), has_residual=True),
+}
 SHARES = {
     "row": share((1, 576)),
     "swapped": share((3, 5, 7), is_swapped=True),
@@ -247,6 +270,7 @@ EVERY = {
     for kind, table in (
         ("norm", NORMS),
         ("layer_norm", LAYER_NORMS),
+        ("scaled", SCALED),
         ("share", SHARES),
         ("rope", ROPES),
         ("gate", GATES),

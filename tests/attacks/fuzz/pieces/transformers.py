@@ -62,6 +62,17 @@ def share(pen: Pen) -> None:
     pen.hide(logistic)
 
 
+def scaled(pen: Pen) -> None:
+    """Rows, with others added or not, that are scaled and moved column by column."""
+    x = pen.source(dtype="float32")
+    inner = [_add(pen, "ADD", [x, pen.operand(x.shape, "float32")])] if pen.may(0.6) else []
+    last = inner[-1] if inner else x
+    inner.append(_add(pen, "MUL", [last, pen.constant(x.shape[-1:], "float32")]))
+    _add(pen, "ADD", [inner[-1], pen.constant(x.shape[-1:], "float32")])
+    for each in inner:
+        pen.hide(each)
+
+
 def rope(pen: Pen) -> None:
     """Pairs of the halves of rows that turn by angles."""
     rank = pen.one_of((2, 3, 3, 4))
@@ -139,4 +150,5 @@ def shifts(pen: Pen) -> None:
 
 OFTEN = (
     (1, norm), (1, layer_norm), (1, rope), (1, gate), (1, share), (1, attention), (1, shifts),
+    (1, scaled),
 )  # fmt: skip
