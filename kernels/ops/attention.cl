@@ -35,9 +35,10 @@
 #if USES_ATTENTION_FLOAT
 DEFINE_EXP()
 
-// output[b,r,:] = sum over p of share[p] * values[b,p,:]; share is the softmax of SCALE *
-// queries[b,r,:] . keys[b,p,:] + mask[b,r,p], times MASKED_SCALE. What is hidden behind the last place that is not has
-// a share of 0, and is not read.   Source: reference/batch_matmul.h, reference/softmax.h
+// output[b,r,:] = sum over p of share[p] * values[b,p,:]; share is the softmax of (SCALE *
+// queries[b,r,:] . keys[b,p,:] + mask[b,r,p]) * MASKED_SCALE. What is hidden behind the last place
+// that is not has a share of 0, and is not read.
+// Source: reference/batch_matmul.h, reference/softmax.h
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(b * r / TILE_ITEMS)
 TILE(attention_float) {
   int places = PLACES;
