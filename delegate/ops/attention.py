@@ -15,20 +15,26 @@ from delegate.ops._checks.node import (
     require_shape,
     shape_text,
 )
+from delegate.ops._launches.copy import turned
 from delegate.ops._launches.tiles import (
     GROUP_ITEMS,
     HALF_ROUNDS,
+    MOST_ROUNDS,
+    by_share,
     lanes_of,
     launch_of,
     launch_over,
     one_each,
+    product_rows,
+    product_vectors,
 )
-from delegate.ops._numbers import bits
+from delegate.ops._numbers import bits, ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TILE_N = 4  # places that a CPU's work-item takes at a time
 _VECTORS = 4  # of the result that it sums up at a time
+_FEW_ROWS = 16  # of more, products of matrices share what they load, as the tiled kernel does
 
 
 @lowers("attention")
@@ -42,7 +48,8 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
         queries (..., r, h), keys and values (..., p, h), mask (..., r or 1, p), which is broadcast
         -> output (..., r, h)
     Raises:
-        Unsupported: other types, shapes that do not fit, too many places.
+        Unsupported: other types, shapes that do not fit, too many places; many rows where a
+            work-item has one of them.
     """
     (queries, keys, values), (mask,) = inputs_of(node.inputs, 3, 1)
     result = output_of(node.outputs)
@@ -54,6 +61,8 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_shape(result, queries.shape)
     if places * head > HALF_ROUNDS * GROUP_ITEMS or places > HALF_ROUNDS:
         raise Unsupported(f"{places} places of {head}: too many for one kernel")
+    if rows > _FEW_ROWS and places < 2 * rows and target.group_items > 1:
+        raise Unsupported(f"{rows} rows: products of matrices share what they load")
     count = math.prod((*outer, rows))
     params: Params = {
         "queries": queries,
@@ -68,14 +77,16 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     }
     if mask is not None:
         params |= {"mask": mask, **_mask_steps(mask, (*outer, rows, places))}
+        params["masked_scale"] = bits(float(node.options["masked_scale"]))
     has_mask: Defines = {"HAS_MASK": int(mask is not None)}
     launch = launch_over(
         "attention", "attention_float", one_each(count), params | {"elements": count}, has_mask
     )
     plain = Alternative("plain", (launch,))
+    tiled = _tiled(queries, keys, params, has_mask, target)
     lanes = lanes_of(head, target)
     if not lanes or head % lanes or places < _TILE_N:
-        return (plain,)
+        return *tiled, plain
     is_alone = target.group_items == 1
     defines = has_mask | {"LANES": lanes, "ALONE": int(is_alone)}
     defines["TILE_N"] = next(n for n in (_TILE_N, 2, 1) if places % n == 0) if is_alone else 1
@@ -85,7 +96,35 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     else:
         defines["SCRATCH_INTS"] = target.group_items
     row = launch_of("attention", "attention_row_float", count, target.group_items, params, defines)
-    return Alternative(f"row {lanes}", (row,)), plain
+    return *tiled, Alternative(f"row {lanes}", (row,)), plain
+
+
+def _tiled(
+    queries: Tensor, keys: Tensor, params: Params, defines: Defines, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the launches for several rows at a time, on a CPU; none where they fill no tile."""
+    *outer, rows, head = queries.shape
+    places = keys.shape[-2]
+    lanes = lanes_of(min(head, places), target)
+    tile_m = product_rows(rows, target)
+    if target.group_items > 1 or not lanes or tile_m == 1:
+        return ()
+    at_places, vectors = (product_vectors(count, lanes, target) for count in (places, head))
+    by_terms, first = turned(keys, target)
+    row_blocks, pitch = ceil_div(rows, tile_m), ceil_div(places, lanes) * lanes
+    items = math.prod(outer) * row_blocks
+    found, taken = ceil_div(places, lanes * at_places), ceil_div(head, lanes * vectors)
+    rounds = found * head + tile_m * pitch // lanes + taken * places
+    if rounds > MOST_ROUNDS:
+        return ()
+    tiling = by_share(items, target, most=MOST_ROUNDS // rounds)
+    shares = temporary("shares", (tiling.tiles, tile_m, pitch), "float32")
+    own = params | {"keys": by_terms, "shares_output": shares, "pitch": pitch}
+    own |= {"row_blocks": row_blocks, "items": items}
+    defines = defines | {"LANES": lanes, "TILE_M": tile_m}
+    defines |= {"PLACE_VECTORS": at_places, "VECTORS": vectors}
+    launch = launch_over("attention", "attention_tiled_float", tiling, own, defines)
+    return (Alternative(f"tiled {tile_m}x{lanes * at_places}", (*first, launch)),)
 
 
 def _mask_steps(mask: Tensor, shape: tuple[int, ...]) -> Params:

@@ -14,14 +14,23 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Defines, Params, temporary
+from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import applied
-from delegate.ops._checks.node import shape_text, tensors_of
+from delegate.ops._checks.matrices import sizes_of
+from delegate.ops._checks.node import tensors_of
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid
-from delegate.ops._launches.copy import Box, Move, copied, steps_of
-from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, most_rounds, one_each
+from delegate.ops._launches.copy import turned
+from delegate.ops._launches.tiles import (
+    by_share,
+    lanes_of,
+    launch_over,
+    most_rounds,
+    one_each,
+    product_rows,
+    product_vectors,
+)
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
 from delegate.ops._numbers import bits, ceil_div, fixed_point
@@ -29,9 +38,8 @@ from delegate.ops._registry import lowers
 from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Rules, Target
 
-MOST_DIMENSIONS = 5  # TFLite's own limit
-TILE = 4  # rows, or columns, a work-item
-_ROWS = 8  # on a CPU: each core has as many sums under way, and right rows are read half as often
+TILE = 4  # columns of a row, a work-item
+_ROWS = 8  # of 8 bits, on a CPU: right rows are read half as often
 _FILE = "batch_matmul"
 _TURNED_ROWS = 16  # of the left matrix: fewer are multiplied sooner than the right one is turned
 _MOST_TERMS = most_rounds(1, 1_000)
@@ -64,7 +72,7 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
             f"{left.dtype} x {right.dtype} -> {result.dtype}: no such kernel is there"
         )
     is_adjoint = bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))
-    sizes = _sizes(left, right, result, *is_adjoint)
+    sizes = sizes_of(left, right, result, *is_adjoint, _MOST_TERMS)
     if target.rules.batch_matmul_mixes_rows and is_adjoint[0]:
         outer = left.shape[-3:-2], right.shape[-3:-2]
         if outer[1] == (1,) and outer[0] not in ((), (1,)):
@@ -83,8 +91,8 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
     launch = launch_over(_FILE, f"{_FILE}_{family}", one_each(elements), own, defines)
     plain = Alternative("plain", (launch,))
     vectors = () if is_wide else _vectors(sizes, params, family, elements, target)
-    turned = () if is_wide else _turned(right, sizes, params, family, elements, target)
-    return (*turned, *vectors, plain)
+    beside = () if is_wide else _turned(right, sizes, params, family, elements, target)
+    return (*beside, *vectors, plain)
 
 
 def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternative, ...]:
@@ -161,7 +169,7 @@ def _of_right_sides(
         (math.prod(left.shape[:-1]), depth, depth),
         bool(node.options.get("asymmetric_quantize_inputs")),
         target,
-        "int16",
+        "float32",
         is_centred=True,
     )
     elements = math.prod(result.shape)
@@ -188,12 +196,16 @@ def _vectors(
 ) -> tuple[Alternative, ...]:
     """Return the launch over vectors of columns, or of terms; none where they fill none."""
     m, k, n = (sizes[name] for name in ("m_size", "k_size", "n_size"))
-    rows = elements // n
+    rows, vectors = elements // n, 1
     if sizes["right_column"] == 1 and n > 1:
         name, side, lanes = "vector", "TILE_M", lanes_of(n, target)
-        own_tile = _ROWS if target.group_items == 1 and m >= _ROWS else TILE
-        tile = own_tile if m >= own_tile else 1
-        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, lanes or 1)}
+        tile = product_rows(m, target)
+        if family == "quant8":
+            tile = _ROWS if target.group_items == 1 and m >= _ROWS else tile
+        elif lanes:
+            vectors = product_vectors(n, lanes, target)
+        columns = lanes * vectors
+        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, columns or 1)}
         items = rows // m * blocks["m_blocks"] * blocks["n_blocks"]
     else:
         name, side, lanes = "row", "TILE_N", lanes_of(k, target)
@@ -205,9 +217,9 @@ def _vectors(
     if not lanes:
         return ()
     kernel, own = f"{_FILE}_{name}_{family}", params | blocks | {"items": items}
-    defines: Defines = {"LANES": lanes, side: tile}
+    defines: Defines = {"LANES": lanes, side: tile, "VECTORS": vectors}
     launch = launch_over(_FILE, kernel, by_share(items, target), own, defines)
-    return (Alternative(f"{name} {lanes}x{tile}", (launch,)),)
+    return (Alternative(f"{name} {lanes * vectors}x{tile}", (launch,)),)
 
 
 def _turned(
@@ -226,16 +238,12 @@ def _turned(
     is_short = sizes["m_size"] < _TURNED_ROWS or min(terms, columns) < 2
     if sizes["right_term"] != 1 or is_short or target.group_items > 1:
         return ()
-    outer = right.shape[:-2]
-    turned = temporary("turned right matrices", (*outer, terms, columns), right.dtype)
-    steps = steps_of(right.shape)
-    box = Box(turned.shape, (*steps[:-2], 1, terms), steps_of(turned.shape))
-    own = params | sizes | {"right_at": turned, "right_term": columns, "right_column": 1}
+    matrices, first = turned(right, target)
+    own = params | sizes | {"right_at": matrices, "right_term": columns, "right_column": 1}
     own_sizes = sizes | {"right_term": columns, "right_column": 1}
     (way,) = _vectors(own_sizes, own, family, elements, target) or (None,)
     if way is None:
         return ()
-    first = copied([Move(right, turned, box)], target)[0].launches
     return (Alternative(f"turned {way.name}", (*first, *way.launches)),)
 
 
@@ -266,43 +274,3 @@ def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> dict[s
         "multiplier": multiplier,
         "shift": shift,
     }
-
-
-def _sizes(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool) -> dict[str, int]:
-    """Return sizes, and steps in elements.
-
-    Raises:
-        Unsupported: shapes that do not fit.
-    """
-    shapes = f"shapes {shape_text(left)} x {shape_text(right)} -> {shape_text(result)}"
-    for tensor in (left, right):
-        if not 2 <= len(tensor.shape) <= MOST_DIMENSIONS:
-            raise Unsupported(f"{shapes}: 2 to {MOST_DIMENSIONS} dimensions are implemented")
-        if 0 in tensor.shape:
-            raise Unsupported(f"{shapes}: they are empty")
-    m, k = reversed(left.shape[-2:]) if adj_x else left.shape[-2:]
-    terms, n = reversed(right.shape[-2:]) if adj_y else right.shape[-2:]
-    steps = {
-        "left_row": 1 if adj_x else k,
-        "left_term": m if adj_x else 1,
-        "right_term": 1 if adj_y else n,
-        "right_column": terms if adj_y else 1,
-    }
-    if terms != k:
-        raise Unsupported(f"{shapes}: {k} columns of the left one, {terms} rows of the right one")
-    if k > _MOST_TERMS:
-        raise Unsupported(f"{shapes}: {k} terms a sum, at most {_MOST_TERMS} are implemented")
-    rank = max(len(left.shape), len(right.shape))
-    outer = [(1,) * (MOST_DIMENSIONS - len(t.shape)) + t.shape[:-2] for t in (left, right)]
-    if any(1 not in pair and pair[0] != pair[1] for pair in zip(*outer, strict=True)):
-        raise Unsupported(f"{shapes}: they cannot be broadcast together")
-    sizes = tuple(max(pair) for pair in zip(*outer, strict=True))
-    if result.shape != (*sizes[MOST_DIMENSIONS - rank :], m, n):
-        wanted = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))
-        raise Unsupported(f"{shapes}: {wanted} is computed")
-    fields = {"m_size": m, "k_size": k, "n_size": n, "batch_1": sizes[1], "batch_2": sizes[2]}
-    for name, own, matrix in (("left", outer[0], m * k), ("right", outer[1], k * n)):
-        for axis in range(3):
-            step = matrix * math.prod(own[axis + 1 :])
-            fields[f"{name}_batch_{axis}"] = 0 if own[axis] == 1 else step
-    return fields | steps

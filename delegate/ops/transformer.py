@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that passes make of a transformer's, each by one kernel.
 
-rms_norm, layer_norm, rope, silu_mul and logistic_mul: passes/fuse_rms_norm.py, fuse_layer_norm.py,
-fuse_rope.py, fuse_gate.py and fuse_logistic.py.
+rms_norm, layer_norm, scaled, rope, silu_mul and logistic_mul: passes/fuse_rms_norm.py,
+fuse_layer_norm.py, fuse_scale.py, fuse_rope.py, fuse_gate.py and fuse_logistic.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks.node import (
     inputs_of,
@@ -72,13 +72,8 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
     op, result = node.op, output_of(node.outputs)
     require_floats(source, *constants, result)
     require_shape(result, source.shape)
+    params: Params = {"input": source, "output": result, **_columns(source, columns, constants)}
     depth = source.shape[-1] if source.shape else 0
-    params: Params = {"input": source, "output": result}
-    for name, tensor in zip(columns, constants, strict=True):
-        values = require_constant(tensor, f"{name}s")
-        if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
-            raise Unsupported(f"{name}s {shape_text(tensor)} of rows of {depth}")
-        params[name] = as_stored(values)
     count = math.prod(source.shape[:-1])
     params |= {"depth": depth, "epsilon": bits(float(node.options["epsilon"]))}
     own = params | {"elements": count}
@@ -92,6 +87,58 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
         defines["SCRATCH_INTS"] = group
     launch = launch_of(op, f"{op}_row_float", count, group, params, defines)
     return Alternative(f"row {lanes}", (launch,)), plain
+
+
+def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor]) -> Params:
+    """Return fields of these names, each a constant row for rows of the source.
+
+    Raises:
+        Unsupported: they are computed, or of another size.
+    """
+    depth = source.shape[-1] if source.shape else 0
+    params: Params = {}
+    for name, tensor in zip(names, constants, strict=True):
+        values = require_constant(tensor, f"{name}s")
+        if values.size != depth or values.shape[-1:] != (depth,) or depth > HALF_ROUNDS:
+            raise Unsupported(f"{name}s {shape_text(tensor)} of rows of {depth}")
+        params[name] = as_stored(values)
+    return params
+
+
+@lowers("scaled")
+def lower_scaled(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Scale and move columns; a second tensor of the same shape is added before.
+
+    Shapes:
+        input (..., c), scale and offset of c, residual (..., c) -> output (..., c)
+    Raises:
+        Unsupported: other types, shapes that do not fit, a computed scale or offset.
+    """
+    (source, *constants), (residual,) = inputs_of(node.inputs, 3, 1)
+    result, own = output_of(node.outputs), [] if residual is None else [residual]
+    require_floats(source, *constants, *own, result)
+    for tensor in (result, *own):
+        require_shape(tensor, source.shape)
+    params: Params = {"input": source, "output": result}
+    params |= _columns(source, ("scale", "offset"), constants)
+    if residual is not None:
+        params["residual"] = residual
+    depth, elements = source.shape[-1], math.prod(source.shape)
+
+    def alternative(name: str, lanes: int, span: int) -> Alternative:
+        items = elements // span
+        tiling = one_each(items)
+        if lanes > 1:
+            tiling = by_share(items, target, most=HALF_ROUNDS // (span // lanes))
+        fields = params | {"depth": depth, "span": span, "elements": items}
+        defines: Defines = {"LANES": lanes, "HAS_RESIDUAL": int(residual is not None)}
+        return Alternative(name, (launch_over("scaled", "scaled_float", tiling, fields, defines),))
+
+    plain, lanes = alternative("plain", 1, 1), lanes_of(depth, target)
+    if lanes == 0 or depth % lanes:
+        return (plain,)
+    span = depth if target.group_items == 1 else lanes
+    return alternative(f"vector {lanes}", lanes, span), plain
 
 
 @lowers("rope")

@@ -4,7 +4,8 @@
     (q, k) -BATCH_MATMUL-> -MUL by a number-> -ADD a mask-> -SOFTMAX-> s, (s, v) -BATCH_MATMUL-> y
         becomes        (q, k, v, mask) -attention-> y
 
-The MUL and the ADD may be missing. Where a mask hides the last places, as of a cache that is not
+The MUL and the ADD may be missing, and a MUL may be behind the ADD: of distances, in a Conformer.
+Where a mask hides the last places, as of a cache that is not
 full, the one kernel does not read them, which the nodes apart cannot know.
 """
 
@@ -18,7 +19,7 @@ from delegate.graph.links import Links
 from delegate.graph.partition import Partition
 from delegate.passes.matching import Found, fused, is_plain, number_of
 
-_FEW_ROWS = 16  # of more, products of matrices share what they load, if there is nothing to hide
+_LEAST_SCALE = 1e-6  # behind a mask: what that hides stays hidden
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
@@ -34,38 +35,45 @@ def _found_at(links: Links, node: Node) -> Found | None:
     softmax = links.made_for_one(shares, "SOFTMAX")
     if softmax is None or softmax.options.get("beta") != 1:
         return None
-    chain, mask, scale = [softmax, node], None, 1.0
-    source = softmax.inputs[0]
+    chain, mask = [softmax, node], None
+    source, masked_scale = _unscaled(links, softmax.inputs[0], "ADD", chain)
     add = links.made_for_one(source, "ADD")
     if add is not None and is_plain(add):
         parted = _parted(links, add, ("MUL", "BATCH_MATMUL"))
-        if parted is None:
+        if parted is None or masked_scale < _LEAST_SCALE:
             return None
         source, mask = parted
         chain.insert(0, add)
-    mul = links.made_for_one(source, "MUL")
-    if mul is not None:
-        parted, number = _parted(links, mul, ("BATCH_MATMUL",)), number_of(mul)
-        if parted is None or number is None:
-            return None
-        source, scale = parted[0], number
-        chain.insert(0, mul)
+    source, scale = _unscaled(links, source, "BATCH_MATMUL", chain)
     product = links.made_for_one(source, "BATCH_MATMUL")
     if product is None or _is_adjoint(product) != (False, True):
         return None
     inner = tuple(each.outputs[0] for each in [product, *chain[:-1]])
     queries, keys = product.inputs
-    *_, rows, places = product.outputs[0].shape
-    if rows > _FEW_ROWS and places < 2 * rows:
-        return None
     made = replace(
         node,
         op="attention",
         inputs=(queries, keys, values, *(() if mask is None else (mask,))),
-        options={"scale": scale},
+        options={"scale": scale, "masked_scale": masked_scale},
         inner=inner,
     )
     return [product, *chain], made
+
+
+def _unscaled(
+    links: Links, scaled: Tensor | None, op: str, chain: list[Node]
+) -> tuple[Tensor | None, float]:
+    """Return what a node of this op makes and a MUL by a number scales, and that number.
+
+    The MUL joins the chain. Without one: the tensor as it is, and 1.
+    """
+    mul = links.made_for_one(scaled, "MUL")
+    number = None if mul is None else number_of(mul)
+    parted = None if mul is None else _parted(links, mul, (op,))
+    if mul is None or number is None or parted is None:
+        return scaled, 1.0
+    chain.insert(0, mul)
+    return parted[0], number
 
 
 def _parted(links: Links, node: Node, ops: tuple[str, ...]) -> tuple[Tensor, Tensor] | None:

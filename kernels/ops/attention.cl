@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: HAS_MASK; for the row kernel LANES floats a load, ALONE, 1 where a work-group is one
+// Macros: HAS_MASK; LANES floats a load. For the row kernel ALONE, 1 where a work-group is one
 // work-item, TILE_N places of which a work-item finds the scores at a time, and VECTORS of the
-// result that a lone one sums up at a time.
+// result that a lone one sums up at a time. For the tiled one TILE_M rows, and how many vectors of
+// places and of the result it sums up at a time, PLACE_VECTORS and VECTORS.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -25,7 +26,7 @@
 #define MASK_OF_ROW(row)                                                                       \
   global const float* mask = (global const float*)(arena + MASK) + matrix * MASK_MATRIX_STEP + \
                              ((row) - matrix * ROWS) * MASK_ROW_STEP
-#define MASKED(score, place) ((score) + mask[place])
+#define MASKED(score, place) (((score) + mask[place]) * as_float(MASKED_SCALE))
 #else
 #define MASK_OF_ROW(row)
 #define MASKED(score, place) (score)
@@ -34,9 +35,10 @@
 #if USES_ATTENTION_FLOAT
 DEFINE_EXP()
 
-// output[b,r,:] = sum over p of share[p] * values[b,p,:]; share is the softmax of SCALE *
-// queries[b,r,:] . keys[b,p,:] + mask[b,r,p]. What is hidden behind the last place that is not has
-// a share of 0, and is not read.   Source: reference/batch_matmul.h, reference/softmax.h
+// output[b,r,:] = sum over p of share[p] * values[b,p,:]; share is the softmax of (SCALE *
+// queries[b,r,:] . keys[b,p,:] + mask[b,r,p]) * MASKED_SCALE. What is hidden behind the last place
+// that is not has a share of 0, and is not read.
+// Source: reference/batch_matmul.h, reference/softmax.h
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(b * r / TILE_ITEMS)
 TILE(attention_float) {
   int places = PLACES;
@@ -178,4 +180,76 @@ TILE(attention_row_float) {
 }
 
 KERNEL(attention_row_float)
+#endif
+
+#if USES_ATTENTION_TILED_FLOAT
+DEFINE_EXP(LANES)
+#define FLOATS JOIN(float, LANES)
+#include "lane_sum.clh"
+#include "product_tile.clh"
+
+// The same for TILE_M rows of a matrix at a time, with the keys turned: (b, HEAD, PLACES). What a
+// tile finds of its rows stays in one part of memory, PITCH floats a row, PLACES filled up to whole
+// vectors. Blocks that would pass an end overlap those before.
+// tile: TILE_ITEMS blocks of rows; tiles: ceil(b * ROW_BLOCKS / TILE_ITEMS)
+TILE(attention_tiled_float) {
+  int rows = ROWS;
+  int places = PLACES;
+  int head = HEAD;
+  int pitch = PITCH;
+  float scale = as_float(SCALE);
+  global float* shares = (global float*)(arena + SHARES_OUTPUT) + tile * (TILE_M * pitch);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
+    int matrix = item / ROW_BLOCKS;
+    int row = min(item % ROW_BLOCKS * TILE_M, rows - TILE_M) + matrix * rows;
+    global const float* query = (global const float*)(arena + QUERIES) + row * head;
+    global const float* keys = (global const float*)(arena + KEYS) + matrix * places * head;
+    global const float* values = (global const float*)(arena + VALUES) + matrix * places * head;
+    global float* output = (global float*)(arena + OUTPUT) + row * head;
+    MASK_OF_ROW(row);
+    FLOATS highest[TILE_M];
+    UNROLLED (p, TILE_M) {
+      highest[p] = -INFINITY;
+      STORE_FLOATS(highest[p], 0, shares + (p + 1) * pitch - LANES);
+    }
+    for (int place = 0; place < places; place += PLACE_VECTORS * LANES) {
+      COLUMNS_FROM(column, PLACE_VECTORS, place, places);
+      SUM_PRODUCTS(sum, PLACE_VECTORS, head, query, head, 1, keys, places, column);
+      UNROLLED (p, TILE_M)
+        UNROLLED (v, PLACE_VECTORS) {
+          FLOATS score = sum[p][v] * scale;
+#if HAS_MASK
+          score += LOAD_FLOATS(0, mask + p * MASK_ROW_STEP + column[v]);
+          score *= as_float(MASKED_SCALE);
+#endif
+          STORE_FLOATS(score, 0, shares + p * pitch + column[v]);
+          highest[p] = AT_LEAST(highest[p], score);
+        }
+    }
+    FLOATS total[TILE_M];
+    UNROLLED (p, TILE_M) {
+      float lane[LANES];
+      STORE_FLOATS_TO(private, highest[p], 0, lane);
+      float most = lane[0];
+      UNROLLED (i, LANES) most = AT_LEAST(most, lane[i]);
+      total[p] = 0.0f;
+      for (int place = 0; place < pitch; place += LANES) {
+        global float* share = shares + p * pitch + place;
+        FLOATS e = LOCAL(JOIN(exp_below_0, LANES))(LOAD_FLOATS(0, share) - most);
+        STORE_FLOATS(e, 0, share);
+        total[p] += e;
+      }
+    }
+    for (int k = 0; k < head; k += VECTORS * LANES) {
+      COLUMNS_FROM(column, VECTORS, k, head);
+      SUM_PRODUCTS(sum, VECTORS, places, shares, pitch, 1, values, head, column);
+      UNROLLED (p, TILE_M)
+        UNROLLED (v, VECTORS) {
+          STORE_FLOATS(sum[p][v] / SUM_OF(total[p]), 0, output + p * head + column[v]);
+        }
+    }
+  }
+}
+
+KERNEL(attention_tiled_float)
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: RIGHT, the right matrices' type where they are of 16 bits or 8, short or char; LANES
-// columns, or terms, and TILE_M rows, or TILE_N columns, a work-item.
+// columns, or terms, and TILE_M rows, or TILE_N columns, a work-item; VECTORS of LANES columns of
+// floats.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -92,8 +93,8 @@ KERNEL(batch_matmul_float)
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_hybrid) {
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
-    ROW_AND_COLUMN(short, char);
-    int row = (int)(left - (global const short*)(arena + LEFT)) / K_SIZE;
+    ROW_AND_COLUMN(float, char);
+    int row = (int)(left - (global const float*)(arena + LEFT)) / K_SIZE;
     int sum = 0;
     for (int k = 0; k < K_SIZE; k++) sum += (int)left[k] * (int)right[k * RIGHT_TERM];
     float row_scale = ((global const float*)(arena + ROW_SCALES))[row];
@@ -107,18 +108,17 @@ KERNEL(batch_matmul_hybrid)
 
 #if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT || \
     USES_BATCH_MATMUL_VECTOR_HYBRID
-// TILE_M rows x LANES columns, of an item; the last ones overlap those before.
-#define ROWS_AND_COLUMNS(LEFT_TYPE, RIGHT_TYPE, TYPE)              \
-  int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M);          \
-  int n = min(item / M_BLOCKS % N_BLOCKS * LANES, N_SIZE - LANES); \
-  int batch = item / M_BLOCKS / N_BLOCKS;                          \
-  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);                          \
-  left += m * LEFT_ROW;                                            \
-  right += n;                                                      \
-  int left_row = LEFT_ROW;                                         \
-  int left_term = LEFT_TERM;                                       \
-  int right_term = RIGHT_TERM;                                     \
-  global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE + n
+// TILE_M rows of an item, and the first of its columns; the last rows overlap those before.
+#define ROWS_AND_COLUMNS(LEFT_TYPE, RIGHT_TYPE, TYPE)     \
+  int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M); \
+  int n = item / M_BLOCKS % N_BLOCKS * (LANES * VECTORS); \
+  int batch = item / M_BLOCKS / N_BLOCKS;                 \
+  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);                 \
+  left += m * LEFT_ROW;                                   \
+  int left_row = LEFT_ROW;                                \
+  int left_term = LEFT_TERM;                              \
+  int right_term = RIGHT_TERM;                            \
+  global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE
 #endif
 
 #if USES_BATCH_MATMUL_VECTOR_QUANT8
@@ -134,6 +134,9 @@ DEFINE_STORE(CHARS)
 TILE(batch_matmul_vector_quant8) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     ROWS_AND_COLUMNS(char, char, char);
+    n = min(n, N_SIZE - LANES);
+    right += n;
+    output += n;
     int left_zero = LEFT_ZERO;
     int right_zero = RIGHT_ZERO;
     INTS sum[TILE_M];
@@ -142,10 +145,8 @@ TILE(batch_matmul_vector_quant8) {
       INTS factor = TO_INTS(JOIN(vload, LANES)(0, right + k * right_term)) - right_zero;
       UNROLLED (p, TILE_M) sum[p] += factor * ((int)left[p * left_row + k * left_term] - left_zero);
     }
-    INTS multiplier = MULTIPLIER;
-    INTS shift = SHIFT;
-    INTS least = -128;
-    INTS most = 127;
+    INTS multiplier = MULTIPLIER, shift = SHIFT;
+    INTS least = -128, most = 127;
     UNROLLED (p, TILE_M) {
       INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
       STORE(CHARS, TO_CHARS(clamp(scaled, least, most)), output + p * N_SIZE);
@@ -162,28 +163,37 @@ KERNEL(batch_matmul_vector_quant8)
 
 #if USES_BATCH_MATMUL_VECTOR_HYBRID
 #define INTS JOIN(int, LANES)
+#define LOAD_FACTORS(from) JOIN(convert_float, LANES)(JOIN(vload, LANES)(0, from))
+#define EXACT_TERMS 512  // of 255 by 128 at most, whose sum a float holds
+#include "product_tile.clh"
 
 // The same of floats and int8 for right matrices whose rows lie as written.
-// tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
+// tile: TILE_ITEMS blocks of TILE_M rows x VECTORS x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_hybrid) {
   FLOATS right_scale = as_float(RIGHT_SCALE);
-  FLOATS bias = 0.0f;
-  FLOATS low = -INFINITY;
-  FLOATS high = INFINITY;
+  FLOATS bias = 0.0f, low = -INFINITY, high = INFINITY;
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    ROWS_AND_COLUMNS(short, char, float);
-    int row = (int)(left - (global const short*)(arena + LEFT)) / K_SIZE;
-    INTS sum[TILE_M];
-    UNROLLED (p, TILE_M) sum[p] = 0;
-    for (int k = 0; k < K_SIZE; k++) {
-      INTS factor = JOIN(convert_int, LANES)(JOIN(vload, LANES)(0, right + k * right_term));
-      UNROLLED (p, TILE_M) sum[p] += factor * (int)left[p * left_row + k * left_term];
+    ROWS_AND_COLUMNS(float, char, float);
+    COLUMNS_FROM(column, VECTORS, n, N_SIZE);
+    int row = (int)(left - (global const float*)(arena + LEFT)) / K_SIZE;
+    INTS whole[TILE_M][VECTORS];
+    UNROLLED (p, TILE_M)
+      UNROLLED (v, VECTORS) whole[p][v] = 0;
+    for (int first = 0; first < K_SIZE; first += EXACT_TERMS) {
+      int terms = min(K_SIZE - first, EXACT_TERMS);
+      SUM_PRODUCTS(sum, VECTORS, terms, left, left_row, left_term, right, right_term, column);
+      UNROLLED (p, TILE_M)
+        UNROLLED (v, VECTORS) whole[p][v] += JOIN(convert_int, LANES)(sum[p][v]);
+      left += EXACT_TERMS * left_term;
+      right += EXACT_TERMS * right_term;
     }
     UNROLLED (p, TILE_M) {
       FLOATS row_scale = ((global const float*)(arena + ROW_SCALES))[row + p];
-      FLOATS value = JOIN(convert_float, LANES)(sum[p]);
-      FLOATS result = HYBRID_RESULT(value, row_scale, right_scale, bias, low, high);
-      STORE_FLOATS(result, 0, output + p * N_SIZE);
+      UNROLLED (v, VECTORS) {
+        FLOATS value = JOIN(convert_float, LANES)(whole[p][v]);
+        FLOATS result = HYBRID_RESULT(value, row_scale, right_scale, bias, low, high);
+        STORE_FLOATS(result, 0, output + p * N_SIZE + column[v]);
+      }
     }
   }
 }
@@ -192,21 +202,17 @@ KERNEL(batch_matmul_vector_hybrid)
 #endif
 
 #if USES_BATCH_MATMUL_VECTOR_FLOAT
+#include "product_tile.clh"
+
 // The same of floats for right matrices whose rows lie as written.
-// tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
+// tile: TILE_ITEMS blocks of TILE_M rows x VECTORS x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_float) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     ROWS_AND_COLUMNS(float, float, float);
-    FLOATS sum[TILE_M];
-    UNROLLED (p, TILE_M) sum[p] = 0.0f;
-    for (int k = 0; k < K_SIZE; k++) {
-      FLOATS factor = LOAD_FLOATS(0, right + k * right_term);
-      UNROLLED (p, TILE_M) {
-        FLOATS a = left[p * left_row + k * left_term];
-        sum[p] = MULTIPLY_ADD(factor, a, sum[p]);
-      }
-    }
-    UNROLLED (p, TILE_M) STORE_FLOATS(sum[p], 0, output + p * N_SIZE);
+    COLUMNS_FROM(column, VECTORS, n, N_SIZE);
+    SUM_PRODUCTS(sum, VECTORS, K_SIZE, left, left_row, left_term, right, right_term, column);
+    UNROLLED (p, TILE_M)
+      UNROLLED (v, VECTORS) STORE_FLOATS(sum[p][v], 0, output + p * N_SIZE + column[v]);
   }
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: OUT, the type of the values: char, uchar or short; LANES floats a step; ALONE, 1 where a
-// work-group is one work-item; IS_ASYMMETRIC, whether a row has a zero point; ROUNDS_BY_ADDING, 1
-// where all but the last values of a row, fewer than 8, become the integer part of their sum with a
-// half; IN_DOUBLES, 1 where the zero point is added before that, see row_scale.clh, too;
-// SHIFT, what is taken off a value: 0, -128 or zero, its row's zero point; SCRATCH_INTS, if not
-// ALONE: two for each work-item.
+// Macros: OUT, the type of the values: char, uchar, short or float; LANES floats a step; ALONE, 1
+// where a work-group is one work-item; IS_ASYMMETRIC, whether a row has a zero point;
+// ROUNDS_BY_ADDING, 1 where all but the last values of a row, fewer than 8, become the integer part
+// of their sum with a half; IN_DOUBLES, 1 where the zero point is added before that, see
+// row_scale.clh, too; SHIFT, what is taken off a value: 0, -128 or zero, its row's zero point;
+// SCRATCH_INTS, if not ALONE: two for each work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
+#include "product_rest.clh"
+DEFINE_PRODUCT_REST()
 #include "row_scale.clh"
 
 #if ALONE

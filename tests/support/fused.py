@@ -70,6 +70,22 @@ def share(shape: tuple[int, ...], is_own: bool = True, is_swapped: bool = False)
     return [op("LOGISTIC", [gate], [logistic]), op("MUL", pair, [t(shape)], PLAIN)]
 
 
+def scaled(
+    shape: tuple[int, ...], has_residual: bool = False, is_swapped: bool = False
+) -> list[Node]:
+    """Return the nodes that scale and move columns; `is_swapped`: the inputs of each."""
+    rng, order = np.random.default_rng(shape[-1]), -1 if is_swapped else 1
+    rows = [const(rng.normal(0, 1, shape[-1]).astype(np.float32)) for _ in range(2)]
+    first, added, grown = t(shape), t(shape), t(shape)
+    nodes = [op("ADD", [first, t(shape)], [added], PLAIN)] if has_residual else []
+    source = added if has_residual else first
+    return [
+        *nodes,
+        op("MUL", [source, rows[0]][::order], [grown], PLAIN),
+        op("ADD", [grown, rows[1]][::order], [t(shape)], PLAIN),
+    ]
+
+
 def rope(shape: tuple[int, ...], angles: tuple[int, ...] | None = None) -> list[Node]:
     """Return the nodes that turn pairs of the halves of rows; `angles`: their shape."""
     half = (*shape[:-1], shape[-1] // 2)
@@ -105,8 +121,12 @@ def attention(
     mask: Tensor | None = None,
     scale: float | None = 0.125,
     is_swapped: bool = False,
+    is_scaled_last: bool = False,
 ) -> list[Node]:
-    """Return the nodes of attention; `shape`: of the queries; None: no mask, no MUL."""
+    """Return the nodes of attention; `shape`: of the queries; None: no mask, no MUL.
+
+    `is_scaled_last`: the MUL is behind the mask, as of relative distances.
+    """
     *outer, rows, head = shape
     queries, keys, values = t(shape), t((*outer, places, head)), t((*outer, places, head))
     scores = t((*outer, rows, places))
@@ -120,6 +140,12 @@ def attention(
         masked = t(scores.shape)
         nodes.append(op("ADD", [scores, mask][::order], [masked], PLAIN))
         scores = masked
+    if is_scaled_last:
+        (product, scaling, adding), scaled = nodes, t(scores.shape)
+        adding = replace(adding, inputs=(product.outputs[0], mask)[::order])
+        factors = (adding.outputs[0] if x is product.outputs[0] else x for x in scaling.inputs)
+        scaling = replace(scaling, inputs=tuple(factors), outputs=(scaled,))
+        nodes, scores = [product, adding, scaling], scaled
     shares = t(scores.shape)
     nodes.append(op("SOFTMAX", [scores], [shares], {"beta": 1.0}))
     taken = {"adj_x": False, "adj_y": False}
@@ -182,6 +208,13 @@ LAYER_NORMS = {
     "narrow": layer_norm((7, 3), 1e-2),
     "one": layer_norm((4, 1), 1.0),
 }
+SCALED = {
+    "row": scaled((1, 128)),
+    "rows": scaled((3, 5, 37), has_residual=True),
+    "swapped": scaled((9, 64), has_residual=True, is_swapped=True),
+    "narrow": scaled((7, 3)),
+    "many": scaled((70, 512), has_residual=True),
+}
 SHARES = {
     "row": share((1, 576)),
     "swapped": share((3, 5, 7), is_swapped=True),
@@ -218,6 +251,10 @@ ATTENTIONS = {
     "odd": attention((2, 3, 7), 10, seen(10, 4)),
     "computed": attention((2, 3, 16), 12, t((3, 12)), 0.25),
     "of_each": attention((2, 3, 16), 12, t((2, 3, 12)), 0.25),
+    "tiles": attention((2, 13, 36), 45, t((2, 13, 45)), 0.25),
+    "many": attention((3, 9, 20), 70, seen(70, 31)),
+    "distances": attention((2, 9, 20), 9, t((2, 9, 9)), is_scaled_last=True),
+    "late": attention((2, 3, 16), 12, seen(12, 7), is_swapped=True, is_scaled_last=True),
 }
 SHIFTED = {
     "row": shifted(1, 40, 3),
@@ -233,6 +270,7 @@ EVERY = {
     for kind, table in (
         ("norm", NORMS),
         ("layer_norm", LAYER_NORMS),
+        ("scaled", SCALED),
         ("share", SHARES),
         ("rope", ROPES),
         ("gate", GATES),

@@ -27,7 +27,8 @@ from delegate.ops._numbers import ceil_div
 from delegate.target import Rules, Target
 
 TILE_W = 4  # rows a work-item, which share the weights they load
-_OUT = {"int8": "char", "uint8": "uchar", "int16": "short"}  # types of quantised values
+# Types of quantised values.
+_OUT = {"int8": "char", "uint8": "uchar", "int16": "short", "float32": "float"}
 _LANE_BYTES = 64  # a row of values is filled up to whole vectors, which kernels may load
 # Rows of more floats are quantised in parts, by several work-groups; at most so many parts.
 _LONG_ROW, _PART, _MOST_PARTS = 16_384, 8_192, 1_024
@@ -124,7 +125,7 @@ def quantised(
     """Return rows of floats as int8, or as those numbers in `dtype`; in uint8 each is 128 more.
 
     `sizes`: rows, floats a row, and numbers that it becomes, behind the last one those of 0.0;
-    `is_centred`: numbers are less their row's zero point, which int16 holds.
+    `is_centred`: numbers are less their row's zero point, which int16 and float32 hold.
 
     Source: tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc,
     optimized/neon_tensor_utils.cc; which of them a runtime has is asked of it.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Defines, Launch, Params
+from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks import quantized
 from delegate.ops._launches.tiles import by_elements, launch_of
 from delegate.ops._launches.types import WIDEST_BYTES, moved_type, type_of_bytes
@@ -130,6 +130,15 @@ def copied(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
     if target.group_items > 1:
         return (plain,)
     return Alternative("row", tuple(_launch(move, target, True) for move in moves)), plain
+
+
+def turned(source: Tensor, target: Target) -> tuple[Tensor, tuple[Launch, ...]]:
+    """Return matrices whose rows are those of the source turned to columns, and what turns them."""
+    *outer, rows, columns = source.shape
+    result = temporary("turned matrices", (*outer, columns, rows), source.dtype)
+    steps = steps_of(source.shape)
+    box = Box(result.shape, (*steps[:-2], 1, columns), steps_of(result.shape))
+    return result, copied([Move(source, result, box)], target)[0].launches
 
 
 def view(source: Tensor, result: Tensor) -> tuple[Alternative, ...]:

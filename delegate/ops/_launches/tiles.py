@@ -29,6 +29,8 @@ _TILE_WORK = 4096  # multiplications: about 1 us of a core that starts one vecto
 _LEAST_TILES, _MOST_TILES = 4, 32  # a core, of `by_work`
 _SHARES = 16  # tiles a core, of `by_share`
 _ELEMENT_TILES = 8  # tiles a core, of `by_elements`
+# Of a tile of products: twice as many rows where there are 32 registers of 16 lanes.
+_PRODUCT_ROWS, _PRODUCT_VECTORS = 4, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,20 @@ def lanes_of(count: int, target: Target, most: int = 16) -> int:
     if target.group_items > 1:
         return widest_lanes(count, 4 if count % target.load_lanes else target.load_lanes)
     return widest_lanes(count, min(target.vector_width, most))
+
+
+def product_rows(rows: int, target: Target) -> int:
+    """Return the rows of a tile of product_tile.clh; 1 where there are few."""
+    is_wide = target.group_items == 1 and target.vector_width >= 16
+    most = _PRODUCT_ROWS if rows < 2 * _PRODUCT_ROWS or not is_wide else 2 * _PRODUCT_ROWS
+    return most if rows >= most else 1
+
+
+def product_vectors(columns: int, lanes: int, target: Target) -> int:
+    """Return the vectors of such a tile: a CPU's registers keep them, and few overlap."""
+    count = ceil_div(columns, lanes)
+    sizes = range(_PRODUCT_VECTORS if target.group_items == 1 else 1, 0, -1)
+    return min(sizes, key=lambda size: ceil_div(count, size) * (2 * size + 1))
 
 
 def vectors_of(count: int, lanes: int, target: Target) -> dict[str, int | str]:

@@ -38,6 +38,9 @@ test_refusals = refused(
             ),
             "40000 places of 16: too many for one kernel",
         ),
+        "attention_rows": (
+            fused(attention((1, 17, 8), 33)), "17 rows: products of matrices share what they load"
+        ),
     }
 )  # fmt: skip
 

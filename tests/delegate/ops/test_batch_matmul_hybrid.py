@@ -73,6 +73,7 @@ CASES = {
     "one_left_for_several": Product(left=(4, 20), batch=(3,), columns=7, is_computed=True),
     "several_wide": Product(left=(3, 18, 24), batch=(3,), columns=39),
     "several_turned": Product(left=(3, 18, 24), batch=(3,), columns=39, adj_y=True),
+    "several_deep": Product(left=(2, 9, 1100), batch=(2,), columns=33, least=-128),
     "computed_turned": Product(left=(17, 33), batch=(2,), columns=20, adj_y=True, is_computed=True),
 }
 ASYMMETRIC = {

@@ -34,6 +34,7 @@ FUSED = {
     "logistic_mul",
     "rms_norm",
     "rope",
+    "scaled",
     "silu_mul",
     "silu",
     "to_floats",

@@ -24,6 +24,7 @@ from tests.support.fused import (
     LAYER_NORMS,
     NORMS,
     ROPES,
+    SCALED,
     SHARES,
     assert_near_nodes,
     fused,
@@ -36,6 +37,7 @@ WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 
 BUILT = [fused(nodes) for nodes in EVERY.values()]
 NORM, ROPE, GATE = fused(NORMS["rows"]), fused(ROPES["rows"]), fused(GATES["row"])
+SCALE = fused(SCALED["rows"])
 LAYER, SHARE = fused(LAYER_NORMS["rows"]), fused(SHARES["row"])
 
 
@@ -58,6 +60,11 @@ test_refusals = refused(
             replace(LAYER, inputs=(*LAYER.inputs[:2], const(np.ones(36, np.float32)))),
             "offsets 36 of rows of 37",
         ),
+        "scaled_type": (given(SCALE, 3, (3, 5, 37), "int32"), "int32: only float32 is implemented"),
+        "scaled_shape": (
+            given(SCALE, 3, (5, 37)), "output 5x37: the inputs give 3x5x37"
+        ),
+        "scaled_computed": (given(SCALE, 2, (37,)), "offsets are not constant"),
         "share_type": (given(SHARE, 1, (1, 576), "int16"), "int16: only float32 is implemented"),
         "share_shape": (given(SHARE, 1, (1, 575)), "output 1x575: the inputs give 1x576"),
         "rope_type": (given(ROPE, 1, (5, 32), "int8"), "int8: only float32 is implemented"),

@@ -17,12 +17,14 @@ from tests.support.fused import (
     LAYER_NORMS,
     NORMS,
     ROPES,
+    SCALED,
     SHARES,
     attention,
     gate,
     layer_norm,
     norm,
     rope,
+    scaled,
     seen,
     share,
 )
@@ -34,6 +36,7 @@ KINDS = {
     "fuse_attention": ("attention", ATTENTIONS),
     "fuse_rms_norm": ("rms_norm", NORMS),
     "fuse_layer_norm": ("layer_norm", LAYER_NORMS),
+    "fuse_scale": ("scaled", SCALED),
     "fuse_logistic": ("logistic_mul", SHARES),
     "fuse_rope": ("rope", ROPES),
     "fuse_gate": ("silu_mul", GATES),
@@ -69,8 +72,10 @@ def test_numbers() -> None:
         return run_passes(partition(nodes), every).nodes[0]
 
     assert node(norm((2, 8), 0.5)).options == {"epsilon": 0.5}
-    assert node(attention((1, 2, 8), 4, None, 0.25)).options == {"scale": 0.25}
-    assert node(attention((1, 2, 8), 4, None, None)).options == {"scale": 1.0}
+    assert node(attention((1, 2, 8), 4, None, 0.25)).options == {"scale": 0.25, "masked_scale": 1}
+    assert node(attention((1, 2, 8), 4, None, None)).options == {"scale": 1, "masked_scale": 1}
+    distances = attention((1, 2, 8), 4, t((2, 4)), 0.25, is_scaled_last=True)
+    assert node(distances).options == {"scale": 1, "masked_scale": 0.25}
     mask = t((2, 4))
     before = partition(attention((1, 2, 8), 4, mask, 0.25))
     (masked,) = run_passes(before, every).nodes
@@ -90,7 +95,14 @@ def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
     rows, turned, gated = norm((2, 8)), rope((2, 3, 8)), gate((2, 8))
     taken = attention((1, 2, 8), 4, seen(4, 1, 2))
     layer, shared = layer_norm((2, 8)), share((2, 8))
+    grown = scaled((2, 8))
     plain = {
+        **{f"scaled_relu_{k}": with_options(grown, k, **RELU) for k in (0, 1)},
+        "scaled_computed": with_inputs(grown, 0, grown[0].inputs[0], t((8,))),
+        "scaled_number": with_inputs(grown, 1, grown[1].inputs[0], const(np.float32(1))),
+        "scaled_rows": with_inputs(
+            grown, 1, grown[1].inputs[0], const(np.ones((2, 8), np.float32))
+        ),
         **{f"layer_relu_{k}": with_options(layer, k, **RELU) for k in (3, 5, 6, 7, 8, 9)},
         "layer_axis": with_inputs(layer, 2, layer[2].inputs[0], numbers([0])),
         "layer_mean_axis": with_inputs(layer, 0, layer[0].inputs[0], numbers([0])),
@@ -121,11 +133,11 @@ def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
         "gate_relu": with_options(gated, 1, **RELU),
         "gate_other": with_inputs(gated, 1, t((2, 8)), gated[1].inputs[1]),
         "gate_tanh": [replace(gated[0], op="TANH"), *gated[1:]],
-        "attention_many_rows": attention((1, 17, 8), 33),
         "attention_beta": with_options(taken, 3, beta=2.0),
         "attention_adjoint": with_options(taken, 4, adj_y=True),
         "attention_straight": with_options(taken, 0, adj_y=False),
         "attention_relu": with_options(taken, 2, **RELU),
+        "attention_negative": attention((1, 2, 8), 4, seen(4, 1), -1.0, is_scaled_last=True),
         "attention_scales": with_inputs(
             taken, 1, taken[1].inputs[0], const(np.ones((2, 4), np.float32))
         ),
@@ -134,6 +146,7 @@ def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
         "norm_seen": (rows, (rows[3].outputs[0],)),
         "layer_seen": (layer, (layer[0].outputs[0],)),
         "layer_scale_seen": (layer, (layer[5].outputs[0],)),
+        "scaled_seen": (grown, (grown[0].outputs[0],)),
         "share_seen": (shared, (shared[0].outputs[0],)),
         "rope_seen": (turned, (turned[0].outputs[0],)),
         "gate_seen": (gated, (gated[0].outputs[0],)),
@@ -145,8 +158,8 @@ def left_alone() -> dict[str, tuple[list[Node], tuple[Tensor, ...]]]:
         )
         for name, nodes, place in (
             ("norm", rows, 2), ("layer", layer, 0), ("layer_scale", layer, 5),
-            ("layer_root", layer, 4), ("share", shared, 0), ("rope", turned, 3), ("gate", gated, 1),
-            ("attention", taken, 1)
+            ("layer_root", layer, 4), ("share", shared, 0), ("scaled", grown, 0),
+            ("rope", turned, 3), ("gate", gated, 1), ("attention", taken, 1)
         )
     }  # fmt: skip
     return {**{name: (nodes, ()) for name, nodes in plain.items()}, **seen_by_others, **read_twice}

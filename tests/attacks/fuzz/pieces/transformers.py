@@ -62,6 +62,17 @@ def share(pen: Pen) -> None:
     pen.hide(logistic)
 
 
+def scaled(pen: Pen) -> None:
+    """Rows, with others added or not, that are scaled and moved column by column."""
+    x = pen.source(dtype="float32")
+    inner = [_add(pen, "ADD", [x, pen.operand(x.shape, "float32")])] if pen.may(0.6) else []
+    last = inner[-1] if inner else x
+    inner.append(_add(pen, "MUL", [last, pen.constant(x.shape[-1:], "float32")]))
+    _add(pen, "ADD", [inner[-1], pen.constant(x.shape[-1:], "float32")])
+    for each in inner:
+        pen.hide(each)
+
+
 def rope(pen: Pen) -> None:
     """Pairs of the halves of rows that turn by angles."""
     rank = pen.one_of((2, 3, 3, 4))
@@ -97,7 +108,7 @@ def gate(pen: Pen) -> None:
 def attention(pen: Pen) -> None:
     """Scores, with a mask or without, their softmax, and what it takes of the values."""
     outer = pen.one_of(((1,), (2,), (3,), (1, 2), (2, 3)))
-    rows, places = pen.one_of((1, 1, 3, 9)), pen.one_of((1, 4, 7, 12, 33, 64))
+    rows, places = pen.one_of((1, 1, 3, 9, 19)), pen.one_of((1, 4, 7, 12, 33, 64))
     head = pen.one_of((1, 4, 8, 14, 16, 32, 64))
     queries = pen.input((*outer, rows, head), "float32")
     keys, values = (pen.operand((*outer, places, head), "float32") for _ in range(2))
@@ -139,4 +150,5 @@ def shifts(pen: Pen) -> None:
 
 OFTEN = (
     (1, norm), (1, layer_norm), (1, rope), (1, gate), (1, share), (1, attention), (1, shifts),
+    (1, scaled),
 )  # fmt: skip
