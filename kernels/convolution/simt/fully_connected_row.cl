@@ -101,22 +101,17 @@ TILE(fully_connected_row_blocks_hybrid) {
     int sums[CHANNELS];
     UNROLLED (c, CHANNELS) sums[c] = 0;
     int too_much = 0;
-    for (int group = 0; group < groups; group++) {
-      int at = block * groups + group;
-      uint4 low = vload4(2 * at, input);
-      uint4 high = vload4(2 * at + 1, input);
-      too_much = DOT4(low.x, 0x08080808u, DOT4(low.y, 0x08080808u, too_much));
-      too_much = DOT4(low.z, 0x08080808u, DOT4(low.w, 0x08080808u, too_much));
-      too_much = DOT4(high.x, 0x08080808u, DOT4(high.y, 0x08080808u, too_much));
-      too_much = DOT4(high.z, 0x08080808u, DOT4(high.w, 0x08080808u, too_much));
+    // Half of a group at a time, so that few registers hold it.
+    for (int at = 2 * block * groups; at < 2 * (block + 1) * groups; at++) {
+      uint4 value = vload4(at, input);
+      too_much = DOT4(value.x, 0x08080808u, DOT4(value.y, 0x08080808u, too_much));
+      too_much = DOT4(value.z, 0x08080808u, DOT4(value.w, 0x08080808u, too_much));
       UNROLLED (c, CHANNELS) {
-        uint4 pairs = vload4(c * blocks * groups + at, weights);
-        uint4 one = pairs & 0x0f0f0f0fu;
-        uint4 two = (pairs >> 4) & 0x0f0f0f0fu;
-        sums[c] = DOT4(low.x, one.x, DOT4(low.y, two.x, sums[c]));
-        sums[c] = DOT4(low.z, one.y, DOT4(low.w, two.y, sums[c]));
-        sums[c] = DOT4(high.x, one.z, DOT4(high.y, two.z, sums[c]));
-        sums[c] = DOT4(high.z, one.w, DOT4(high.w, two.w, sums[c]));
+        uint2 pairs = vload2(2 * c * blocks * groups + at, weights);
+        uint2 one = pairs & 0x0f0f0f0fu;
+        uint2 two = (pairs >> 4) & 0x0f0f0f0fu;
+        sums[c] = DOT4(value.x, one.x, DOT4(value.y, two.x, sums[c]));
+        sums[c] = DOT4(value.z, one.y, DOT4(value.w, two.y, sums[c]));
       }
     }
     UNROLLED (c, CHANNELS)
