@@ -45,13 +45,16 @@ class _Builder:
 
     def model(self) -> bytes:
         helper, types = self.onnx.helper, self.onnx.TensorProto
+        if len(self.graph.inputs) != 1 or len(self.graph.outputs) != 1:
+            raise Skipped("the model has several inputs or outputs")
         (source,), (result,) = self.graph.inputs, self.graph.outputs
         values = {source.index: "input"}
         if self.is_quantized:
             values[source.index] = self.dequantize("input", _SCALE, _ZERO_POINT)
         for node in self.graph.nodes:
-            first = node.inputs[0]
-            assert first is not None
+            first = node.inputs[0] if node.inputs else None
+            if first is None or first.index not in values:
+                raise Skipped(f"op {node.op} has no ONNX translation here")
             values[node.outputs[0].index] = (
                 values[first.index]
                 if node.op in _IGNORED

@@ -15,7 +15,7 @@ from benchmarks.networks import mobilenet_v1
 from benchmarks.onnx_model import onnx_model
 from benchmarks.peers import Peers, Workload
 from delegate.inspect import write_model
-from tests.support.model import chain_model, op, t
+from tests.support.model import chain_model, const, graph_of, op, t
 from tflite_opencl.common.runtime import find_runtime
 
 
@@ -126,3 +126,9 @@ def test_an_op_without_a_translation(tmp_path: Path) -> None:
     path.write_bytes(chain_model([op("TANH", [t((1, 2, 2, 1))], [t((1, 2, 2, 1))])]))
     with pytest.raises(Skipped, match="op TANH has no ONNX translation"):
         onnx_model(Workload(str(path), find_runtime(), 1).graph)
+    source, result = t((1, 2, 2, 1)), t((1, 2, 2, 1))
+    second = op("TANH", [const(np.zeros((1, 2, 2, 1), np.float32))], [result])
+    with pytest.raises(Skipped, match="op TANH has no ONNX translation"):
+        onnx_model(graph_of([second], [source], [result]))
+    with pytest.raises(Skipped, match="several inputs or outputs"):
+        onnx_model(graph_of([second], [source, source], [result]))
