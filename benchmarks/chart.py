@@ -13,7 +13,10 @@ from benchmarks.measure import imported
 from benchmarks.results import Report, RowResult
 
 _INK = "#808080"  # of equal contrast on white and on near-black
-_COLOURS = ("#3b82c4", "#d9772b", "#3a9d62", "#b15fb8", "#c4a000", "#8a8a8a", "#c94f4f", "#4fb0b0")
+_COLOURS = (
+    "#3b82c4", "#d9772b", "#3a9d62", "#b15fb8", "#c4a000", "#8a8a8a", "#c94f4f", "#4fb0b0",
+    "#8c6d46", "#e38fb4", "#6a6fd0", "#9bbf4a",
+)  # fmt: skip
 _VERDICTS = {
     "aim reached": "#3a9d62", "reached": "#3b82c4", "missed": "#c94f4f", "not judged": "#8a8a8a",
 }  # fmt: skip

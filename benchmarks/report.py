@@ -270,4 +270,4 @@ def _sections(each: Report, stem: Path, pictures: list[Path]) -> Iterator[str]:
 
 def markdown(table: Table) -> str:
     """Return a table as Markdown."""
-    return render(_WIDE, table) + "\n"
+    return render(_WIDE, table).strip() + "\n"  # rich 15 puts lines of blanks around it
