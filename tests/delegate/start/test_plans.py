@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,37 +15,20 @@ from delegate.graph.verdict import Verdict
 from delegate.inspect import Graph
 from delegate.launch import Program
 from delegate.runtime.agreement import same_outputs
-from delegate.sandbox import helper
 from delegate.sandbox.trials import BUILD, Trial
-from delegate.start import plans, rehearsal
+from delegate.start import plans
 from delegate.start.engine import Engine
 from delegate.start.plans import Plan
-from delegate.start.probe import examine
 from delegate.start.rehearsal import Repeated, open_engine
-from delegate.store import CHOICES, TRIALS, Store, stores
+from delegate.store import CHOICES, Store
 from delegate.target import Rules
-from tests.attacks.bed import proofs_in
 from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool, net
 
-pytestmark = any_driver
+pytestmark = [any_driver, pytest.mark.usefixtures("own_cache")]
 
 NAMES = {"fused_activation_function": "NONE", "asymmetric_quantize_inputs": True}
-
-
-@pytest.fixture(autouse=True)
-def _a_cache_of_its_own(
-    device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    examine(device)
-    proofs = [(store, proofs_in(store)) for store in stores()]
-    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
-    for store, proven in proofs:
-        store.save(TRIALS, proven)
-    monkeypatch.setattr(rehearsal, "is_on", True)
-    yield
-    helper._close()
 
 
 @pytest.fixture
@@ -112,19 +94,19 @@ def foreign(_: Engine) -> None:
 
 
 def of_other_names(_: Engine) -> None:
-    for path in cache.cache_folder().glob("plans/*"):
-        name = f"plans/{path.name}"
-        content = cache.load(name)
-        assert content is not None
-        cache.store(name, content.replace(b"plain", b"none"))
+    replaced(b"plain", b"none")
 
 
 def of_another_program(_: Engine) -> None:
+    replaced(b", one by one", b", otherwise")
+
+
+def replaced(old: bytes, new: bytes) -> None:
     for path in cache.cache_folder().glob("plans/*"):
         name = f"plans/{path.name}"
         content = cache.load(name)
         assert content is not None
-        cache.store(name, content.replace(b", one by one", b", otherwise"))
+        cache.store(name, content.replace(old, new))
 
 
 def more_is_known(engine: Engine) -> None:

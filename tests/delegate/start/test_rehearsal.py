@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,30 +28,13 @@ from delegate.start import helper_child, rehearsal
 from delegate.start.engine import Engine
 from delegate.start.probe import examine
 from delegate.start.rehearsal import Repeated, open_engine, start_early
-from delegate.store import TRIALS, stores
 from delegate.target import Rules
-from tests.attacks.bed import proofs_in
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
 
-pytestmark = any_driver
+pytestmark = [any_driver, pytest.mark.usefixtures("own_cache")]
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
-
-
-@pytest.fixture(autouse=True)
-def _a_cache_of_its_own(
-    device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Begin with the proofs of the device and nothing else; end with no child."""
-    examine(device)
-    proofs = [(store, proofs_in(store)) for store in stores()]
-    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
-    for store, proven in proofs:
-        store.save(TRIALS, proven)
-    monkeypatch.setattr(rehearsal, "is_on", True)
-    yield
-    helper._close()
 
 
 @pytest.fixture
