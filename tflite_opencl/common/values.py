@@ -33,13 +33,14 @@ def _with_rows(graph: Graph) -> list[Tensor]:
     begun = {tensor: tensor for tensor in graph.inputs}  # what holds an input's values, as it is
     rows: dict[Tensor, int] = {}
     for node in graph.nodes:
-        if node.op in _MOVES and node.inputs[0] in begun:
+        if node.op in _MOVES and node.inputs and node.inputs[0] in begun:
             begun[node.outputs[0]] = begun[node.inputs[0]]
-        elif node.op in _LOOKS_UP:
+        elif node.op in _LOOKS_UP and len(node.inputs) > 1:
             at, of = (node.inputs[place] for place in _LOOKS_UP[node.op])
-            if at in begun and of is not None and of.shape:
-                count = of.shape[int(node.options.get("axis", 0))]
-                rows[begun[at]] = min(count, rows.get(begun[at], count))
+            if at in begun and of is not None:
+                # None of an axis that there is not: TFLite refuses such a node.
+                for count in of.shape[int(node.options.get("axis", 0)) :][:1]:
+                    rows[begun[at]] = min(count, rows.get(begun[at], count))
     return [
         replace(tensor, ranges=(np.int64(0), np.int64(max(rows[tensor] - 1, 0))))
         if tensor in rows and tensor.ranges is None

@@ -52,6 +52,17 @@ def test_numbers_of_rows_are_of_rows_that_there_are() -> None:
     assert {*input_sets(made)[0][0]} == {*range(7)}
 
 
+def test_a_table_without_the_axis_says_nothing_of_rows() -> None:
+    rows, table = tensor((4,), "int32"), tensor((7, 3))
+    nodes = [
+        node("GATHER", [table, rows], [tensor((4, 3))], {"axis": 5}),
+        node("GATHER", [table], [tensor((4, 3))], {"axis": 0}),
+        node("RESHAPE", [], [tensor((4, 1), "int32")]),
+    ]
+    made = graph(nodes, [rows, table], [each.outputs[0] for each in nodes])
+    assert input_sets(made)[1][0].max() == 2**31 - 1
+
+
 def test_a_difference_says_where_and_how_much() -> None:
     expected = np.zeros((2, 3), np.int8)
     got = expected.copy()
