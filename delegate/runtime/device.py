@@ -13,6 +13,7 @@ from delegate.profiles import DeviceProfile
 from delegate.runtime.context import Context, opencl, shared_context
 from delegate.runtime.device_list import DeviceInfo, found
 from delegate.runtime.forbidden import argument_bytes
+from delegate.runtime.pages import in_large_pages
 
 
 def identity_with(info: DeviceInfo, profile: DeviceProfile | None) -> str:
@@ -123,7 +124,12 @@ class Device:
         """
         self.check_buffer(what, size)
         with self.calling(f"allocating {size >> 10} KiB of {what}"):
-            return cl.Buffer(self.context.cl_context, access, size)
+            context, memory = self.context.cl_context, None
+            if self.shares_memory and not access & cl.mem_flags.ALLOC_HOST_PTR:
+                memory = in_large_pages(size)
+            if memory is None:
+                return cl.Buffer(context, access, size)
+            return cl.Buffer(context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
 
     def group_limit(self, kernel: cl.Kernel) -> int:
         """Return the work-items a group of this kernel may have.

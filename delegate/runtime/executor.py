@@ -153,8 +153,7 @@ class Executor:
 
     def _buffer(self, access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
         """Return a buffer of these values; `is_checked`: it was read back, and holds them."""
-        self._device.check_buffer("memory", values.nbytes)
-        made = cl.Buffer(self._device.context.cl_context, access, values.nbytes)
+        made = self._device.buffer("memory", access, values.nbytes)
         # Touching every byte makes a lazy driver allocate now, not within a run.
         cl.enqueue_copy(self._queue, made, values)
         if is_checked:

@@ -263,8 +263,7 @@ class Weights:
         if as_one:
             spare = min(_SPARE_BYTES, size // 16)
             size = max(size, min(size + spare, self._device.max_alloc_bytes, LARGEST_BYTES))
-        access = cl.mem_flags.READ_ONLY
-        shelf = _Shelf(cl.Buffer(self._device.context.cl_context, access, size), size)
+        shelf = _Shelf(self._device.buffer("constants", cl.mem_flags.READ_ONLY, size), size)
         try:
             self._put(queue, shelf, constants)
         except BaseException:

@@ -220,7 +220,8 @@ def test_a_driver_that_refuses_memory_leaves_none_taken(
         return made[-1]
 
     monkeypatch.setattr(cl, "Buffer", second_fails)
-    with pytest.raises(DeviceError, match=r"allocating 0 KiB: CL_MEM_OBJECT_ALLOCATION_FAILURE"):
+    refusal = r"allocating 0 KiB of memory: CL_MEM_OBJECT_ALLOCATION_FAILURE"
+    with pytest.raises(DeviceError, match=refusal):
         executor_on(device)
     with pytest.raises(cl.LogicError, match="double-unref"):
         made[0].release()

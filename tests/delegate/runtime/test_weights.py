@@ -269,7 +269,7 @@ def broken() -> np.ndarray[Any, np.dtype[np.uint8]]:
     ("error", "fault"),
     [
         (TooLarge, lambda patch, device: setattr(device, "max_alloc_bytes", 500)),
-        (cl.MemoryError, lambda patch, device: patch.setattr(cl, "Buffer", refused)),
+        (TooLarge, lambda patch, device: patch.setattr(cl, "Buffer", refused)),
         (DeviceError, lose_bytes),
         (MemoryError, None),
         (ValueError, None),
