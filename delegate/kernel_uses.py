@@ -13,9 +13,10 @@ from delegate.graph.infer import infer
 from delegate.graph.ir import Node
 from delegate.graph.kept import with_variables
 from delegate.graph.partition import Partition, partitions, products
-from delegate.isa import FP16, STORED_HALVES, most_lanes, portable_on
-from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.isa import FP16, ORDERS, STORED_HALVES, most_lanes, portable_on
+from delegate.launch import Alternative, Constant, Launch, Program, size_bytes
 from delegate.runtime.device_list import DeviceInfo
+from delegate.runtime.joined import FILE, groups_of, source_of_joined
 from delegate.runtime.sources import defines_of, may_be_argument, source_of
 from delegate.runtime.survey import DeviceLimits
 from delegate.target import Target
@@ -89,19 +90,25 @@ def kernel_uses(
 
     launched: dict[tuple[str, str], list[_Launched]] = {}  # by all that makes a kernel
 
-    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> None:
-        for each in _launches(model, partition, target, without):
+    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> Program:
+        program, launches = _launches(model, partition, target, without)
+        for each in launches:
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
+        return program
 
+    joined: dict[str, list[Sequence[Launch]]] = {}  # launches that are one, by what is compiled
     for number, model in enumerate(models):
         graph = infer(with_variables(read_stateful(model, signature)))
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
             fused = compiler.rewritten(partition, target, _takes, allows_halves=allows_halves)
-            count(number, fused)
+            program = count(number, fused)
+            for group in groups_of(program.launches):
+                if len(group) > 1 and (isa is None or not proven & ORDERS):
+                    joined.setdefault(source_of_joined(group).text, []).append(group)
             if fused is not partition and not allows_halves:
                 count(number, partition, without=fused.nodes)
-    return tuple(_uses(launched, text))
+    return (*_uses(launched, text), *(_joined(source, groups) for source, groups in joined.items()))
 
 
 def _takes(_: Alternative) -> str | None:
@@ -118,8 +125,8 @@ class _Launched(NamedTuple):
 
 def _launches(
     model: int, partition: Partition, target: Target, without: Sequence[Node]
-) -> list[_Launched]:
-    """Return the launches of a partition of a model, of each alternative of each node.
+) -> tuple[Program, list[_Launched]]:
+    """Return a program of a partition, and its launches, of each alternative of each node.
 
     `without`: the nodes of the rewritten partition. A node that it has too was counted there, and
     none of this partition is expected to run.
@@ -139,7 +146,7 @@ def _launches(
 
     program = compiler.compile_partition(partition, target, look)
     if is_rewritten:
-        return found
+        return program, found
     for node, step in zip(partition.nodes, program.steps, strict=True):
         # What is written in place, or was made for another node, has fewer launches than its node.
         left = [*step.alternative.launches]
@@ -147,7 +154,7 @@ def _launches(
             is_left = bool(left) and left[0].kernel == launch.kernel
             expected = _expected(left.pop(0), chosen[node], node, model) if is_left else None
             found.append(_Launched(launch, chosen[node].name, expected))
-    return found
+    return program, found
 
 
 def _uses(
@@ -180,6 +187,13 @@ def _uses(
             literal = replace(same, launches=same.launches + use.launches)
         found[key] = replace(literal, variants=tuple(dict.fromkeys(variants)))
     return found.values()
+
+
+def _joined(source: str, groups: Sequence[Sequence[Launch]]) -> KernelUse:
+    """Return the record of a kernel that runs several launches."""
+    parts = (f"{launch.kernel}={launch.tiles}" for launch in groups[0])
+    items = source_of_joined(groups[0]).group_items
+    return KernelUse(FILE, ("joined",), tuple(parts), FILE, source, items, len(groups), ())
 
 
 def _expected(launch: Launch, way: Alternative, node: Node, model: int) -> ExpectedLaunch:

@@ -26,8 +26,9 @@ from delegate.runtime.agreement import (
     right_of,
     same_outputs,
 )
+from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.device import Device
-from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.transfers import DIRECT, TRANSFERS
 from delegate.runtime.weights import Weights

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -15,27 +14,15 @@ import pyopencl as cl
 from delegate import progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.launch import Program
+from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT, Calls, Memory, calls_of
 from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import LARGEST_BYTES, Bytes, Layout, as_bytes, block_of, layout_of
-from delegate.runtime.persistent import Persistent, persistent_kernel
+from delegate.runtime.layout import LARGEST_BYTES, Bytes, Layout, as_bytes, layout_of
 from delegate.runtime.state import Link, State
 from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
 from delegate.runtime.weights import Taken, Weights
 from delegate.sandbox.trials import EXECUTOR, Trial
-
-# How a program's launches reach the device: each by a call, or as the tiles of one launch.
-ONE_BY_ONE, PERSISTENT = FORMS = ("one by one", "persistent")
-
-
-class _Memory(NamedTuple):
-    """What kernels take."""
-
-    arena: cl.Buffer
-    constants: list[cl.Buffer]  # of each launch
-    more: list[cl.Buffer]  # the blocks of params; of the persistent kernel its counts, too
-    blocks: Sequence[int]
 
 
 class Executor:
@@ -81,10 +68,8 @@ class Executor:
         self._layout = layout = layout_of(program, batch, is_whole)
         for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
             device.check_buffer(what, size, LARGEST_BYTES)
-        launches, whole = program.launches, None
-        if is_whole:
-            whole = persistent_kernel(device, kernels, launches, layout, batch)
-        runs = kernels.runs(launches, batch) if whole is None else [whole.trial]
+        calls = calls_of(device, kernels, program.launches, layout, form)
+        self.form, runs = calls.form, calls.trials
         facts = runs, form, transfer, layout.arena_bytes, layout.inputs
         self.trial = Trial.of(EXECUTOR, *facts)
         self._buffers: list[cl.Buffer] = []
@@ -97,8 +82,8 @@ class Executor:
         try:
             with kernels.trials.of(self.trial):
                 with progress.phase("upload"):
-                    memory = self._upload(whole)
-                ready = self._ready_kernels(kernels, whole, memory)
+                    memory = self._upload(calls)
+                ready = calls.ready(layout, memory)
                 for run, each in zip(runs, ready, strict=True):
                     if kernels.trials.is_due(run):
                         self._run_once(run, each)
@@ -108,7 +93,6 @@ class Executor:
         except BaseException:
             self.close()
             raise
-        self.form = PERSISTENT if whole is not None else ONE_BY_ONE
 
     def _crossing(self, arena: cl.Buffer, state: State | None) -> tuple[Layout, Link | None]:
         """Return the layout of what a run is given and gives, and what brings the rest."""
@@ -123,9 +107,10 @@ class Executor:
         link = None if state is None else state.link(arena, layout, program.inputs, program.outputs)
         return replace(layout, inputs=inputs, outputs=outputs), link
 
-    def _upload(self, whole: Persistent | None) -> _Memory:
+    def _upload(self, calls: Calls) -> Memory:
         """Fill every buffer."""
         flags, layout, launches = cl.mem_flags, self._layout, self.program.launches
+        whole, as_one = calls.whole, calls.form != ONE_BY_ONE
 
         def own(access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
             self._buffers.append(self._buffer(access, values, is_checked))
@@ -134,7 +119,7 @@ class Executor:
         kib = (layout.arena_bytes + layout.constant_bytes) >> 10
         with self._device.calling(f"allocating {kib} KiB"):
             arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8), False)
-            self._constants = self._weights.take(self._queue, launches, whole is not None)
+            self._constants = self._weights.take(self._queue, launches, as_one)
             places = self._constants.places
             blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in places])
             ints = [*blocks, *(() if whole is None else whole.table)] or [0]
@@ -149,7 +134,7 @@ class Executor:
                 control = as_bytes(np.zeros(whole.control_ints, np.int32))
                 more.append(own(flags.READ_WRITE, control, False))
         # A kernel without constants takes any buffer in their place.
-        return _Memory(arena, [arena if p is None else p.buffer for p in places], more, blocks)
+        return Memory(arena, [arena if p is None else p.buffer for p in places], more, blocks)
 
     def _buffer(self, access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
         """Return a buffer of these values; `is_checked`: it was read back, and holds them."""
@@ -161,30 +146,6 @@ class Executor:
             cl.enqueue_copy(self._queue, kept, made)
             if not np.array_equal(kept, values):
                 raise DeviceError("the device's memory does not hold what was written to it")
-        return made
-
-    def _ready_kernels(
-        self, kernels: Kernels, whole: Persistent | None, memory: _Memory
-    ) -> list[ReadyKernel]:
-        """Return the kernels in launch order."""
-        layout, device, (arena, of_each, more, blocks) = self._layout, self._device, memory
-        if whole is not None:
-            constants = next((each for each in of_each if each is not arena), arena)
-            with device.calling("clSetKernelArg of the persistent kernel"):
-                whole.kernel.set_args(arena, constants, *more, np.int32(len(blocks)))
-            return [(whole.kernel, (whole.groups * whole.group_items,), (whole.group_items,))]
-        made = []
-        for launch, first, constants in zip(
-            self.program.launches, layout.firsts, of_each, strict=True
-        ):
-            kernel, group = kernels.kernel(launch)
-            with device.calling(f"clSetKernelArg {launch.kernel}"):
-                if kernels.is_argument(launch):
-                    block = block_of(blocks, first, len(launch.params))
-                    kernel.set_args(arena, constants, block)
-                else:
-                    kernel.set_args(arena, constants, *more, np.int32(first))
-            made.append((kernel, (launch.tiles * self.batch * group,), (group,)))
         return made
 
     def _run_once(self, trial: Trial, ready: ReadyKernel) -> None:

@@ -19,7 +19,7 @@ ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
 # find does not count, but it must be theirs to read behind the last tensor, too.
 SLACK_BYTES = 64
 LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
-_HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
+HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layou
     slot_bytes, offsets = plan_arena(program, phases)
     firsts, end = [], 0
     for launch in program.launches:
-        firsts.append(end + _HEAD_INTS)
+        firsts.append(end + HEAD_INTS)
         end = firsts[-1] + len(launch.params)
     return Layout(
         batch=batch,
@@ -82,7 +82,7 @@ def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layou
 
 def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
     """Return a launch's parameters with the two ints before them; `first`: one of `firsts`."""
-    return as_bytes(np.array(blocks[first - _HEAD_INTS : first + fields], np.int32))
+    return as_bytes(np.array(blocks[first - HEAD_INTS : first + fields], np.int32))
 
 
 def phases_of(program: Program) -> tuple[int, ...]:

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import pyopencl as cl
 
@@ -18,13 +16,13 @@ from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import Layout
-from delegate.runtime.sources import defines_of, source_of, text_of
+from delegate.runtime.side_by_side import body, in_groups_of, numbered, tile_function
+from delegate.runtime.sources import source_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
 
 _LINE_INTS = 32  # of a count, in cache lines of its own
 _ITEMS_A_UNIT = 128  # fewer wait for memory most of the time: a unit takes another group then
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
-_DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 _log = logging.getLogger("delegate")
 
 
@@ -56,7 +54,7 @@ def persistent_kernel(
     # Kernels for groups of one item do not look at their item; the others run at any group size.
     one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
-    launches = [_in_groups_of(group_items, launch) for launch in launches]
+    launches = [in_groups_of(group_items, launch) for launch in launches]
     # NVIDIA's units wait long for what is not in local memory, with one group each.
     is_local = ORDER_PTX in proven and not one_item
     source, runs, table = _side_by_side(launches, layout, batch, is_local)
@@ -93,16 +91,6 @@ def persistent_kernel(
     return Persistent(kernel, groups, group_items, table, control_ints, trial)
 
 
-def _in_groups_of(items: int, launch: Launch) -> Launch:
-    """Return the launch with scratch memory for so many work-items, if its own groups have fewer.
-
-    Its kernel may keep something for each of them.
-    """
-    own = int(launch.defines.get("SCRATCH_INTS", 0))
-    scratch = own * -(-items // launch.group_items)
-    return replace(launch, defines={**launch.defines, "SCRATCH_INTS": scratch}) if own else launch
-
-
 def _side_by_side(
     launches: Sequence[Launch], layout: Layout, batch: int, is_local: bool
 ) -> tuple[str, list[str], list[int]]:
@@ -117,37 +105,18 @@ def _side_by_side(
         ints = tuple(value if isinstance(value, int) else None for value in values)
         made_of = (launch.file, launch.kernel, *launch.params, *launch.defines.items(), ints)
         if made_of not in numbers:
-            text = _body(launch, is_local)
+            text = body(launch, is_local)
             numbers[made_of] = number = bodies.setdefault(text, len(bodies))
             if number == len(runs):
-                runs.append(f"RUN({number}, {launch.kernel}_tile_{number})")
+                runs.append(f"RUN({number}, {tile_function(launch, number)})")
         if own != phase:
             after, phase = tiles, own
         tiles += launch.tiles * batch
         table += [numbers[made_of], first, tiles, after]
-    source = "".join(text.replace("@BODY@", f"_{number}") for text, number in bodies.items())
+    source = "".join(numbered(text, number) for text, number in bodies.items())
     return source, runs, table
 
 
 def _file_of(launches: Sequence[Launch]) -> str:
     """Return the name that trials have: if a child gives up a literal one, the others stay."""
     return f"{_FILE}_literal" if any(launch.is_literal for launch in launches) else _FILE
-
-
-def _body(launch: Launch, is_local: bool) -> str:
-    """Return a build of a kernel file that can stand beside others; @BODY@ becomes its number.
-
-    `is_local`: its params are in local memory.
-    """
-    defines: Mapping[str, str] = {"IS_PERSISTENT": "1", "BODY": "@BODY@", **defines_of(launch)}
-    if is_local:
-        defines = {**defines, "PARAMS_SPACE": "local"}
-    macros = dict.fromkeys((*defines, *_macros_of(launch.file)))
-    text = source_of(launch.file, defines)
-    return text + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
-
-
-@cache
-def _macros_of(file: str) -> tuple[str, ...]:
-    """Return the macros that a kernel file defines; looking for them takes long."""
-    return tuple(_DEFINED.findall(text_of(f"{file}.cl")))

@@ -78,7 +78,8 @@ class Engine:
     @property
     def _forms(self) -> Forms:
         # Kept, it would be a circle that holds the device's context until garbage is collected.
-        return Forms(self.chooser, self._bench, self._made, self._options.profiling)
+        is_ordered = bool(self.device.proven & ORDERS)
+        return Forms(self.chooser, self._bench, self._made, self._options.profiling, is_ordered)
 
     @property
     def is_closed(self) -> bool:

@@ -24,10 +24,11 @@ from delegate.isa import AMX, BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, F
 from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
 from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile
+from delegate.runtime.calls import PERSISTENT
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.dot_products import is_accelerated
-from delegate.runtime.executor import PERSISTENT, Executor
+from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.sandbox import process
 from delegate.sandbox.trials import SOURCE, Free

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs x forms -> the program and form that are fastest here, among those that agree.
 
-A form is how a program's launches reach the device: see FORMS. Then the same with the numbers of
-its launches as literals, which takes a kernel a layer.
+A form is how a program's launches reach the device: see FORMS of runtime/calls.py. Then the same
+with the numbers of its launches as literals, which takes a kernel a layer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Alternative, Program
 from delegate.runtime.agreement import outputs_of, random_inputs, right_of
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.calls import JOINED, ONE_BY_ONE, PERSISTENT
+from delegate.runtime.executor import Executor
+from delegate.runtime.joined import are_joined
 from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.tune import signature
 
@@ -59,15 +61,18 @@ class Forms:
         bench: DeviceBench,
         make: Callable[[Program, str, int], Executor],
         profiling: bool,
+        is_ordered: bool,
     ) -> None:
         """`make`: the executor of a program, a form and a batch; raises as Executor.
 
-        `profiling`: launches stay apart, one by one.
+        `profiling`: launches stay apart, one by one. `is_ordered`: whether the device was proven to
+        order memory between groups. All launches are one there, else the small ones.
         """
         self._chooser = chooser
         self._bench = bench
         self._make = make
         self._profiling = profiling
+        self._other = PERSISTENT if is_ordered else JOINED  # form than one by one
         self._signatures: dict[Alternative, bytes] = {}  # programs share steps
 
     def is_one_launch_faster(self, program: Program, is_likely: bool) -> bool:
@@ -113,10 +118,16 @@ class Forms:
         return {
             f"{number}, {form}": (program, form)
             for number, program in enumerate(programs)
-            for form in FORMS
-            # A batch fills the device by itself: what a launch costs is lost in it.
-            if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
+            for form in (ONE_BY_ONE, self._other)
+            if form == ONE_BY_ONE or self._may_be_fewer(program, batch)
         }
+
+    def _may_be_fewer(self, program: Program, batch: int) -> bool:
+        """Whether the program's launches may reach the device by fewer calls."""
+        # A batch fills the device by itself: what a launch costs is lost in it.
+        if self._profiling or batch > 1 or len(program.launches) < 2:
+            return False
+        return self._other == PERSISTENT or are_joined(program.launches)
 
     def _form(
         self, programs: Sequence[Program], batch: int, is_likely: bool

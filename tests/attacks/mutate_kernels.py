@@ -53,6 +53,7 @@ COPIED = (
 RUNTIME_TESTS = {
     "runtime_isa": ["tests/delegate/start/test_probe.py"],
     "runtime_self_test": ["tests/delegate/start/test_probe.py"],
+    "runtime_joined": ["tests/delegate/runtime/test_joined.py"],
     "runtime_persistent": ["tests/delegate/runtime/test_persistent.py"],
     "runtime_rates": ["tests/tflite_opencl/test_info.py"],
 }

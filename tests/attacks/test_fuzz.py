@@ -28,7 +28,7 @@ from delegate.inspect import (
 from delegate.isa import FEATURES
 from delegate.partition_kernel import PartitionKernel
 from delegate.passes import PASSES, run_passes
-from delegate.runtime.executor import FORMS, ONE_BY_ONE
+from delegate.runtime.calls import FORMS, ONE_BY_ONE
 from delegate.runtime.state import Link
 from delegate.start.engine import Engine
 from delegate.target import Target

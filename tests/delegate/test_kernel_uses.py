@@ -75,9 +75,14 @@ def test_equal_nodes_share_a_kernel_and_views_launch_none() -> None:
         op("AVERAGE_POOL_2D", [second], [third], pool),
         op("RESHAPE", [third], [t((1, 256), "uint8", 0.5)], {"new_shape": [1, 256]}),
     ]
-    found = uses(chain_model(nodes), ("nearest",))
+    *found, joined = uses(chain_model(nodes), ("nearest",))
     assert {use.launches for use in found} == {2}
     assert sum(len(use.expected) for use in found) == 2
+    assert (joined.kernel, joined.variants) == ("runtime_joined", ("joined",))
+    assert joined.macros == ("pool_2d_vector_quant8=1", "pool_2d_vector_quant8=1")
+    assert (joined.launches, joined.expected) == (1, ())
+    # Where all launches may be one, these are not.
+    assert uses(chain_model(nodes), ("nearest", "order")) == found
 
 
 def test_a_literal_kernel_is_of_the_largest_layer_that_is_expected_to_run_it() -> None:

@@ -19,7 +19,8 @@ from delegate.isa import ORDERS
 from delegate.launch import Alternative, is_temporary, temporary
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
+from delegate.runtime.calls import FORMS, ONE_BY_ONE
+from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.start.engine import Engine
 from delegate.target import Target

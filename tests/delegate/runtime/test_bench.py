@@ -10,7 +10,8 @@ import pytest
 from delegate import DeviceInfo, Options, ops
 from delegate.isa import ORDERS
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
+from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import Bytes
 from delegate.runtime.transfers import DIRECT, TRANSFERS, Mapped

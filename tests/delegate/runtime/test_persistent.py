@@ -16,9 +16,10 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, Program, size_bytes
-from delegate.runtime import persistent, sources
+from delegate.runtime import persistent, side_by_side, sources
+from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.device import Device
-from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import layout_of, phases_of
 from delegate.runtime.persistent import persistent_kernel
@@ -166,7 +167,8 @@ def test_larger_groups_have_scratch_memory_for_each_item(
         scratch.append((file, defines.get("SCRATCH_INTS")))
         return sources.source_of(file, defines)
 
-    monkeypatch.setattr(persistent, "source_of", source_of)
+    for module in (persistent, side_by_side):
+        monkeypatch.setattr(module, "source_of", source_of)
     assert_same(opened, program)
     needed = str(4 * int(own.defines["SCRATCH_INTS"]))
     assert scratch == [("softmax", needed), (launch.file, None), ("runtime_persistent", needed)]

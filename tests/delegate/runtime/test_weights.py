@@ -22,8 +22,9 @@ from delegate.launch import Constant, Launch
 from delegate.runtime import upload as module
 from delegate.runtime import weights as weights_module
 from delegate.runtime.agreement import same_outputs
+from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.device import Device
-from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import SLACK_BYTES, Bytes
 from delegate.runtime.weights import Place, Taken, Weights

@@ -17,7 +17,8 @@ from delegate.inspect import Graph
 from delegate.isa import ORDERS
 from delegate.launch import Program
 from delegate.runtime import bench
-from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.calls import FORMS, JOINED, ONE_BY_ONE, PERSISTENT
+from delegate.runtime.executor import Executor
 from delegate.start.engine import Engine
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
@@ -45,7 +46,7 @@ def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executo
 
 
 def offers(engine: Engine, form: str) -> bool:
-    return form == ONE_BY_ONE or bool(engine.device.proven & ORDERS)
+    return form in (ONE_BY_ONE, PERSISTENT if engine.device.proven & ORDERS else JOINED)
 
 
 @pytest.mark.parametrize("fastest", FORMS)

@@ -18,7 +18,8 @@ from delegate.inspect import Node
 from delegate.launch import Alternative, Launch
 from delegate.runtime.agreement import are_same
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
+from delegate.runtime.executor import Executor
 from delegate.runtime.sources import defines_of
 from delegate.start.engine import Engine
 from delegate.target import Rules

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Neighbouring launches of few tiles as one kernel, which a single group runs. Knows no op.
+
+A launch costs a board's driver 20 to 200 microseconds, and such a tile one or two. What one group
+does needs no order of memory between groups, so any device of OpenCL 1.2 runs it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyopencl as cl
+
+from delegate.errors import DeviceError, KernelBuildError
+from delegate.launch import Launch
+from delegate.runtime.context import opencl
+from delegate.runtime.device import Device
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.layout import HEAD_INTS
+from delegate.runtime.side_by_side import body, in_groups_of, numbered, tile_function
+from delegate.runtime.sources import source_of
+from delegate.sandbox.trials import KERNEL, RUN, Trial
+
+FILE = KERNEL_NAME = "runtime_joined"
+_MOST_TILES = 4  # of a launch; more of them gain by several groups
+_MOST_LAUNCHES = 16  # as one: compilers take longer than in proportion for longer kernels
+_log = logging.getLogger("delegate")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """Some launches as one."""
+
+    count: int  # of the launches
+    kernel: cl.Kernel
+    group_items: int
+    trial: Trial  # to run it
+
+
+def groups_of(launches: Sequence[Launch]) -> list[Sequence[Launch]]:
+    """Return the launches in order, those that may be one together."""
+
+    def kind(launch: Launch) -> object:
+        """Return what neighbours share, or what no other launch has."""
+        return launch.group_items == 1 if launch.tiles <= _MOST_TILES else launch
+
+    alike = (tuple(group) for _, group in itertools.groupby(launches, kind))
+    return [
+        group[first : first + _MOST_LAUNCHES]
+        for group in alike
+        for first in range(0, len(group), _MOST_LAUNCHES)
+    ]
+
+
+def are_joined(launches: Sequence[Launch]) -> bool:
+    """Whether any of the launches may be one together."""
+    return len(groups_of(launches)) < len(launches)
+
+
+class Source(NamedTuple):
+    """What the driver compiles for launches that are one."""
+
+    text: str
+    defines: Mapping[str, str]  # for people
+    group_items: int  # work-items wanted
+
+
+def source_of_joined(launches: Sequence[Launch]) -> Source:
+    """Return the kernel that runs launches one after the other; their blocks follow each other."""
+    items = max(launch.group_items for launch in launches)
+    launches = [in_groups_of(items, launch) for launch in launches]
+    bodies: dict[str, int] = {}
+    runs: list[str] = []
+    place = 0
+    for launch in launches:
+        number = bodies.setdefault(body(launch), len(bodies))
+        runs.append(f"RUN({tile_function(launch, number)}, {launch.tiles}, {place})")
+        place += HEAD_INTS + len(launch.params)
+    scratch = max(int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches)
+    defines = {"BODIES": " ".join(runs), "ALONE": str(int(items == 1))}
+    if scratch:
+        defines["SCRATCH_INTS"] = str(scratch)
+    text = "".join(numbered(text, number) for text, number in bodies.items())
+    return Source(text + source_of(FILE, defines), defines, items)
+
+
+def joined_kernels(
+    device: Device, kernels: Kernels, launches: Sequence[Launch]
+) -> dict[int, Joined]:
+    """Return the kernels that run several launches, by the place of the first of them.
+
+    None of them where the device does not build one.
+    """
+    made: dict[int, Joined] = {}
+    place = 0
+    for group in groups_of(launches):
+        if len(group) > 1:
+            try:
+                made[place] = _joined(device, kernels, group)
+            except (DeviceError, KernelBuildError) as error:
+                _log.info("launches run one by one: %s", error)
+                return {}
+        place += len(group)
+    return made
+
+
+def _joined(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> Joined:
+    source = source_of_joined(launches)
+    build = kernels.build_of(FILE, source.text)
+    program = kernels.source(FILE, source.text, dict(source.defines))
+    with kernels.trials.of(build._replace(kind=KERNEL, kernel=KERNEL_NAME)):
+        with opencl(f"clCreateKernel {KERNEL_NAME}"):
+            kernel = cl.Kernel(program, KERNEL_NAME)
+        items = min(source.group_items, device.group_limit(kernel))
+    trial = build._replace(kind=RUN, kernel=KERNEL_NAME, sizes=(1, items))
+    return Joined(len(launches), kernel, items, trial)

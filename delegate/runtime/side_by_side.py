@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds of kernel files that stand in one source, for kernels that run several launches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from delegate.launch import Launch
+from delegate.runtime.sources import defines_of, source_of, text_of
+
+_DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
+_BODY = "@BODY@"
+
+
+def body(launch: Launch, is_local: bool = False) -> str:
+    """Return a build of a launch's kernel file that `numbered` lets stand beside others.
+
+    `is_local`: its params are in local memory.
+    """
+    defines: Mapping[str, str] = {"IS_PERSISTENT": "1", "BODY": _BODY, **defines_of(launch)}
+    if is_local:
+        defines = {**defines, "PARAMS_SPACE": "local"}
+    macros = dict.fromkeys((*defines, *_macros_of(launch.file)))
+    text = source_of(launch.file, defines)
+    return text + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
+
+
+def numbered(text: str, number: int) -> str:
+    """Return a build whose functions have a number in their names, as `tile_function` says."""
+    return text.replace(_BODY, f"_{number}")
+
+
+def tile_function(launch: Launch, number: int) -> str:
+    """Return the name of the function that computes a tile of a launch."""
+    return f"{launch.kernel}_tile_{number}"
+
+
+def in_groups_of(items: int, launch: Launch) -> Launch:
+    """Return the launch with scratch memory for so many work-items, if its own groups have fewer.
+
+    Its kernel may keep something for each of them.
+    """
+    own = int(launch.defines.get("SCRATCH_INTS", 0))
+    scratch = own * -(-items // launch.group_items)
+    return replace(launch, defines={**launch.defines, "SCRATCH_INTS": scratch}) if own else launch
+
+
+@cache
+def _macros_of(file: str) -> tuple[str, ...]:
+    """Return the macros that a kernel file defines; looking for them takes long."""
+    return tuple(_DEFINED.findall(text_of(f"{file}.cl")))

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small neighbours as one launch: the same outputs as one by one, on every device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from delegate.compiler import compile_partition
+from delegate.graph.partition import partition_of
+from delegate.inspect import Graph, read_model
+from delegate.launch import Launch, Program, size_bytes
+from delegate.runtime.calls import JOINED, ONE_BY_ONE
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+from delegate.runtime.joined import groups_of
+from delegate.runtime.kernels import Kernels
+from tests.support.cases import LANES_4, SIMT, Way, require_isa
+from tests.support.model import graph_of, op, t
+from tests.support.nets import conv_pool, net
+from tests.support.shared import model_path
+
+pytestmark = pytest.mark.usefixtures("one_context")
+CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
+
+
+def rows() -> Graph:
+    """Return SOFTMAX, whose group shares a row and keeps what its items found, between two ADDs."""
+    a, b, c, d = (t((3, 300), "uint8", 1 / 256) for _ in range(4))
+    return graph_of(
+        [op("ADD", [a, a], [b]), op("SOFTMAX", [b], [c], {"beta": 1.0}), op("ADD", [c, b], [d])]
+    )
+
+
+def program_of(graph: Graph, way: Way) -> Program:
+    partition = partition_of(graph, range(len(graph.nodes)))
+    return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
+
+
+def assert_same(device: DeviceInfo, program: Program, runs: int = 10) -> None:
+    """Assert that a program gives the same bytes joined, by fewer calls."""
+    calls = len(groups_of(program.launches))
+    assert calls < len(program.launches)
+    opened = Device(device)
+    kernels = Kernels(opened)
+    rng = np.random.default_rng(1)
+    with (
+        Executor(opened, kernels, program) as apart,
+        Executor(opened, kernels, program, form=JOINED) as joined,
+    ):
+        assert (apart.form, joined.form) == (ONE_BY_ONE, JOINED)
+        assert len(apart.transfer.kernels) == len(program.launches)
+        assert len(joined.transfer.kernels) == calls
+        for _ in range(runs):
+            inputs = [rng.integers(0, 256, size_bytes(t)).astype(np.uint8) for t in program.inputs]
+            results = []
+            for executor in (apart, joined):
+                outputs = [np.zeros(size_bytes(t), np.uint8) for t in program.outputs]
+                executor.run(inputs, outputs)
+                results.append(outputs)
+            for expected, got in zip(*results, strict=True):
+                np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
+@pytest.mark.parametrize(
+    ("graph", "way"),
+    [(CHAIN, SIMT), (CHAIN, LANES_4), (rows(), SIMT), (rows(), LANES_4), (conv_pool(), SIMT)],
+    ids=["chain-simt", "chain-lanes4", "rows-simt", "rows-lanes4", "conv-simt"],
+)
+def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, is_literal: bool) -> None:
+    require_isa(way, device)
+    program = program_of(graph, way)
+    assert len(groups_of(program.launches)) == 1
+    assert_same(device, program.literal() if is_literal else program)
+
+
+@pytest.mark.model
+def test_a_whole_model(device: DeviceInfo) -> None:
+    program = program_of(read_model(model_path("mobilenet_v1_0.25_128_quant")), SIMT)
+    assert_same(device, program, runs=3)
+
+
+def test_few_tiles_and_groups_of_a_kind_are_joined() -> None:
+    def launch(tiles: int, items: int = 64) -> Launch:
+        return Launch("f", "f", tiles, items, {}, (), ())
+
+    a, b, c, large, other, last = (
+        launch(1), launch(4), launch(2, 256), launch(5), launch(5), launch(1, 1),
+    )  # fmt: skip
+    found = groups_of([a, b, c, large, other, last])
+    assert found == [(a, b, c), (large,), (other,), (last,)]
+    many = [launch(1) for _ in range(35)]
+    assert groups_of(many) == [tuple(many[:16]), tuple(many[16:32]), tuple(many[32:])]
+
+
+def test_larger_groups_have_scratch_memory_for_each_item(device: DeviceInfo) -> None:
+    program = program_of(rows(), SIMT)
+    first, softmax, last = program.steps
+    (own,), (launch,) = softmax.alternative.launches, last.alternative.launches
+    assert "SCRATCH_INTS" in own.defines
+    assert own.group_items == 64
+    wide = replace(last.alternative, launches=(replace(launch, group_items=256),))
+    program = replace(program, steps=(first, softmax, replace(last, alternative=wide)))
+    assert_same(device, program)
+
+
+@pytest.mark.parametrize("why", ["batch", "does not build"])
+def test_what_cannot_be_joined_is_launched_one_by_one(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    batch = 3 if why == "batch" else 1
+    if why == "does not build":
+        monkeypatch.setattr("delegate.runtime.joined.KERNEL_NAME", "missing")
+    opened = Device(device)
+    with Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), batch, JOINED) as executor:
+        assert executor.form == ONE_BY_ONE
+        assert len(executor.transfer.kernels) == 3
