@@ -425,11 +425,14 @@ def test_kinds_of_devices_have_a_folder_of_kernels_and_one_of_launches() -> None
     assert kinds == {path.parent.name for path in launches.glob("*/__init__.py")}
 
 
+OF_SEVERAL = ("runtime_joined", "runtime_persistent")  # which run tiles of others
+
+
 @every_kernel
 def test_kernel_names(path: Path) -> None:
     text = path.read_text()
     kernels = re.findall(r"^KERNEL\((\w+)\)$", text, re.MULTILINE)
-    assert kernels or path.stem == "runtime_persistent"  # which runs the others' tiles
+    assert kernels or path.stem in OF_SEVERAL
     for name in kernels:
         grammar = rf"{_op_of(path.stem) or path.stem}{CASES}{ARITHMETIC}{FAMILIES}"
         assert re.fullmatch(grammar, name), f"{name} is not {grammar}"
@@ -463,7 +466,9 @@ _ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul")
 def test_functions_may_stand_side_by_side(path: Path) -> None:
     text = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
     own = re.findall(r"^(?:static|kernel)\b.*", text, re.MULTILINE)
-    allowed = ("LOCAL(", "kernel GROUP_SIZE void runtime_persistent(")
+    allowed = (
+        "LOCAL(", "kernel GROUP_SIZE void runtime_persistent(", "kernel void runtime_joined("
+    )  # fmt: skip
     assert [line for line in own if not any(words in line for words in allowed)] == []
     for name in {*re.findall(r"\bLOCAL\((\w+)\)\(", text), *_ROUNDING}:
         assert not re.search(rf"(?<!\w){name}(?:2|4|8|16)?\(", text), f"{name} without LOCAL"
@@ -471,8 +476,8 @@ def test_functions_may_stand_side_by_side(path: Path) -> None:
 
 @each(KERNEL_FILES)
 def test_params_may_lie_in_local_memory(path: Path) -> None:
-    # kernel.clh and the persistent kernel make PARAMS of what the host sets.
-    if path.name not in ("kernel.clh", "runtime_persistent.cl"):
+    # kernel.clh and kernels that run several launches make PARAMS of what the host sets.
+    if path.name != "kernel.clh" and path.stem not in OF_SEVERAL:
         assert "global const int* params" not in path.read_text(), "its type is PARAMS"
 
 

@@ -5,8 +5,8 @@
         becomes        (q, k, v, mask) -attention-> y
 
 The MUL and the ADD may be missing, and a MUL may be behind the ADD: of distances, in a Conformer.
-Where a mask hides the last places, as of a cache that is not
-full, the one kernel does not read them, which the nodes apart cannot know.
+Where a mask hides the last places, as of a cache that is not full, the one kernel does not read
+them, which the nodes apart cannot know.
 """
 
 from __future__ import annotations

@@ -2,17 +2,7 @@
 // Macro: LANES pairs an item, 1 or a vector's.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
-#include "float.clh"
-
-#if LANES == 1
-#define FLOATS float
-#undef LOAD_FLOATS
-#undef STORE_FLOATS
-#define LOAD_FLOATS(i, p) ((p)[i])
-#define STORE_FLOATS(x, i, p) ((p)[i] = (x))
-#else
-#define FLOATS JOIN(float, LANES)
-#endif
+#include "float_lanes.clh"
 
 // A pair is an element of a row's first half and the one of its second half. It turns by an angle:
 // output = first * cos - second * sin, and second * cos + first * sin. ANGLE_ROWS rows of angles

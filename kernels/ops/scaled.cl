@@ -2,17 +2,7 @@
 // Macros: LANES columns a step, 1 or a vector's; HAS_RESIDUAL, whether a second input is added.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
-#include "float.clh"
-
-#if LANES == 1
-#define FLOATS float
-#undef LOAD_FLOATS
-#undef STORE_FLOATS
-#define LOAD_FLOATS(i, p) ((p)[i])
-#define STORE_FLOATS(x, i, p) ((p)[i] = (x))
-#else
-#define FLOATS JOIN(float, LANES)
-#endif
+#include "float_lanes.clh"
 
 // output[r,c] = (input[r,c] + residual[r,c]) * scale[c] + offset[c], each step rounded. An item is
 // SPAN columns of a row of DEPTH.   Source: the nodes apart: reference/add.h, mul.h
