@@ -21,7 +21,7 @@ from delegate.target import Target
 
 _Convolution = TypeVar("_Convolution", bound=Convolution)
 PANEL_BYTES = 1 << 17  # where a block's windows are put side by side
-_TILE_WORK = 1 << 20  # least multiply-adds of a tile: some microseconds
+_TILE_WORK = 1 << 20  # multiply-adds of a tile: some microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +186,12 @@ def groups_of(conv: Convolution, tile_w: int, channels: int, target: Target) -> 
     """
     window = conv.taps * conv.in_c
     pixel_blocks, channel_blocks = ceil_div(conv.pixels, tile_w), ceil_div(conv.out_c, channels)
-    # To finish a result takes time, too, and so does to load a weight from memory.
-    work = conv.elements * (window + 24) + 10 * conv.weights.size
+    # To finish a result takes time, too, and so does to load a weight from memory. Blocks that are
+    # not full are computed whole.
+    results = pixel_blocks * tile_w * channel_blocks * channels
+    work = results * (window + 24) + 10 * conv.weights.size
     units = target.compute_units
-    wanted = max(1, min(8 * units, work // _TILE_WORK))
+    wanted = max(1, min(8 * units, round(work / _TILE_WORK)))
     if wanted > 1:
         wanted = ceil_div(wanted, units) * units
 

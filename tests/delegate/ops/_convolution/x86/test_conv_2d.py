@@ -173,11 +173,12 @@ def test_tiles_read_little() -> None:
         return params["pixel_groups"], params["channel_groups"]
 
     # Many pixels and few weights, few pixels and many weights, too little work to share; as much
-    # work for either unit.
+    # work for either unit. Blocks are computed whole, whatever channels they lack.
     assert groups(Convolution(size=(112, 112, 32), kernel=(1, 1), out_c=64)) == (16, 1)
     assert groups(Convolution(size=(7, 7, 1024), kernel=(1, 1), out_c=1024)) == (1, 16)
     assert groups(Convolution(size=(3, 3, 8), kernel=(1, 1), out_c=8)) == (1, 1)
     assert groups(Convolution(size=(28, 28, 192), kernel=(1, 1), out_c=32)) == (6, 1)
+    assert groups(Convolution(size=(14, 14, 64), kernel=(3, 3), out_c=4)) == (2, 1)
 
 
 # Its numbers.
