@@ -188,9 +188,30 @@ DEFINE_EXP(LANES)
 #include "lane_sum.clh"
 #include "product_tile.clh"
 
-// The same for TILE_M rows of a matrix at a time, with the keys turned: (b, HEAD, PLACES). What a
-// tile finds of its rows stays in one part of memory, PITCH floats a row, PLACES filled up to whole
-// vectors. Blocks that would pass an end overlap those before.
+#if HAS_MASK
+#define LOOKED_AT 4  // vectors of a mask at once, from its end
+
+// How many places there are up to the last that a row's mask does not hide; all, if it hides all.
+static int LOCAL(seen_of)(global const float* mask, int places) {
+  int seen = places;
+  for (; seen >= LOOKED_AT * LANES; seen -= LOOKED_AT * LANES) {
+    FLOATS shown = 0.0f;
+    UNROLLED (v, LOOKED_AT) {
+      FLOATS one = 1.0f;
+      FLOATS none = 0.0f;
+      shown += LOAD_FLOATS(v, mask + seen - LOOKED_AT * LANES) <= HIDDEN ? none : one;
+    }
+    if (SUM_OF(shown) > 0.0f) break;
+  }
+  while (seen > 0 && mask[seen - 1] <= HIDDEN) seen--;
+  return seen > 0 ? seen : places;
+}
+#endif
+
+// The same for TILE_M rows of a matrix at a time, with the keys turned: (b, HEAD, PLACES). The rows
+// take the places up to the last that one of them sees. What a tile finds of its rows stays in one
+// part of memory, PITCH floats a row, PLACES filled up to whole vectors. Blocks that would pass an
+// end overlap those before.
 // tile: TILE_ITEMS blocks of rows; tiles: ceil(b * ROW_BLOCKS / TILE_ITEMS)
 TILE(attention_tiled_float) {
   int rows = ROWS;
@@ -207,12 +228,19 @@ TILE(attention_tiled_float) {
     global const float* values = (global const float*)(arena + VALUES) + matrix * places * head;
     global float* output = (global float*)(arena + OUTPUT) + row * head;
     MASK_OF_ROW(row);
+    int seen = places;
+#if HAS_MASK
+    seen = 0;
+    for (int p = 0; p < TILE_M; p++)
+      seen = max(seen, LOCAL(seen_of)(mask + p * MASK_ROW_STEP, places));
+#endif
+    int seen_pitch = (seen + LANES - 1) / LANES * LANES;
     FLOATS highest[TILE_M];
     UNROLLED (p, TILE_M) {
       highest[p] = -INFINITY;
       STORE_FLOATS(highest[p], 0, shares + (p + 1) * pitch - LANES);
     }
-    for (int place = 0; place < places; place += PLACE_VECTORS * LANES) {
+    for (int place = 0; place < seen; place += PLACE_VECTORS * LANES) {
       COLUMNS_FROM(column, PLACE_VECTORS, place, places);
       SUM_PRODUCTS(sum, PLACE_VECTORS, head, query, head, 1, keys, places, column);
       UNROLLED (p, TILE_M)
@@ -233,7 +261,7 @@ TILE(attention_tiled_float) {
       float most = lane[0];
       UNROLLED (i, LANES) most = AT_LEAST(most, lane[i]);
       total[p] = 0.0f;
-      for (int place = 0; place < pitch; place += LANES) {
+      for (int place = 0; place < seen_pitch; place += LANES) {
         global float* share = shares + p * pitch + place;
         FLOATS e = LOCAL(JOIN(exp_below_0, LANES))(LOAD_FLOATS(0, share) - most);
         STORE_FLOATS(e, 0, share);
@@ -242,7 +270,7 @@ TILE(attention_tiled_float) {
     }
     for (int k = 0; k < head; k += VECTORS * LANES) {
       COLUMNS_FROM(column, VECTORS, k, head);
-      SUM_PRODUCTS(sum, VECTORS, places, shares, pitch, 1, values, head, column);
+      SUM_PRODUCTS(sum, VECTORS, seen, shares, pitch, 1, values, head, column);
       UNROLLED (p, TILE_M)
         UNROLLED (v, VECTORS) {
           STORE_FLOATS(sum[p][v] / SUM_OF(total[p]), 0, output + p * head + column[v]);
