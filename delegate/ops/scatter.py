@@ -79,12 +79,27 @@ def lower_dynamic_update_slice(node: Node, target: Target) -> tuple[Alternative,
     ):
         params |= {f"{name}_{axis}": value for axis, value in enumerate(values)}
     defines: Defines = {"ELEM": moved_type(result), "WORDS": _words(starts)}
+    if target.group_items == 1:
+        params["run"], defines = _run_of(update.shape, most), {**defines, "ALONE": 1}
     file, elements = "dynamic_update_slice", elements_of(update)
     launch = over_elements(file, file, elements, target, params, defines)
     return tuple(
         Alternative(copy.name, (*copy.launches, launch), copied=(operand, result))
         for copy in copied((whole,), target)
     )
+
+
+def _run_of(shape: tuple[int, ...], most: list[int]) -> int:
+    """Return how many neighbours of an update are neighbours in the operand, too.
+
+    `most`: how much larger that is along each dimension.
+    """
+    run = 1
+    for size, more in zip(reversed(shape), reversed(most), strict=True):
+        run *= size
+        if more:
+            break
+    return run
 
 
 def _words(tensor: Tensor) -> int:

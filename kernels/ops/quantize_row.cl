@@ -4,6 +4,7 @@
 // ROUNDS_BY_ADDING, 1 where all but the last values of a row, fewer than 8, become the integer part
 // of their sum with a half; IN_DOUBLES, 1 where the zero point is added before that, see
 // row_scale.clh, too; SHIFT, what is taken off a value: 0, -128 or zero, its row's zero point;
+// SUMS, if SUMS times the sum of each BLOCK_SIZE values of a row is written, too;
 // SCRATCH_INTS, if not ALONE: two for each work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
@@ -114,6 +115,28 @@ static void __attribute__((always_inline)) LOCAL(write_values)(global const floa
   }
 }
 
+#if SUMS
+// SUMS times the sums of the blocks of output[first .. end - 1], which all of a work-group wrote.
+static void __attribute__((always_inline)) LOCAL(write_sums)(global const OUT* output,
+                                                             global int* sums, int first, int end,
+                                                             int size) {
+#if !ALONE
+  barrier(CLK_GLOBAL_MEM_FENCE);
+#endif
+  for (int block = first / size + FIRST; block < end / size; block += STRIDE) {
+    int sum = 0;
+    for (int i = 0; i < size; i++) sum += output[block * size + i];
+    sums[block] = SUMS * sum;
+  }
+}
+#define WRITE_SUMS(row, first, end)                                                             \
+  LOCAL(write_sums)                                                                             \
+  (output, (global int*)(arena + BLOCK_SUMS_OUTPUT) + (row) * (depth / BLOCK_SIZE), first, end, \
+   BLOCK_SIZE)
+#else
+#define WRITE_SUMS(row, first, end)
+#endif
+
 #if IS_ASYMMETRIC
 #define SCALE_OF(low, high) LOCAL(asymmetric_scale)(low, high, &inverse, &zero)
 #else
@@ -139,6 +162,7 @@ TILE(quantize_row_float) {
     ((global int*)(arena + ZERO_OUTPUT))[tile] = zero;
   }
   LOCAL(write_values)(input, output, 0, depth, depth, inverse, zero);
+  WRITE_SUMS(tile, 0, depth);
   for (int i = depth + FIRST; i < pitch; i += STRIDE) output[i] = (OUT)(zero - SHIFT);
 }
 
@@ -166,7 +190,7 @@ KERNEL(quantize_row_range_float)
 
 #if USES_QUANTIZE_ROW_PART_FLOAT
 // The same as quantize_row_float for rows of many floats, of whose parts the ranges are known. PART
-// is a multiple of 8 and of LANES.
+// is a multiple of 8, of LANES and of BLOCK_SIZE.
 // tile: a part of a row; tiles: rows * PARTS
 TILE(quantize_row_part_float) {
   int parts = PARTS;
@@ -191,6 +215,7 @@ TILE(quantize_row_part_float) {
     ((global int*)(arena + ZERO_OUTPUT))[row] = zero;
   }
   LOCAL(write_values)(input, output, first, end, depth, inverse, zero);
+  WRITE_SUMS(row, first, end);
   if (end == depth)
     for (int i = depth + FIRST; i < PITCH; i += STRIDE) output[i] = (OUT)(zero - SHIFT);
 }

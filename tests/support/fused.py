@@ -241,6 +241,7 @@ ATTENTIONS = {
     "full": attention((3, 3, 64), 96, seen(96, 96)),
     "first": attention((2, 1, 32), 128, seen(128, 1)),
     "prefill": attention((2, 12, 16), 40, seen(40, *range(1, 13))),
+    "each_row": attention((1, 9, 16), 200, seen(200, 150, 3, 70, 0, 96, 97, 1, 64, 65)),
     "swapped": attention((1, 2, 5, 32), 36, seen(36, 3, 9, 36, 1, 20), is_swapped=True),
     "no_mask": attention((2, 7, 24), 19),
     "no_scale": attention((1, 4, 64), 33, seen(33, 9), None),
@@ -261,6 +262,7 @@ SHIFTED = {
     "rows": shifted(5, 70, 2),
     "many": shifted(9, 33, 4, 64),
     "registers": shifted(40, 70, 3),
+    "long": shifted(2, 17, 520),  # rows of more are quantised in parts
     "swapped": shifted(2, 19, 4, 10, is_swapped=True),
     "halves_row": shifted(1, 40, 3, are_halves=True),
     "halves_rows": shifted(5, 70, 2, are_halves=True),

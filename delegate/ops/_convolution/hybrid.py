@@ -8,6 +8,7 @@ a row is quantised, and in which order its few float operations come.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -27,9 +28,9 @@ from delegate.ops._numbers import ceil_div
 from delegate.target import Rules, Target
 
 TILE_W = 4  # rows a work-item, which share the weights they load
-# Types of quantised values.
-_OUT = {"int8": "char", "uint8": "uchar", "int16": "short", "float32": "float"}
+_OUT = {"int8": "char", "uint8": "uchar", "int16": "short", "float32": "float"}  # of values
 _LANE_BYTES = 64  # a row of values is filled up to whole vectors, which kernels may load
+_MOVED = 8  # added to int4 weights, so that none is below 0
 # Rows of more floats are quantised in parts, by several work-groups; at most so many parts.
 _LONG_ROW, _PART, _MOST_PARTS = 16_384, 8_192, 1_024
 
@@ -42,6 +43,7 @@ class Rows:
     values: Tensor  # (rows, pitch); behind each row what 0.0 became
     scales: Tensor  # (rows,) of float32
     zeros: Tensor  # (rows,) of int32
+    sums: Tensor | None = None  # (rows, blocks) of int32: 8 times the sums of blocks, if asked for
 
     @property
     def fields(self) -> Params:
@@ -51,6 +53,7 @@ class Rows:
             "row_scales": self.scales,
             "row_zeros": self.zeros,
             "pitch": self.values.shape[1],
+            **({} if self.sums is None else {"block_sums": self.sums}),
         }
 
 
@@ -121,11 +124,13 @@ def quantised(
     target: Target,
     dtype: str = "int8",
     is_centred: bool = False,
+    block_size: int = 0,
 ) -> Rows:
     """Return rows of floats as int8, or as those numbers in `dtype`; in uint8 each is 128 more.
 
     `sizes`: rows, floats a row, and numbers that it becomes, behind the last one those of 0.0;
-    `is_centred`: numbers are less their row's zero point, which int16 and float32 hold.
+    `is_centred`: numbers are less their row's zero point, which int16 and float32 hold;
+    `block_size`: neighbours that are summed up, 0: none.
 
     Source: tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc,
     optimized/neon_tensor_utils.cc; which of them a runtime has is asked of it.
@@ -135,8 +140,8 @@ def quantised(
     scales = temporary("scales of rows", (rows,), "float32")
     zeros = temporary("zero points of rows", (rows,), "int32")
     is_alone = target.group_items == 1
-    own: Defines = {"LANES": (lanes_of(depth, target) if is_alone else 0) or 1}
-    own["ALONE"] = int(is_alone)
+    lanes = (lanes_of(depth, target) if is_alone else 0) or 1
+    own: Defines = {"LANES": lanes, "ALONE": int(is_alone)}
     if not is_alone:
         own["SCRATCH_INTS"] = 2 * target.group_items
     defines: Defines = own | {
@@ -148,21 +153,25 @@ def quantised(
     }
     results: Params = {"output": values, "scale_output": scales, "zero_output": zeros}
     params: Params = {"input": source, "depth": depth}
+    sums = temporary("sums of blocks", (rows, depth // block_size), "int32") if block_size else None
+    if sums is not None:
+        results |= {"block_sums_output": sums, "block_size": block_size}
+        defines = {**defines, "SUMS": _MOVED}
     file, group = "quantize_row", target.group_items
     if depth <= _LONG_ROW:
         params |= {"pitch": pitch, **results}
         whole = launch_of(file, f"{file}_float", rows, group, params, defines)
-        return Rows((whole,), values, scales, zeros)
-    part = ceil_div(max(_PART, ceil_div(depth, _MOST_PARTS)), _LANE_BYTES) * _LANE_BYTES
+        return Rows((whole,), values, scales, zeros, sums)
+    unit = math.lcm(_LANE_BYTES, block_size or 1)
+    part = ceil_div(max(_PART, ceil_div(depth, _MOST_PARTS)), unit) * unit
     parts = ceil_div(depth, part)
     ranges = temporary("ranges of parts", (rows, parts, 2), "float32")
     params |= {"part": part, "parts": parts}
-    found = launch_of(
-        file, f"{file}_range_float", rows * parts, group, params | {"output": ranges}, defines
-    )
+    ranged = params | {"output": ranges}
+    found = launch_of(file, f"{file}_range_float", rows * parts, group, ranged, defines)
     params |= {"pitch": pitch, "ranges": ranges, **results}
     written = launch_of(file, f"{file}_part_float", rows * parts, group, params, defines)
-    return Rows((found, written), values, scales, zeros)
+    return Rows((found, written), values, scales, zeros, sums)
 
 
 def by_rows(product: Product, rows: Rows) -> Params:

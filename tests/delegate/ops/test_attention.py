@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -46,14 +47,21 @@ test_refusals = refused(
 
 
 @pytest.mark.device
-def test_what_a_mask_hides_at_the_end_is_not_read(device: DeviceInfo) -> None:
-    model = chain_model(attention((2, 3, 32), 64, seen(64, 10)))
+@pytest.mark.parametrize(
+    ("counts", "places", "read"),
+    [((10,) * 3, 64, 16), (range(1, 17), 128, 64)],  # by fours, and by some vectors
+    ids=["few", "many"],
+)
+def test_what_a_mask_hides_at_the_end_is_not_read(
+    device: DeviceInfo, counts: Sequence[int], places: int, read: int
+) -> None:
+    model = chain_model(attention((2, len(counts), 32), places, seen(places, *counts)))
     made = interpreter(model, OpenCLDelegate(model, device.index, tune="off"))
     rng = np.random.default_rng(1)
     values = [rng.normal(0, 1, x.shape).astype(np.float32) for x in read_model(model).inputs]
     (before,) = invoke(made, values)
     for cache in values[1:]:
-        cache[:, 16:] = np.nan  # places are taken by fours
+        cache[:, read:] = np.nan
     (after,) = invoke(made, values)
     assert np.isfinite(after).all()
     assert (before == after).all()
