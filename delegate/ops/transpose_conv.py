@@ -33,6 +33,7 @@ from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
 TILE_W = 4  # output pixels a work-item, a stride apart
+_MANY = 96  # registers that keep them of bytes; fewer keep half of them
 _TILED_WIDTHS = (8, 4, 2, 1)  # the same where they need not lie in one row
 
 
@@ -57,7 +58,9 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or isinstance(conv, Quant16Convolution):
         return (*first, last)
-    tile_w = TILE_W if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
+    is_kept = isinstance(conv, FloatConvolution) or target.keeps(_MANY)
+    most = TILE_W if is_kept else TILE_W // 2
+    tile_w = most if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
     return *first, _vector(conv, lanes, tile_w, target), last
 
 

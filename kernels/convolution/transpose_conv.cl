@@ -199,9 +199,11 @@ TILE(transpose_conv_vector_quant8) {
     INTS most = OUTPUT_MAX;
     global ELEM* output =
         (global ELEM*)(arena + OUTPUT) + (row * OUT_W + out_x) * OUT_C + first_channel;
-    UNROLLED (p, TILE_W) {
-      INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
-      STORE(ELEMS, TO_ELEMS(clamp(scaled, least, most)), output + p * STRIDE_W * OUT_C);
+    // One pixel is scaled at a time: the others move to the first place.
+    for (int p = 0; p < TILE_W; p++, output += STRIDE_W * OUT_C) {
+      INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[0], multiplier, shift) + OUTPUT_ZERO;
+      STORE(ELEMS, TO_ELEMS(clamp(scaled, least, most)), output);
+      UNROLLED (q, TILE_W - 1) sum[q] = sum[q + 1];
     }
   }
 }

@@ -31,8 +31,7 @@
 #if USES_BATCH_MATMUL_QUANT8
 DEFINE_ROUNDING()
 
-// output[b,m,n] = sum over k of (left[b,m,k] - zero) * (right[b,k,n] - zero), requantised and
-// clamped;
+// output[b,m,n] = sum over k of (left[b,m,k] - zero) * (right[b,k,n] - zero), requantised, clamped;
 // either matrix may be transposed   Source: reference/batch_matmul.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_quant8) {
@@ -145,11 +144,12 @@ TILE(batch_matmul_vector_quant8) {
       INTS factor = TO_INTS(JOIN(vload, LANES)(0, right + k * right_term)) - right_zero;
       UNROLLED (p, TILE_M) sum[p] += factor * ((int)left[p * left_row + k * left_term] - left_zero);
     }
-    INTS multiplier = MULTIPLIER, shift = SHIFT;
-    INTS least = -128, most = 127;
-    UNROLLED (p, TILE_M) {
-      INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
-      STORE(CHARS, TO_CHARS(clamp(scaled, least, most)), output + p * N_SIZE);
+    INTS multiplier = MULTIPLIER, shift = SHIFT, least = -128, most = 127;
+    // One row is scaled at a time: the others move to the first place.
+    for (int p = 0; p < TILE_M; p++, output += N_SIZE) {
+      INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[0], multiplier, shift) + OUTPUT_ZERO;
+      STORE(CHARS, TO_CHARS(clamp(scaled, least, most)), output);
+      UNROLLED (q, TILE_M - 1) sum[q] = sum[q + 1];
     }
   }
 }

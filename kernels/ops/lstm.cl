@@ -146,6 +146,12 @@ KERNEL(lstm_sums_hybrid)
 #define OUTPUT_SUM(cell) GATE(OUTPUT_GATE, cell)
 #endif
 
+#if LANES == 1
+#define EACH_CELL(count)  // a loop that stays, as Mesa's compilers leave it, takes arrays to memory
+#else
+#define EACH_CELL(count) for (int i = 0; i < (count); i++)
+#endif
+
 // As lstm_float, of the gates' sums, to which the output gate's part of its cell is added. Where
 // sums are normalised the rest is lstm_output_float's, which reads all cells' sums. An item's cells
 // stand in arrays, which compilers make vectors of; those behind a row's last count for nothing.
@@ -162,15 +168,18 @@ TILE(lstm_cells_float) {
     global const float* peepholes =
         (global const float*)(constants + PEEPHOLES) + OUTPUT_GATE * CELLS + own;
     float now[LANES], shown[LANES];
-    for (int i = 0; i < LANES; i++) {
+#if LANES == 1
+    const int i = 0;
+#endif
+    EACH_CELL(LANES) {
       now[i] = LOCAL(next_cell)(GATE(0, own + i), GATE(FORGET_GATE, own + i),
                                 GATE(CELL_GATE, own + i), before[i], low, high, clip);
       shown[i] = MULTIPLY_ADD(peepholes[i], now[i], OUTPUT_SUM(own + i));
     }
 #if !IS_NORMALIZED
-    for (int i = 0; i < LANES; i++) shown[i] = LOCAL(logistic_float)(shown[i]) * FUNCTION(now[i]);
+    EACH_CELL(LANES) shown[i] = LOCAL(logistic_float)(shown[i]) * FUNCTION(now[i]);
 #endif
-    for (int i = 0; i < min(LANES, CELLS - own); i++) {
+    EACH_CELL(min(LANES, CELLS - own)) {
       ((global float*)(arena + CELL_OUTPUT))[place + i] = now[i];
 #if IS_NORMALIZED
       ((global float*)(arena + SUMS_OUTPUT))[(row * GATES + OUTPUT_GATE) * CELLS + own + i] =

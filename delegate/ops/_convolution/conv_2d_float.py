@@ -19,6 +19,9 @@ from delegate.target import Target
 # are literals then, so that the loops are unrolled, and each such layer is a build of its own.
 _SHORT = 48
 _WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels that they keep of such a layer
+# Registers, and the taps and terms of a window's row that they keep for so many pixels, as the
+# compilers for Adreno, Mali and V3D unroll it. The loops of longer ones stay.
+_LITERAL_ROWS = ((96, _SHORT, 14), (40, _SHORT, _SHORT), (0, 7, 14))
 _LOOP_WIDTHS = ((64, 4), (0, 2))  # the same where the loops stay
 _MATRIX_WIDTHS = ((40, 4), (0, 2))  # of one loop
 _RESIDUAL_WIDTHS = ((128, 4), (0, 2))  # of eight halves, and as many of the ADD behind
@@ -74,8 +77,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     else:
         params["zeros"] = zeros(conv.in_c)
         params["row_blocks"] = row_blocks
-        defines["IS_LITERAL"] = int(_is_literal(conv))
-        if _is_literal(conv):
+        defines["IS_LITERAL"] = int(_is_literal(conv, target))
+        if _is_literal(conv, target):
             for name in [*conv.area.params(), "in_c", "out_c"]:
                 defines[name.upper()] = cast(int, params.pop(name))
     kernel = "conv_2d_1x1_float" if conv.is_matrix else "conv_2d_tiled_float"
@@ -123,8 +126,12 @@ def _is_aligned(conv: FloatConvolution, target: Target) -> bool:
     return target.group_items > 1 and all(count % 4 == 0 for count in channels)
 
 
-def _is_literal(conv: FloatConvolution) -> bool:
-    return not conv.is_matrix and conv.taps * conv.in_c <= _SHORT
+def _is_literal(conv: FloatConvolution, target: Target) -> bool:
+    if conv.is_matrix or conv.taps * conv.in_c > _SHORT:
+        return False
+    row = conv.area.kernel_w
+    taps, terms = next(most for values, *most in _LITERAL_ROWS if target.keeps(values))
+    return not target.registers or (row <= taps and row * conv.in_c <= terms)
 
 
 def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tuple[int, int, int]]:
@@ -132,9 +139,8 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
     out_c = conv.out_c
     if target.group_items > 1:
         # Unrolled, all of a window's pixels and weights live at a time.
-        widths = (
-            _MATRIX_WIDTHS if conv.is_matrix else _WIDTHS if _is_literal(conv) else _LOOP_WIDTHS
-        )
+        widths = _WIDTHS if _is_literal(conv, target) else _LOOP_WIDTHS
+        widths = _MATRIX_WIDTHS if conv.is_matrix else widths
         lanes = lanes_of(math.gcd(out_c, conv.in_c) if conv.is_matrix else out_c, target)
         if lanes > 4 and conv.defines.get("HAS_RESIDUAL"):
             widths = _RESIDUAL_WIDTHS

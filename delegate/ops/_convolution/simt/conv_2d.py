@@ -122,11 +122,11 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
     uses_floats = may_use_floats(target) and (has_many or not conv.single_rounding)
     terms, words = exact_terms(conv, is_unsigned=has_floats), ceil_div(conv.in_c, 4)
     has_chunks = terms < conv.weights[0].size
-    is_lean = is_matrix and not has_chunks and not conv.single_rounding
-    if has_many or not has_floats:
-        is_lean = is_lean and conv.residual is None
+    is_short = is_matrix and not has_chunks and not conv.single_rounding
+    is_lean = is_short and (conv.residual is None or (has_floats and not has_many))
     tile_w, vectors = _block_kept(conv, target, is_lean, has_floats)
-    most_words = 4 if has_many and is_lean and not has_floats else 2
+    # Of weights as bytes, a residual's values take the registers of more words.
+    most_words = 4 if has_many and is_short and (has_floats or conv.residual is None) else 2
     if not (has_many or (is_lean and has_floats)):
         most_words = 1
     fitting = (n for n in (4, 2) if n <= most_words and conv.in_c % (4 * n) == 0)

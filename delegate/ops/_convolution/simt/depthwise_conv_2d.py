@@ -20,7 +20,9 @@ from delegate.ops._numbers.order import in_blocks_of
 from delegate.target import Target
 
 _MOST_TAPS = 25  # of runs: a window's weights and pixels are in registers
-_VALUES_A_TAP = 8  # four weights and four pixels
+# Rows of (registers, taps): the largest window that they keep beside what its run needs, as the
+# compilers for Adreno, Mali and V3D do; and the most lines, which have a pointer each.
+_KEPT_TAPS, _MOST_LINES = ((200, _MOST_TAPS), (96, 12), (48, 3), (0, 1)), 11
 _MOST_EXACT_TAPS = 256  # that floats add up exactly: 255 * 255 * 256 < 2^24
 _LEAST_ITEMS = 256  # runs a core: rows are cut until there are as many
 
@@ -31,10 +33,18 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
         return ()
     area = conv.area
     fits = area.dilation_w == 1 and conv.taps <= _MOST_TAPS and area.stride_w <= area.kernel_w
-    if fits and target.keeps(_VALUES_A_TAP * conv.taps):
+    if fits and _is_kept(conv, target):
         return _by_runs(conv, target)
     # Where nobody knows, kernels that keep more in registers have the other shapes.
     return _by_taps(conv, target) if target.registers else ()
+
+
+def _is_kept(conv: Quant8Convolution, target: Target) -> bool:
+    """Whether registers keep a window, or nobody knows."""
+    if not target.registers:
+        return True
+    most = next(taps for values, taps in _KEPT_TAPS if target.keeps(values))
+    return conv.taps <= most and conv.area.kernel_h <= _MOST_LINES
 
 
 def _by_runs(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:

@@ -114,6 +114,23 @@ def test_short_sums_have_literal_sizes() -> None:
     assert long.params["in_c"] == 6
 
 
+@pytest.mark.parametrize(
+    ("size", "kernel", "few", "some", "many"),
+    [
+        ((7, 9, 4), (3, 3), 1, 1, 1),
+        ((7, 9, 5), (3, 3), 0, 1, 0),  # 15 terms of a window's row
+        ((7, 15, 1), (1, 11), 0, 1, 1),
+    ],
+)
+def test_rows_that_registers_keep_are_unrolled(
+    size: tuple[int, int, int], kernel: tuple[int, int], few: int, some: int, many: int
+) -> None:
+    node = float_convolution(size=size, kernel=kernel, out_c=8).node()
+    for registers, is_literal in ((0, 1), (24, few), (48, some), (96, many)):
+        target = replace(SIMT.target, registers=registers)
+        assert only_launch(ops.lower(node, target)[0]).defines["IS_LITERAL"] == is_literal
+
+
 # Cores, what each takes some of, the parts that all pixels are cut into, the blocks of channels.
 @pytest.mark.parametrize(
     ("case", "units", "order", "parts", "blocks"),

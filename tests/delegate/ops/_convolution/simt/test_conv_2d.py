@@ -172,6 +172,10 @@ def test_words_are_loaded_together_where_pixels_begin_so() -> None:
     taken = {in_c: words(in_c, 48, (1, 1)).defines["LOAD_WORDS"] for in_c in (4, 8, 12, 16, 32)}
     assert taken == {4: 1, 8: 2, 12: 1, 16: 4, 32: 4}
     assert words(8, registers=24).defines["LOAD_WORDS"] == 1
+    way = Way("floats", {"device_type": "gpu", "registers": 96}, "floats")
+    for kernel, count in (((1, 1), 4), ((2, 3), 2)):  # windows leave no room for four
+        case = Convolution(size=(7, 5, 16), kernel=kernel, out_c=8)
+        assert _launch(case, way).defines["LOAD_WORDS"] == count
     long = replace(Convolution(), size=(4, 4, 1000), kernel=(1, 1), zeros=(0, 255, 0))
     launch = _launch(long, FLOAT4)
     assert launch.defines["HAS_CHUNKS"] == 1

@@ -90,6 +90,10 @@ def test_is_offered_first(fields: dict[str, Any], name: str) -> None:
     ("fields", "shapes"),
     [
         ({}, {24: "2x4", 48: "2x4", 96: "3x3 step 1", 256: "3x3 step 1"}),
+        ({"kernel": (1, 1)}, {24: "1x1 step 1"}),
+        ({"kernel": (1, 3)}, {24: "2x4", 48: "1x3 step 1"}),
+        ({"kernel": (2, 2)}, {48: "2x4", 96: "2x2 step 1"}),
+        ({"kernel": (12, 1)}, {96: "2x4"}),
         ({"kernel": (5, 5)}, {48: "2x4", 96: "2x4", 256: "5x5 step 1"}),
         ({"dilation": (1, 2)}, {24: "2x4", 96: "2x4", 256: "2x4"}),
         ({"kernel": (2, 13)}, {96: "2x4"}),
