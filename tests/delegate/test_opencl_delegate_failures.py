@@ -151,7 +151,7 @@ def test_memory_the_driver_refuses_goes_to_the_cpu(
     with monkeypatch.context() as patch:
         patch.setattr(cl, "Buffer", refuses)
         ours = interpreter(model, delegate)
-    why = "allocating 0 KiB: CL_MEM_OBJECT_ALLOCATION_FAILURE"
+    why = "allocating 0 KiB of memory: CL_MEM_OBJECT_ALLOCATION_FAILURE"
     assert refusals(delegate) == {0: why, 1: "excluded by exclude_ops", 2: why}
     inputs = inputs_for(CHAIN)[0]
     assert_equal_outputs(invoke(ours, inputs), invoke(interpreter(model), inputs))

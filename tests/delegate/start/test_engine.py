@@ -54,6 +54,8 @@ def test_the_fastest_form_is_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(Options(device.index, tune="full"))
+    if not offers(engine, fastest):
+        pytest.skip(f"{device.name} has another form than {fastest}")
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
@@ -62,7 +64,7 @@ def test_the_fastest_form_is_taken(
 
     monkeypatch.setattr(Executor, "repeat", told)
     executor = executor_of(engine)
-    assert executor.form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
+    assert executor.form == fastest
     values = np.full(18, 130, np.uint8)
     out = np.zeros(18, np.uint8)
     executor.run([values], [out])  # the other forms' memory is gone, not this one's
