@@ -20,14 +20,15 @@ from delegate.launch import Launch
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import HEAD_INTS
+from delegate.runtime.layout import HEAD_INTS, constants_of
 from delegate.runtime.side_by_side import body, in_groups_of, numbered, tile_function
 from delegate.runtime.sources import source_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
 
 FILE = KERNEL_NAME = "runtime_joined"
 _MOST_TILES = 4  # of a launch; more of them gain by several groups
-_MOST_LAUNCHES = 16  # as one: compilers take longer than in proportion for longer kernels
+_MOST_LAUNCHES = 8  # as one: compilers of long kernels take long, and keep values in memory
+_MOST_WEIGHTS = 1 << 13  # bytes of constants of a launch: with more of them its tiles are long
 _log = logging.getLogger("delegate")
 
 
@@ -46,7 +47,9 @@ def groups_of(launches: Sequence[Launch]) -> list[Sequence[Launch]]:
 
     def kind(launch: Launch) -> object:
         """Return what neighbours share, or what no other launch has."""
-        return launch.group_items == 1 if launch.tiles <= _MOST_TILES else launch
+        weights = sum(constant.size_bytes for constant in constants_of([launch]))
+        is_small = launch.tiles <= _MOST_TILES and weights <= _MOST_WEIGHTS
+        return launch.group_items == 1 if is_small else launch
 
     alike = (tuple(group) for _, group in itertools.groupby(launches, kind))
     return [

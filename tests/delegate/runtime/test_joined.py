@@ -11,8 +11,8 @@ import pytest
 from delegate import DeviceInfo
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
-from delegate.inspect import Graph, read_model
-from delegate.launch import Launch, Program, size_bytes
+from delegate.inspect import Graph
+from delegate.launch import Constant, Launch, Program, size_bytes
 from delegate.runtime.calls import JOINED, ONE_BY_ONE
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
@@ -21,7 +21,6 @@ from delegate.runtime.kernels import Kernels
 from tests.support.cases import LANES_4, SIMT, Way, require_isa
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
-from tests.support.shared import model_path
 
 pytestmark = pytest.mark.usefixtures("one_context")
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
@@ -40,7 +39,7 @@ def program_of(graph: Graph, way: Way) -> Program:
     return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
 
 
-def assert_same(device: DeviceInfo, program: Program, runs: int = 10) -> None:
+def assert_same(device: DeviceInfo, program: Program) -> None:
     """Assert that a program gives the same bytes joined, by fewer calls."""
     calls = len(groups_of(program.launches))
     assert calls < len(program.launches)
@@ -54,7 +53,7 @@ def assert_same(device: DeviceInfo, program: Program, runs: int = 10) -> None:
         assert (apart.form, joined.form) == (ONE_BY_ONE, JOINED)
         assert len(apart.transfer.kernels) == len(program.launches)
         assert len(joined.transfer.kernels) == calls
-        for _ in range(runs):
+        for _ in range(10):
             inputs = [rng.integers(0, 256, size_bytes(t)).astype(np.uint8) for t in program.inputs]
             results = []
             for executor in (apart, joined):
@@ -78,23 +77,19 @@ def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, is_literal
     assert_same(device, program.literal() if is_literal else program)
 
 
-@pytest.mark.model
-def test_a_whole_model(device: DeviceInfo) -> None:
-    program = program_of(read_model(model_path("mobilenet_v1_0.25_128_quant")), SIMT)
-    assert_same(device, program, runs=3)
-
-
 def test_few_tiles_and_groups_of_a_kind_are_joined() -> None:
-    def launch(tiles: int, items: int = 64) -> Launch:
-        return Launch("f", "f", tiles, items, {}, (), ())
+    def launch(tiles: int, items: int = 64, weights: int = 8192) -> Launch:
+        constant = Constant(weights, lambda: np.zeros(weights, np.uint8))
+        return Launch("f", "f", tiles, items, {"weights": constant}, (), ())
 
-    a, b, c, large, other, last = (
-        launch(1), launch(4), launch(2, 256), launch(5), launch(5), launch(1, 1),
+    a, b, c, large, other, heavy, last = (
+        launch(1), launch(4), launch(2, 256), launch(5), launch(5), launch(1, weights=8193),
+        launch(1, 1),
     )  # fmt: skip
-    found = groups_of([a, b, c, large, other, last])
-    assert found == [(a, b, c), (large,), (other,), (last,)]
-    many = [launch(1) for _ in range(35)]
-    assert groups_of(many) == [tuple(many[:16]), tuple(many[16:32]), tuple(many[32:])]
+    found = groups_of([a, b, c, large, other, heavy, last])
+    assert found == [(a, b, c), (large,), (other,), (heavy,), (last,)]
+    many = [launch(1) for _ in range(19)]
+    assert groups_of(many) == [tuple(many[:8]), tuple(many[8:16]), tuple(many[16:])]
 
 
 def test_larger_groups_have_scratch_memory_for_each_item(device: DeviceInfo) -> None:
