@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
-from delegate.launch import Launch
+from delegate.launch import Launch, Program
 from delegate.runtime.device import Device
 from delegate.runtime.joined import Joined, joined_kernels
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import Layout, block_of
+from delegate.runtime.layout import LARGEST_BYTES, Layout, block_of, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
 from delegate.runtime.transfers import ReadyKernel
 from delegate.sandbox.trials import Trial
@@ -40,7 +40,7 @@ class Calls:
     device: Device
     kernels: Kernels
     launches: Sequence[Launch]
-    batch: int
+    layout: Layout
     whole: Persistent | None = None  # runs all launches
     joined: Mapping[int, Joined] = field(default_factory=dict)  # run several, by the first's place
 
@@ -54,7 +54,7 @@ class Calls:
         """The trials to run each kernel once."""
         if self.whole is not None:
             return [self.whole.trial]
-        own = self.kernels.runs(self.launches, self.batch)
+        own = self.kernels.runs(self.launches, self.layout.batch)
         return [own[place] if each is None else each.trial for place, each in self._in_order()]
 
     def _in_order(self) -> Iterator[tuple[int, Joined | None]]:
@@ -65,13 +65,13 @@ class Calls:
             yield place, several
             place += several.count if several else 1
 
-    def ready(self, layout: Layout, memory: Memory) -> list[ReadyKernel]:
+    def ready(self, memory: Memory) -> list[ReadyKernel]:
         """Return the kernels in order, with their arguments.
 
         Raises:
             DeviceError, KernelBuildError: the driver refuses one.
         """
-        device, (arena, of_each, more, blocks) = self.device, memory
+        device, layout, (arena, of_each, more, blocks) = self.device, self.layout, memory
 
         def constants_of(first: int, count: int) -> cl.Buffer:
             """Return the buffer of some launches' constants; one that has none takes any buffer."""
@@ -88,7 +88,7 @@ class Calls:
             launch, first = self.launches[place], layout.firsts[place]
             if several is None:
                 kernel, group = self.kernels.kernel(launch)
-                tiles, count = launch.tiles * self.batch, 1
+                tiles, count = launch.tiles * layout.batch, 1
                 is_argument = self.kernels.is_argument(launch)
             else:
                 kernel, group, count = several.kernel, several.group_items, several.count
@@ -102,21 +102,26 @@ class Calls:
         return made
 
 
-def calls_of(
-    device: Device,
-    kernels: Kernels,
-    launches: Sequence[Launch],
-    layout: Layout,
-    form: str = ONE_BY_ONE,
-) -> Calls:
-    """Return what runs launches in a form; where the device cannot do it, one by one.
+def calls_of(device: Device, kernels: Kernels, program: Program, batch: int, form: str) -> Calls:
+    """Return what runs a program in a form; where the device cannot do it, one by one.
 
     Raises:
-        DeviceError, KernelBuildError: as Kernels.trial.
+        DeviceError, KernelBuildError: as Kernels.trial; it does not fit.
     """
-    batch, whole, joined = layout.batch, None, {}
+    launches = program.launches
     if form == PERSISTENT and len(launches) > 1:
-        whole = persistent_kernel(device, kernels, launches, layout, batch)
-    elif form == JOINED and batch == 1:
-        joined = joined_kernels(device, kernels, launches)
-    return Calls(device, kernels, launches, batch, whole, joined)
+        layout = _that_fits(device, layout_of(program, batch, is_whole=True))
+        whole = persistent_kernel(device, kernels, launches, layout)
+        if whole is not None:
+            layout = _that_fits(device, replace(layout, groups=whole.groups))
+            return Calls(device, kernels, launches, layout, whole)
+    layout = _that_fits(device, layout_of(program, batch))
+    is_joined = form == JOINED and batch == 1
+    joined = joined_kernels(device, kernels, launches) if is_joined else {}
+    return Calls(device, kernels, launches, layout, joined=joined)
+
+
+def _that_fits(device: Device, layout: Layout) -> Layout:
+    for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
+        device.check_buffer(what, size, LARGEST_BYTES)
+    return layout

@@ -14,11 +14,11 @@ import pyopencl as cl
 from delegate import progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.launch import Program
-from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT, Calls, Memory, calls_of
+from delegate.runtime.calls import ONE_BY_ONE, Calls, Memory, calls_of
 from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import LARGEST_BYTES, Bytes, Layout, as_bytes, layout_of
+from delegate.runtime.layout import Bytes, Layout, as_bytes
 from delegate.runtime.state import Link, State
 from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
 from delegate.runtime.weights import Taken, Weights
@@ -64,11 +64,8 @@ class Executor:
         self.batch = batch
         self._device = device
         self._trials = kernels.trials
-        is_whole = form == PERSISTENT and len(program.launches) > 1
-        self._layout = layout = layout_of(program, batch, is_whole)
-        for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
-            device.check_buffer(what, size, LARGEST_BYTES)
-        calls = calls_of(device, kernels, program.launches, layout, form)
+        calls = calls_of(device, kernels, program, batch, form)
+        self._layout = layout = calls.layout
         self.form, runs = calls.form, calls.trials
         facts = runs, form, transfer, layout.arena_bytes, layout.inputs
         self.trial = Trial.of(EXECUTOR, *facts)
@@ -83,7 +80,7 @@ class Executor:
             with kernels.trials.of(self.trial):
                 with progress.phase("upload"):
                     memory = self._upload(calls)
-                ready = calls.ready(layout, memory)
+                ready = calls.ready(memory)
                 for run, each in zip(runs, ready, strict=True):
                     if kernels.trials.is_due(run):
                         self._run_once(run, each)
@@ -122,7 +119,8 @@ class Executor:
             self._constants = self._weights.take(self._queue, launches, as_one)
             places = self._constants.places
             blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in places])
-            ints = [*blocks, *(() if whole is None else whole.table)] or [0]
+            more_ints = () if whole is None else (*layout.strides(launches), *whole.table)
+            ints = [*blocks, *more_ints] or [0]
             # Kernels address memory by params: wrong ones could end the process.
             more = [own(flags.READ_ONLY, as_bytes(np.array(ints, np.int32)), True)]
             for tensor, offset in layout.stored.items():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Launch, Program, size_bytes
+from delegate.runtime.replicated import Replication, not_replicated, replicated
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
@@ -19,6 +20,7 @@ ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
 # find does not count, but it must be theirs to read behind the last tensor, too.
 SLACK_BYTES = 64
 LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
+_REPLICA_ALIGNMENT = 256  # bytes: cores that fetch lines in pairs fetch no other's
 HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
 
 
@@ -33,13 +35,18 @@ class Layout:
     offsets: Mapping[Tensor, int]  # of every tensor, in each picture's arena
     stored: Mapping[Tensor, int]  # tensors with data that launches read from the arena -> offset
     firsts: tuple[int, ...]  # where each launch's own parameters begin in the blocks of all
-    phases: tuple[int, ...]  # of each launch, rising; those of a phase may run at once
+    # Of each launch; those of a phase may run at once. Rising in the order of `replication`.
+    phases: tuple[int, ...]
     constant_bytes: int  # of all launches, in one buffer
+    replication: Replication
+    # A group's replicas; they lie behind the arena, group after group, at `offsets` for the first.
+    replica_bytes: int = 0
+    groups: int = 1  # which have replicas
 
     @property
     def arena_bytes(self) -> int:
-        """The arenas of all pictures."""
-        return self.slot_bytes * self.batch
+        """The arenas of all pictures, and the replicas."""
+        return self.slot_bytes * self.batch + self.replica_bytes * self.groups
 
     def blocks(
         self, launches: Sequence[Launch], offsets: Sequence[Mapping[Constant, int]]
@@ -54,6 +61,15 @@ class Layout:
                 blocks.append(of_constant[value] if isinstance(value, Constant) else value)
         return tuple(blocks)
 
+    def strides(self, launches: Sequence[Launch]) -> tuple[int, ...]:
+        """Return how far each int of `blocks` moves from one group to the next, in bytes."""
+        own, size = self.replication.tensors, self.replica_bytes
+        return tuple(
+            size if isinstance(value, Tensor) and value in own else 0
+            for launch in launches
+            for value in (*[0] * HEAD_INTS, *launch.params.values())
+        )
+
 
 def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layout:
     """Return the layout of a program that runs for `batch` pictures at once.
@@ -61,8 +77,12 @@ def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layou
     `is_whole`: its launches are one; others go one by one, and each node's results are there after
     its last launch.
     """
-    phases = phases_of(program) if is_whole else _nodes_of(program)
-    slot_bytes, offsets = plan_arena(program, phases)
+    # A batch fills the device by itself.
+    replication = replicated(program) if is_whole and batch == 1 else not_replicated(program)
+    phases = phases_of(program, replication) if is_whole else _nodes_of(program)
+    slot_bytes, offsets = plan_arena(program, phases, replication)
+    replica_bytes, own = plan_replica(program, replication)
+    offsets = {**offsets, **{tensor: slot_bytes + offset for tensor, offset in own.items()}}
     firsts, end = [], 0
     for launch in program.launches:
         firsts.append(end + HEAD_INTS)
@@ -77,6 +97,8 @@ def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layou
         firsts=tuple(firsts),
         phases=phases,
         constant_bytes=plan_constants(constants_of(program.launches))[0],
+        replication=replication,
+        replica_bytes=replica_bytes,
     )
 
 
@@ -85,24 +107,26 @@ def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
     return as_bytes(np.array(blocks[first - HEAD_INTS : first + fields], np.int32))
 
 
-def phases_of(program: Program) -> tuple[int, ...]:
-    """Return a phase for each launch, in order, of which none needs another launch of its own.
+def phases_of(program: Program, replication: Replication) -> tuple[int, ...]:
+    """Return a phase for each launch, of which none needs another launch of its own.
 
-    None reads what another one of the phase writes, and none writes what another one touches.
+    None reads what another one of the phase writes, and none writes what another one touches; but
+    for what each group has for itself, and makes in order.
     """
-    phases: list[int] = []
-    root = program.roots()
+    launches, root, own = program.launches, program.roots(), replication.tensors
+    phases = [0] * len(launches)
     read: set[Tensor] = set()  # in the last phase
     written: set[Tensor] = set()
     phase = 0
-    for launch in program.launches:
-        reads = {root.get(tensor, tensor) for tensor in launch.reads}
-        writes = {root.get(tensor, tensor) for tensor in launch.writes}
+    for place in replication.order:
+        launch = launches[place]
+        reads = {root.get(tensor, tensor) for tensor in launch.reads if tensor not in own}
+        writes = {root.get(tensor, tensor) for tensor in launch.writes if tensor not in own}
         if not (written.isdisjoint(reads | writes) and read.isdisjoint(writes)):
             phase, read, written = phase + 1, set(), set()
         read |= reads
         written |= writes
-        phases.append(phase)
+        phases[place] = phase
     return tuple(phases)
 
 
@@ -121,36 +145,39 @@ class _Block:
     offset: int = -1
 
 
-def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Tensor, int]]:
+def plan_arena(
+    program: Program, phases: Sequence[int], replication: Replication
+) -> tuple[int, Mapping[Tensor, int]]:
     """Return the arena's size and each tensor's offset, both in bytes; `phases`: as of Layout.
 
     No two tensors that live at once overlap; the largest are placed first.
     A view shares its source's bytes. Constants that launches read as tensors live for ever, and
     so do kept inputs: the next run may find there what this one leaves. A run leaves it there
-    where nobody needs the old value any more: no copy is needed then.
+    where nobody needs the old value any more: no copy is needed then. What a replicated launch
+    reads stays to the end of the run.
     """
-    root = program.roots()
+    root, own = program.roots(), replication.tensors
     blocks: dict[Tensor, _Block] = {}
     now = 0
     end = max(phases, default=now) + 1
 
     def touch(tensor: Tensor, phase: int) -> None:
-        tensor = root.get(tensor, tensor)
-        if tensor not in blocks:
-            blocks[tensor] = _Block(tensor, room_of(tensor), phase, phase)
-        block = blocks[tensor]
-        block.first, block.last = min(block.first, phase), max(block.last, phase)
+        if tensor not in own:
+            _touch(blocks, root.get(tensor, tensor), phase)
 
     for tensor in program.inputs:
         touch(tensor, -1)
-    of_launches = iter(phases)
+    places = iter(enumerate(phases))
     for step in program.steps:
         if step.alternative.view is not None:
             touch(step.alternative.view[0], now)
         for launch in step.alternative.launches:
-            now = next(of_launches)
+            place, now = next(places)
             for tensor in (*launch.reads, *launch.writes):
                 touch(tensor, now)
+            if place in replication.launches:
+                for tensor in launch.reads:
+                    touch(tensor, end)
     for tensor in program.outputs:
         touch(tensor, end)
     homes = _homes(program, blocks, root)
@@ -162,7 +189,36 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
     for tensor in program.inputs:
         if tensor.kept:
             blocks[tensor].last = end
+    size, offsets = _placed(blocks)
+    offsets |= {tensor: offsets[home] for tensor, home in homes.items()}
+    offsets |= {view: offsets[source] for view, source in root.items() if view not in own}
+    return size, offsets
 
+
+def plan_replica(program: Program, replication: Replication) -> tuple[int, Mapping[Tensor, int]]:
+    """Return the bytes of what each group has for itself, and each tensor's offset in them."""
+    launches, root, own = program.launches, program.roots(), replication.tensors
+    blocks: dict[Tensor, _Block] = {}
+    for now, place in enumerate(replication.order):
+        for tensor in (*launches[place].reads, *launches[place].writes):
+            if tensor in own:
+                _touch(blocks, root.get(tensor, tensor), now)
+    if not blocks:
+        return 0, {}
+    size, offsets = _placed(blocks)
+    offsets |= {view: offsets[root[view]] for view in own if root.get(view) in offsets}
+    return -(-size // _REPLICA_ALIGNMENT) * _REPLICA_ALIGNMENT, offsets
+
+
+def _touch(blocks: dict[Tensor, _Block], tensor: Tensor, phase: int) -> None:
+    if tensor not in blocks:
+        blocks[tensor] = _Block(tensor, room_of(tensor), phase, phase)
+    block = blocks[tensor]
+    block.first, block.last = min(block.first, phase), max(block.last, phase)
+
+
+def _placed(blocks: Mapping[Tensor, _Block]) -> tuple[int, dict[Tensor, int]]:
+    """Return the bytes that blocks need, and each one's offset."""
     # Where each that is placed begins and ends, in bytes and in phases; by the first.
     placed: list[tuple[int, int, int, int]] = []
     for block in sorted(blocks.values(), key=lambda b: (-b.size, b.first, b.tensor.index)):
@@ -174,11 +230,8 @@ def plan_arena(program: Program, phases: Sequence[int]) -> tuple[int, Mapping[Te
                 offset = behind
         block.offset = offset
         bisect.insort(placed, (offset, offset + size, own_first, own_last))
-    offsets = {tensor: block.offset for tensor, block in blocks.items()}
-    offsets |= {tensor: offsets[home] for tensor, home in homes.items()}
-    offsets |= {tensor: offsets[source] for tensor, source in root.items()}
     size = max((behind for _, behind, _, _ in placed), default=0)
-    return size + SLACK_BYTES, offsets
+    return size + SLACK_BYTES, {tensor: block.offset for tensor, block in blocks.items()}
 
 
 def _homes(

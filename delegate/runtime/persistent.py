@@ -15,7 +15,7 @@ from delegate.launch import Launch
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import Layout
+from delegate.runtime.layout import HEAD_INTS, Layout
 from delegate.runtime.side_by_side import body, in_groups_of, numbered, tile_function
 from delegate.runtime.sources import source_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
@@ -33,7 +33,7 @@ class Persistent:
     kernel: cl.Kernel
     groups: int
     group_items: int
-    table: Sequence[int]  # a row a launch: body, first, end, after; see runtime_persistent.cl
+    table: Sequence[int]  # of launches, and room to read on; see runtime_persistent.cl
     control_ints: int  # of its counts, zero before the first run; see there, too
     trial: Trial  # to run it
 
@@ -43,7 +43,6 @@ def persistent_kernel(
     kernels: Kernels,
     launches: Sequence[Launch],
     layout: Layout,
-    batch: int,
 ) -> Persistent | None:
     """Return the one kernel that runs all launches; None where the device was not proven to order
     memory between groups as it needs, or does not build it.
@@ -55,23 +54,24 @@ def persistent_kernel(
     one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
     launches = [in_groups_of(group_items, launch) for launch in launches]
-    # NVIDIA's units wait long for what is not in local memory, with one group each.
-    is_local = ORDER_PTX in proven and not one_item
-    source, runs, table = _side_by_side(launches, layout, batch, is_local)
-    tiles = batch * sum(launch.tiles for launch in launches)
+    # A group has a copy of the block of the launch that it runs, with its own replicas' places.
+    space = "private" if one_item else "local"
+    source, runs, table = _side_by_side(launches, layout, space)
+    order, own = layout.replication.order, layout.replication.launches
+    tiles = layout.batch * sum(launches[place].tiles for place in order if place not in own)
     scratch = max((int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches), default=0)
+    block_ints = HEAD_INTS + max(len(launch.params) for launch in launches)
     defines = {
         "BODIES": " ".join(runs),
         "TILES": str(tiles),
-        "LAUNCHES": str(len(launches)),
+        "LAUNCHES": str(len(order)),
+        "BLOCK_INTS": str(block_ints),
+        "PARAMS_SPACE": space,
         "ONE_ITEM": str(int(one_item)),
         **{order.upper(): str(int(order in proven)) for order in (ORDER_X86, ORDER_ARM, ORDER_PTX)},
     }
     if scratch:
         defines["SCRATCH_INTS"] = str(scratch)
-    if is_local:
-        longest = max(len(launch.params) for launch in launches)
-        defines |= {"PARAMS_SPACE": "local", "BLOCK_INTS": str(2 + longest)}
     try:
         source += source_of(_FILE, defines)
         build = kernels.build_of(_file_of(launches), source)
@@ -88,11 +88,13 @@ def persistent_kernel(
     sizes = groups, group_items, tiles
     trial = build._replace(kind=RUN, kernel=_KERNEL, sizes=sizes)
     control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
+    # A group copies as many ints as the longest block has from where the last one begins.
+    table += [0] * block_ints
     return Persistent(kernel, groups, group_items, table, control_ints, trial)
 
 
 def _side_by_side(
-    launches: Sequence[Launch], layout: Layout, batch: int, is_local: bool
+    launches: Sequence[Launch], layout: Layout, space: str
 ) -> tuple[str, list[str], list[int]]:
     """Return the source of all builds, a RUN for each of them, and the table of the launches."""
     bodies: dict[str, int] = {}
@@ -100,19 +102,21 @@ def _side_by_side(
     runs: list[str] = []
     table: list[int] = []
     tiles = after = phase = 0
-    for launch, first, own in zip(launches, layout.firsts, layout.phases, strict=True):
+    for place in layout.replication.order:
+        launch, is_replicated = launches[place], place in layout.replication.launches
         values = launch.params.values() if launch.is_literal else ()
         ints = tuple(value if isinstance(value, int) else None for value in values)
         made_of = (launch.file, launch.kernel, *launch.params, *launch.defines.items(), ints)
         if made_of not in numbers:
-            text = body(launch, is_local)
+            text = body(launch, space)
             numbers[made_of] = number = bodies.setdefault(text, len(bodies))
             if number == len(runs):
                 runs.append(f"RUN({number}, {tile_function(launch, number)})")
-        if own != phase:
-            after, phase = tiles, own
-        tiles += launch.tiles * batch
-        table += [numbers[made_of], first, tiles, after]
+        if layout.phases[place] != phase:
+            after, phase = tiles, layout.phases[place]
+        own = launch.tiles * layout.batch
+        tiles += 0 if is_replicated else own
+        table += [numbers[made_of], layout.firsts[place], own, after, int(is_replicated)]
     source = "".join(numbered(text, number) for text, number in bodies.items())
     return source, runs, table
 

@@ -15,14 +15,13 @@ _DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 _BODY = "@BODY@"
 
 
-def body(launch: Launch, is_local: bool = False) -> str:
+def body(launch: Launch, space: str = "global") -> str:
     """Return a build of a launch's kernel file that `numbered` lets stand beside others.
 
-    `is_local`: its params are in local memory.
+    `space`: the kind of memory where its params are.
     """
-    defines: Mapping[str, str] = {"IS_PERSISTENT": "1", "BODY": _BODY, **defines_of(launch)}
-    if is_local:
-        defines = {**defines, "PARAMS_SPACE": "local"}
+    own = {"IS_PERSISTENT": "1", "BODY": _BODY, "PARAMS_SPACE": space}
+    defines: Mapping[str, str] = {**own, **defines_of(launch)}
     macros = dict.fromkeys((*defines, *_macros_of(launch.file)))
     text = source_of(launch.file, defines)
     return text + "".join(f"\n#undef {macro}" for macro in macros) + "\n"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: BODIES, a RUN(number, tile function) for each build of a kernel; TILES of all launches
+// Macros: BODIES, a RUN(number, tile function) for each build of a kernel; TILES that groups claim,
 // and LAUNCHES; ONE_ITEM where a work-group is one work-item; ORDER_X86, ORDER_ARM and ORDER_PTX
-// where the device was proven to have those instructions; BLOCK_INTS, where bodies read their
-// params from local memory, of the longest block.
+// where the device was proven to have those instructions; BLOCK_INTS of the longest block of
+// params, and PARAMS_SPACE, where a group has the one that it reads.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 
@@ -57,11 +57,20 @@
 #endif
 
 // A row of the table, one a launch.
-#define ROW_INTS 4
+#define ROW_INTS 5
 #define BODY_OF(launch) table[(launch) * ROW_INTS]
 #define FIRST_OF(launch) table[(launch) * ROW_INTS + 1]
-#define END_OF(launch) table[(launch) * ROW_INTS + 2]   /* tiles of this and all earlier launches */
-#define AFTER_OF(launch) table[(launch) * ROW_INTS + 3] /* tiles of all earlier phases */
+#define TILES_OF(launch) table[(launch) * ROW_INTS + 2]
+#define AFTER_OF(launch) table[(launch) * ROW_INTS + 3] /* tiles claimed in all earlier phases */
+#define IS_REPLICATED(launch) table[(launch) * ROW_INTS + 4]
+
+// The blocks of params are followed by a stride for each of their ints: how far it moves from one
+// group to the next, which has replicas of its own. Behind these lies the table. An int of a
+// launch's block as this group reads it, from the two on that lie before its params:
+#define INT_OF(launch, i)             \
+  (params[FIRST_OF(launch) - 2 + i] + \
+   (int)get_group_id(0) * params[first + FIRST_OF(launch) - 2 + i])
+#define TABLE (params + 2 * first)
 
 // The counts lie in cache lines of their own: finished tiles, groups that left, claimed tiles.
 // Groups of one item have one of the last each, and behind them lie the names of their threads.
@@ -118,19 +127,24 @@ static int LOCAL(claim)(volatile global int* claimed, int end) {
 // done: the launches of a phase touch nothing of each other. None of a phase is counted before
 // that, so the count tells it. Earlier tiles were claimed by groups that run, so that any number of
 // groups gets through. The last group to leave sets the counts back to zero.
+//
+// A replicated launch is run by every group, wholly and for itself, and nobody waits for it. No
+// launch writes what it reads once that is there, so a group that begins late finds it.
 kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
                                           global const int* params, global int* control,
                                           int first) {
   DECLARE_SCRATCH;
   volatile global int* finished = FINISHED(control);
-  global const int* table = params + first;
+  global const int* table = TABLE;
+  int copied[BLOCK_INTS];
+  PARAMS block = copied + 2;
   int groups = get_num_groups(0);
   int own = LOCAL(first_owner)(THREADS(control, groups), groups);
-  int start = 0;   // tiles of all earlier launches
-  int before = 0;  // what each group could claim of them
+  int before = 0;  // what each group could claim of all earlier launches
+  int waited = 0;  // so many tiles were seen to be done
   for (int launch = 0; launch < LAUNCHES; launch++) {
-    PARAMS block = params + FIRST_OF(launch);
-    int tiles = END_OF(launch) - start;
+    int tiles = TILES_OF(launch);
+    int is_replicated = IS_REPLICATED(launch);
     int most = (tiles + groups - 1) / groups;  // of a share; others have one less
     int done = 0;
     for (int i = 0; i < groups; i++) {
@@ -138,17 +152,29 @@ kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const ucha
       int begin = tiles * owner / groups;
       int end = tiles * (owner + 1) / groups;
       for (;;) {
-        int claimed = LOCAL(claim)(CLAIMED(control, owner), before + most);
-        if (claimed < 0) break;
-        int task = begin + claimed - before;
-        if (task >= end) continue;
-        if (!done) WAIT_FOR(AFTER_OF(launch), finished);
+        int task = done;
+        if (is_replicated) {
+          if (task == tiles) break;
+        } else {
+          int claimed = LOCAL(claim)(CLAIMED(control, owner), before + most);
+          if (claimed < 0) break;
+          task = begin + claimed - before;
+          if (task >= end) continue;
+        }
+        if (!done) {
+          for (int field = 0; field < BLOCK_INTS; field++) copied[field] = INT_OF(launch, field);
+          if (waited < AFTER_OF(launch)) {
+            waited = AFTER_OF(launch);
+            WAIT_FOR(waited, finished);
+          }
+        }
         RUN_TILE(launch, block, task);
         done++;
       }
+      if (is_replicated) break;
     }
+    if (is_replicated) continue;
     if (done) COUNT(done, finished);
-    start += tiles;
     before += most;
   }
   ORDER();
@@ -163,7 +189,7 @@ kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const ucha
 #define MEET() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 
 // The same for groups of several items. They claim the tiles of all launches in order, the next one
-// while they run one.
+// while they run one. On its way to a tile's launch a group runs the replicated ones before it.
 kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
                                           global const int* params, global int* control,
                                           int first) {
@@ -171,49 +197,53 @@ kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const ucha
   volatile global int* claims = CLAIMED(control, 0);
   volatile global int* finished = FINISHED(control);
   const int is_first = get_local_id(0) == 0;
-#if BLOCK_INTS
   local int table[LAUNCHES * ROW_INTS];
   local int copied[BLOCK_INTS];
+  PARAMS block = copied + 2;
   for (int i = get_local_id(0); i < LAUNCHES * ROW_INTS; i += get_local_size(0))
-    table[i] = params[first + i];
-#else
-  global const int* table = params + first;
-#endif
+    table[i] = TABLE[i];
   local int shared_task;
   int next = 0;
   if (is_first) shared_task = atomic_inc(claims);
   MEET();
   int launch = -1;
-  int start = 0;
+  int start = 0;  // tiles claimed before those of the launch, and with them
   int end = 0;
-  PARAMS block = 0;
+  int again = 0;   // tiles that are left of a replicated launch
+  int waited = 0;  // so many tiles were seen to be done
   for (;;) {
     int task = shared_task;
     if (task >= TILES) break;
-    if (task >= end) {
+    if (!again && task >= end) {
       do {
         launch++;
+        if (IS_REPLICATED(launch)) {
+          again = TILES_OF(launch);
+          break;
+        }
         start = end;
-        end = END_OF(launch);
+        end += TILES_OF(launch);
       } while (task >= end);
-#if BLOCK_INTS
       for (int i = get_local_id(0); i < BLOCK_INTS; i += get_local_size(0))
-        copied[i] = params[FIRST_OF(launch) - 2 + i];
-      block = copied + 2;
-#else
-      block = params + FIRST_OF(launch);
-#endif
+        copied[i] = INT_OF(launch, i);
     }
+    const int is_claimed = !again;
     if (is_first) {
-      WAIT_FOR(AFTER_OF(launch), finished);
+      if (waited < AFTER_OF(launch)) {
+        waited = AFTER_OF(launch);
+        WAIT_FOR(waited, finished);
+      }
       // Not before the wait: one group would take two tiles of a launch, and another one none.
-      next = atomic_inc(claims);
+      if (is_claimed) next = atomic_inc(claims);
     }
     MEET();
-    RUN_TILE(launch, block, task - start);
-    if (is_first) shared_task = next;
+    RUN_TILE(launch, block, is_claimed ? task - start : TILES_OF(launch) - again);
+    if (is_claimed && is_first) shared_task = next;
     MEET();
-    if (is_first) COUNT(1, finished);
+    if (!is_claimed)
+      again--;
+    else if (is_first)
+      COUNT(1, finished);
   }
   if (is_first) {
     ORDER();

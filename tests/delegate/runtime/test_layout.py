@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch, Program, Step, size_bytes, temporary
@@ -22,6 +23,7 @@ from delegate.runtime.layout import (
     phases_of,
     plan_constants,
 )
+from delegate.runtime.replicated import not_replicated
 from tests.support.model import const, t
 
 
@@ -126,41 +128,46 @@ def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made
 
 
 @given(programs())
-def test_launches_of_a_phase_may_run_in_any_order(made: Program) -> None:
-    layout = layout_of(made, is_whole=True)
-    root: dict[Tensor, Tensor] = {}
-    phases: dict[int, list[tuple[list[Tensor], list[Tensor]]]] = {}
-    of_launches = iter(layout.phases)
-    for step in made.steps:
-        if step.alternative.view:
-            source, result = step.alternative.view
-            root[result] = root.get(source, source)
-        for entry in step.alternative.launches:
-            reads, writes = ([root.get(x, x) for x in some] for some in (entry.reads, entry.writes))
-            phases.setdefault(next(of_launches), []).append((reads, writes))
-    arena = np.full(layout.slot_bytes, -1)
+def test_launches_of_a_phase_may_run_in_any_order_and_a_group_late(made: Program) -> None:
+    layout = replace(layout_of(made, is_whole=True), groups=2)
+    root, launches = made.roots(), made.launches
+    order, own = layout.replication.order, layout.replication.tensors
+    arena = np.full(layout.arena_bytes, -1)
     value: dict[Tensor, int] = {}
 
-    def write(targets: Sequence[Tensor]) -> None:
-        for target in targets:
-            value[target] = len(value)
-            arena[layout.offsets[target] :][: size_bytes(target)] = value[target]
+    def held(tensor: Tensor, group: int) -> NDArray[np.int64]:
+        offset = layout.offsets[tensor] + (group * layout.replica_bytes if tensor in own else 0)
+        return arena[offset:][: size_bytes(tensor)]
 
-    def check(sources: Sequence[Tensor]) -> None:
+    def write(targets: Iterable[Tensor], group: int = 0) -> None:
+        for target in targets:
+            held(target, group)[:] = value.setdefault(root.get(target, target), len(value))
+
+    def check(sources: Iterable[Tensor], group: int = 0) -> None:
         for source in sources:
-            held = arena[layout.offsets[source] :][: size_bytes(source)]
-            assert (held == value[source]).all()
+            assert (held(source, group) == value[root.get(source, source)]).all()
 
     write([*layout.stored, *made.inputs])
-    for number in sorted(phases):
-        launches = phases[number]
-        for reads, _ in launches:
-            check(reads)
-        for _, writes in launches:
-            write(writes)
-        for reads, writes in launches:
-            check([*reads, *writes])
-    check([root.get(each, each) for each in made.outputs])
+    for _, some in itertools.groupby(order, lambda place: layout.phases[place]):
+        claimed = []
+        for place in some:
+            check(launches[place].reads)
+            if place in layout.replication.launches:
+                write(launches[place].writes)
+            else:
+                claimed.append(launches[place])
+        for each in claimed:
+            write(each.writes)
+        for each in claimed:
+            check([t for t in (*each.reads, *each.writes) if t not in own])
+    for place in order:  # the other group begins when the first one is done
+        reads = launches[place].reads
+        if place in layout.replication.launches:
+            check(reads, 1)
+            write(launches[place].writes, 1)
+        else:
+            check([t for t in reads if t in own], 1)
+    check(made.outputs)
 
 
 def test_launches_that_need_each_other_are_of_several_phases() -> None:
@@ -177,7 +184,7 @@ def test_launches_that_need_each_other_are_of_several_phases() -> None:
         [first],
         [left],
     )
-    assert phases_of(made) == (0, 0, 1, 1, 2)
+    assert phases_of(made, not_replicated(made)) == (0, 0, 1, 1, 2)
 
 
 @given(programs())

@@ -23,6 +23,7 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import layout_of, phases_of
 from delegate.runtime.persistent import persistent_kernel
+from delegate.runtime.replicated import not_replicated
 from delegate.start.opening import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.compare import inputs_for, interpreter, invoke, oracle
@@ -109,8 +110,8 @@ def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
     # A child that takes too long for one gives up its file.
     opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
     for program, file in ((loaded, "persistent"), (loaded.literal(), "persistent_literal")):
-        layout = layout_of(program)
-        made = persistent_kernel(opened, Kernels(opened), program.launches, layout, 1)
+        layout = layout_of(program, is_whole=True)
+        made = persistent_kernel(opened, Kernels(opened), program.launches, layout)
         assert made is not None
         assert made.trial.name == f"runtime_{file}"
         assert made.trial.is_of_a_model
@@ -127,7 +128,7 @@ def test_any_number_of_groups_gets_through(device: DeviceInfo, groups: int) -> N
 
 def test_launches_that_need_nothing_of_each_other_wait_for_none() -> None:
     program = program_of(BRANCHES, LANES_16)
-    assert phases_of(program) == (0, 1, 1, 1, 1, 2, 2, 3)
+    assert phases_of(program, not_replicated(program)) == (0, 1, 1, 1, 1, 2, 2, 3)
 
 
 @pytest.mark.model
@@ -144,8 +145,9 @@ def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo
     kernels = Kernels(opened)
     for launches, items in ((one, 1), (many, 64), ((*one, *many), 1)):
         ways = Alternative("", launches)
-        layout = layout_of(replace(program, steps=(replace(program.steps[0], alternative=ways),)))
-        made = persistent_kernel(opened, kernels, launches, layout, 1)
+        all_at_once = replace(program, steps=(replace(program.steps[0], alternative=ways),))
+        layout = layout_of(all_at_once, is_whole=True)
+        made = persistent_kernel(opened, kernels, launches, layout)
         assert made is not None
         assert made.group_items == items
 

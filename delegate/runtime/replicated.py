@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small launches that each work-group of a persistent launch runs for itself. Knows no op.
+
+What such a launch writes has a replica for each group, which that group alone writes and reads. So
+nobody waits for it, and no core or unit fetches it from another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Constant, Launch, Program, size_bytes
+
+# A launch of one tile keeps all other groups waiting, so repeating it costs nothing. More of them
+# are worth a wait if a core has them in its first cache.
+_ONE_TILE_BYTES = 1 << 15  # of what is read and written
+_MORE_TILES_BYTES = 3 << 12
+_MOST_WEIGHTS = 1 << 13  # bytes of constants
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replication:
+    """Which launches and tensors of a program each group has for itself."""
+
+    order: tuple[int, ...]  # places of the launches in the order in which they run
+    launches: frozenset[int]  # places of those that each group runs
+    tensors: frozenset[Tensor]  # what those write, and views of it
+
+
+def not_replicated(program: Program) -> Replication:
+    """Return that no launch is."""
+    return Replication(tuple(range(len(program.launches))), frozenset(), frozenset())
+
+
+def replicated(program: Program) -> Replication:
+    """Return what each group may have for itself.
+
+    A group that begins late runs such a launch late. So no launch behind it may write what it
+    reads, and whoever plans memory keeps that to the end of a run.
+    """
+    launches, root = program.launches, program.roots()
+    reads, writes = (
+        [[root.get(tensor, tensor) for tensor in tensors] for tensors in every]
+        for every in ([each.reads for each in launches], [each.writes for each in launches])
+    )
+    last: dict[Tensor, int] = {}  # place of the last launch that writes it
+    writers: dict[Tensor, list[int]] = {}
+    for place, written in enumerate(writes):
+        for tensor in written:
+            last[tensor] = place
+            writers.setdefault(tensor, []).append(place)
+    # The host writes and reads these.
+    shared = {root.get(tensor, tensor) for tensor in (*program.inputs, *program.outputs)}
+    kept = {tensor for tensor in program.inputs if tensor.kept}  # new values come to lie there
+    one_item = any(launch.group_items == 1 for launch in launches)
+    found = {
+        place
+        for place, launch in enumerate(launches)
+        if _is_small(launch, one_item) and kept.isdisjoint(reads[place])
+    }
+    is_settled = False
+    while not is_settled:
+        own = {t for t, places in writers.items() if t not in shared and found.issuperset(places)}
+        staying = {
+            place
+            for place in found
+            if own.issuperset(writes[place])
+            and all(last.get(t, -1) < place for t in reads[place] if t not in own)
+        }
+        is_settled, found = staying == found, staying
+    own = {tensor for place in found for tensor in writes[place]}
+    own |= {view for view, source in root.items() if source in own}
+    return Replication(_order(reads, writes, found), frozenset(found), frozenset(own))
+
+
+def _is_small(launch: Launch, one_item: bool) -> bool:
+    touched = sum(size_bytes(tensor) for tensor in {*launch.reads, *launch.writes})
+    constants = {value for value in launch.params.values() if isinstance(value, Constant)}
+    weights = sum(constant.size_bytes for constant in constants)
+    if launch.tiles == 1:
+        return touched <= _ONE_TILE_BYTES and weights <= _MOST_WEIGHTS
+    # Groups of many items wait for memory in each tile.
+    return one_item and touched <= _MORE_TILES_BYTES and not weights
+
+
+def _order(
+    reads: Sequence[Sequence[Tensor]],
+    writes: Sequence[Sequence[Tensor]],
+    found: Collection[int],
+) -> tuple[int, ...]:
+    """Return an order in which each of `found` runs just before the first that needs it.
+
+    What the groups share comes in its own order, and so closer together: less of it waits. One of
+    `found` that nobody needs is left out.
+    """
+    order: list[int] = []
+    waiting: list[int] = []
+    for place in range(len(reads)):
+        if place in found:
+            waiting.append(place)
+            continue
+        needed = set(reads[place])
+        touched: set[Tensor] = set()  # by those that follow
+        taken: list[int] = []
+        for each in reversed(waiting):
+            # It makes what is needed, or looks at or makes what one of them makes anew.
+            if not (
+                needed.isdisjoint(writes[each])
+                and touched.isdisjoint((*reads[each], *writes[each]))
+            ):
+                taken.append(each)
+                needed.update(reads[each])
+                touched.update(writes[each])
+        waiting = [each for each in waiting if each not in taken]
+        order += [*reversed(taken), place]
+    return tuple(order)
