@@ -92,8 +92,7 @@ def _order(
 ) -> tuple[int, ...]:
     """Return an order in which each of `found` runs just before the first that needs it.
 
-    What the groups share comes in its own order, and so closer together: less of it waits. One of
-    `found` that nobody needs is left out.
+    What the groups share comes in its own order, and so closer together: less of it waits.
     """
     order: list[int] = []
     waiting: list[int] = []
@@ -115,4 +114,4 @@ def _order(
                 touched.update(writes[each])
         waiting = [each for each in waiting if each not in taken]
         order += [*reversed(taken), place]
-    return tuple(order)
+    return (*order, *waiting)

@@ -78,17 +78,40 @@ TILE(attention_float) {
 KERNEL(attention_float)
 #endif
 
-#if USES_ATTENTION_ROW_FLOAT
-DEFINE_EXP()
+#if USES_ATTENTION_ROW_FLOAT || USES_ATTENTION_TILED_FLOAT
 DEFINE_EXP(LANES)
 #define FLOATS JOIN(float, LANES)
+#include "lane_sum.clh"
+
+#if HAS_MASK && (ALONE || USES_ATTENTION_TILED_FLOAT)
+#define LOOKED_AT 4  // vectors of a mask at once, from its end
+
+// How many places there are up to the last that a row's mask does not hide; all, if it hides all.
+static int LOCAL(seen_of)(global const float* mask, int places) {
+  int seen = places;
+  for (; seen >= LOOKED_AT * LANES; seen -= LOOKED_AT * LANES) {
+    FLOATS shown = 0.0f;
+    UNROLLED (v, LOOKED_AT) {
+      FLOATS one = 1.0f;
+      FLOATS none = 0.0f;
+      shown += LOAD_FLOATS(v, mask + seen - LOOKED_AT * LANES) <= HIDDEN ? none : one;
+    }
+    if (SUM_OF(shown) > 0.0f) break;
+  }
+  while (seen > 0 && mask[seen - 1] <= HIDDEN) seen--;
+  return seen > 0 ? seen : places;
+}
+#endif
+#endif
+
+#if USES_ATTENTION_ROW_FLOAT
+#define PLACES_AHEAD 32  // whose keys and values are asked for
+DEFINE_EXP()
 #if ALONE
 #define MEET_IN_MEMORY()
 #else
 #define MEET_IN_MEMORY() barrier(CLK_GLOBAL_MEM_FENCE)
 #endif
-
-#include "lane_sum.clh"
 
 // The same for a row: its work-items share the places, then the columns. HEAD is a multiple of
 // LANES, PLACES of TILE_N. SCRATCH_INTS: one a work-item for what it found.
@@ -104,7 +127,9 @@ TILE(attention_row_float) {
   int seen = PLACES;
   OF_ROW(tile);
   MASK_OF_ROW(tile);
-#if HAS_MASK
+#if HAS_MASK && ALONE
+  seen = min((LOCAL(seen_of)(mask, seen) + TILE_N - 1) / TILE_N * TILE_N, seen);
+#elif HAS_MASK
   float last = 0.0f;
   for (int place = FIRST; place < seen; place += items)
     last = mask[place] <= HIDDEN ? last : (float)(place + 1);
@@ -123,8 +148,10 @@ TILE(attention_row_float) {
     UNROLLED (j, TILE_N) sum[j] = 0.0f;
     for (int k = 0; k < head; k += LANES) {
       FLOATS factor = LOAD_FLOATS(0, query + k);
-      UNROLLED (j, TILE_N)
+      UNROLLED (j, TILE_N) {
+        ASK_FOR(key + (j + PLACES_AHEAD) * head + k);
         sum[j] = MULTIPLY_ADD(LOAD_FLOATS(0, key + j * head + k), factor, sum[j]);
+      }
     }
     UNROLLED (j, TILE_N) {
       float score = MASKED(SUM_OF(sum[j]) * scale, place + j);
@@ -165,6 +192,7 @@ TILE(attention_row_float) {
     for (int place = 0; place < seen; place++) {
       global const float* value = values + place * head + k;
       FLOATS share = shares[place];
+      UNROLLED (v, VECTORS) ASK_FOR(value + PLACES_AHEAD * head + v * LANES);
       UNROLLED (v, VECTORS) sum[v] = MULTIPLY_ADD(LOAD_FLOATS(v, value), share, sum[v]);
     }
     UNROLLED (v, VECTORS) STORE_FLOATS(sum[v] / total, v, output + k);
@@ -183,31 +211,7 @@ KERNEL(attention_row_float)
 #endif
 
 #if USES_ATTENTION_TILED_FLOAT
-DEFINE_EXP(LANES)
-#define FLOATS JOIN(float, LANES)
-#include "lane_sum.clh"
 #include "product_tile.clh"
-
-#if HAS_MASK
-#define LOOKED_AT 4  // vectors of a mask at once, from its end
-
-// How many places there are up to the last that a row's mask does not hide; all, if it hides all.
-static int LOCAL(seen_of)(global const float* mask, int places) {
-  int seen = places;
-  for (; seen >= LOOKED_AT * LANES; seen -= LOOKED_AT * LANES) {
-    FLOATS shown = 0.0f;
-    UNROLLED (v, LOOKED_AT) {
-      FLOATS one = 1.0f;
-      FLOATS none = 0.0f;
-      shown += LOAD_FLOATS(v, mask + seen - LOOKED_AT * LANES) <= HIDDEN ? none : one;
-    }
-    if (SUM_OF(shown) > 0.0f) break;
-  }
-  while (seen > 0 && mask[seen - 1] <= HIDDEN) seen--;
-  return seen > 0 ? seen : places;
-}
-#endif
-
 // The same for TILE_M rows of a matrix at a time, with the keys turned: (b, HEAD, PLACES). The rows
 // take the places up to the last that one of them sees. What a tile finds of its rows stays in one
 // part of memory, PITCH floats a row, PLACES filled up to whole vectors. Blocks that would pass an

@@ -158,10 +158,12 @@ def test_what_is_made_in_place_keeps_its_order() -> None:
     assert found.order == (0, 1, 2, 3, 4, 5)
 
 
-def test_what_nobody_needs_is_left_out() -> None:
+def test_what_nobody_needs_comes_last() -> None:
     given, unused, answer = tensor(), tensor(), tensor()
     steps = [launch([given], [unused]), launch([given], [answer])]
-    assert replicated(program(steps, [given], [answer])).order == (1,)
+    made = program(steps, [given], [answer])
+    assert replicated(made).order == (1, 0)
+    assert unused in layout_of(made, is_whole=True).offsets
 
 
 def test_replicas_lie_behind_the_arena_and_each_field_knows_how_far() -> None:
