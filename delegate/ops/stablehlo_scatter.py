@@ -101,16 +101,18 @@ def _places(node: Node, source: Tensor, indices: Tensor, updates: Tensor) -> NDA
     starts = np.moveaxis(values, vectors, -1)
     others = [axis for axis in range(len(updates.shape)) if axis not in window]
     kept = [axis for axis in range(len(source.shape)) if axis not in inserted]
+    shapes = f"indices {shape_text(indices)}, updates {shape_text(updates)} of {shape_text(source)}"
     if (
         inserted != sorted(inserted)
         or len(kept) != len(window)
         or len(mapped) != starts.shape[-1]
-        or starts.shape[:-1] != tuple(updates.shape[axis] for axis in others)
+        or starts.ndim - 1 != len(others)
     ):
-        raise Unsupported(
-            f"indices {shape_text(indices)}, updates {shape_text(updates)} of "
-            f"{shape_text(source)}: the options do not fit"
-        )
+        raise Unsupported(f"{shapes}: the options do not fit")
+    moved = tuple(updates.shape[axis] for axis in others)
+    if starts.shape[:-1] != moved:
+        many = any(count > known for count, known in zip(moved, starts.shape[:-1], strict=True))
+        raise Unsupported(f"{shapes}: {'TFLite reads past the end' if many else 'too few updates'}")
     flat, is_inside = np.zeros(updates.shape, np.int64), np.ones(updates.shape, bool)
     for axis, (size, step) in enumerate(zip(source.shape, steps_of(source.shape), strict=True)):
         place = np.zeros(updates.shape, np.int64)

@@ -102,6 +102,14 @@ test_refusal = refused(
             scatter(inserted=()),
             "indices 3x1, updates 3x6 of 7x6: the options do not fit",
         ),
+        "updates_without_index": (
+            scatter(updates=(4, 6)),
+            "indices 3x1, updates 4x6 of 7x6: TFLite reads past the end",
+        ),
+        "few_updates": (
+            scatter(updates=(2, 6)),
+            "indices 3x1, updates 2x6 of 7x6: too few updates",
+        ),
     }
 )
 
