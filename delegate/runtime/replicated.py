@@ -16,7 +16,7 @@ from delegate.launch import Constant, Launch, Program, size_bytes
 # A launch of one tile keeps all other groups waiting, so repeating it costs nothing. More of them
 # are worth a wait if a core has them in its first cache.
 _ONE_TILE_BYTES = 1 << 15  # of what is read and written
-_MORE_TILES_BYTES = 3 << 12
+_MORE_TILES_BYTES = 5 << 12
 _MOST_WEIGHTS = 1 << 13  # bytes of constants
 
 

@@ -23,6 +23,7 @@ from delegate.ops._numbers.order import in_blocks_of, transposed
 from delegate.target import Target
 
 _GROUP = 32  # weights of a channel that are summed up before sums could pass 16 bits
+_SCALES = "float16"  # of a block, as in the file
 _AMX_ROWS = 16  # of fewer VNNI's sums, which stay in registers, are faster
 
 
@@ -34,15 +35,14 @@ class Kind:
     name: str  # of its kernel, too
     lanes: int  # channels a vector
     tiles: tuple[tuple[int, int], ...]  # rows, vectors of channels; of AMX at least so many rows
-    scales: str  # the type of scales, which are halves in the file
 
 
 # One row has blocks as wide as more rows have: its weights lie as theirs do, and are packed once.
 KINDS = (
-    Kind(tiles.ISA, "amx", 16, ((_AMX_ROWS, 2),), "float16"),
-    Kind(frozenset({"vnni"}), "vnni", 16, ((4, 2), (2, 2), (1, 2)), "float16"),
-    Kind(frozenset({"avx2"}), "avx2", 8, ((4, 2), (2, 2), (1, 2)), "float32"),
-    Kind(frozenset({"dotprod"}), "dotprod", 4, ((2, 4), (1, 4)), "float16"),
+    Kind(tiles.ISA, "amx", 16, ((_AMX_ROWS, 2),)),
+    Kind(frozenset({"vnni"}), "vnni", 16, ((4, 2), (2, 2), (1, 2))),
+    Kind(frozenset({"avx2"}), "avx2", 8, ((4, 2), (2, 2), (1, 2))),
+    Kind(frozenset({"dotprod"}), "dotprod", 4, ((2, 4), (1, 4))),
 )
 
 
@@ -71,7 +71,7 @@ def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]
         rows = hybrid.quantised(product.source, sizes, True, target, block_size=summed)
         row_blocks = ceil_div(product.batch, tile_w)
         items = row_blocks * ceil_div(out_c, block)
-        are_small = product.has_shifts_as(kind.scales)  # which are read faster
+        are_small = product.has_shifts_as(_SCALES)  # which are read faster
         params: Params = {
             **rows.fields,
             "output": product.result,
@@ -80,7 +80,7 @@ def alternatives(product: BlockProduct, target: Target) -> Iterator[Alternative]
             "groups": 2 * pairs // _GROUP,
             "channels": product.channels(),
             **_panels(product, block, kind),
-            **product.more(block, kind.scales if are_small else "float32"),
+            **product.more(block, _SCALES if are_small else "float32"),
             "rows": product.batch,
             "row_blocks": row_blocks,
             "items": items,
@@ -100,7 +100,7 @@ def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
         weights (panels, groups of 8 along the row, vectors, lanes, 4 bytes), scales (panels,
         blocks, block); the last panel ends with the last channel
     """
-    pairs, stored, dtype, lanes = product.pairs, product.scales, kind.scales, kind.lanes
+    pairs, stored, lanes = product.pairs, product.scales, kind.lanes
     channels = in_blocks_of(block, product.out_c)
 
     def weights() -> NDArray[np.uint8]:
@@ -109,10 +109,10 @@ def _panels(product: BlockProduct, block: int, kind: Kind) -> Params:
         return transposed(eights, 0, 3, 1, 2)
 
     def scales() -> NDArray[np.generic]:
-        return np.ascontiguousarray(stored.astype(dtype)[channels].transpose(0, 2, 1))
+        return np.ascontiguousarray(stored[channels].transpose(0, 2, 1))
 
     count = channels.size * stored.shape[1]
     return {
         "weights": Constant(channels.size * product.in_c // 2, weights),
-        "scales": Constant(count * np.dtype(dtype).itemsize, scales),
+        "scales": Constant(count * stored.itemsize, scales),
     }

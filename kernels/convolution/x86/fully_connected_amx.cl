@@ -29,7 +29,7 @@ INLINE void LOCAL(sum_block)(INTS (*sum)[VECTORS], const char* input, int pitch,
   KEEP_SUMS(sum[0]);
 }
 
-#include "scales_avx512.clh"
+#include "scales_x86.clh"
 #include "fully_connected_blocks.clh"
 
 DEFINE_IN_TILES(run_blocks)

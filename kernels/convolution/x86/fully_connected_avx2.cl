@@ -40,8 +40,7 @@ INLINE SHORTS LOCAL(add_bytes)(SHORTS parts, INTS bytes, INTS input) {
 }
 #define ADD_BYTES LOCAL(add_bytes)
 #define SUM_OF_PARTS(parts) ((INTS)X86(pmaddwd)(parts, (SHORTS)LOCAL(spread)(0x00010001)))
-#define SCALE float
-#define LOAD_SCALES(address) (*(const NEAR_FLOATS*)(address))
+#include "scales_x86.clh"
 #include "fully_connected_blocks.clh"
 
 // fully_connected_blocks_hybrid for blocks of rows and channels. The last block of channels, or of

@@ -32,7 +32,7 @@ KERNEL(fully_connected_vnni_hybrid)
 #define PARTS INTS
 #define ADD_BYTES(parts, bytes, input) ((INTS)__builtin_ia32_vpdpbusd512(parts, bytes, input))
 #define SUM_OF_PARTS(parts) (parts)
-#include "scales_avx512.clh"
+#include "scales_x86.clh"
 #include "fully_connected_blocks.clh"
 
 // fully_connected_blocks_hybrid for blocks of rows and channels. The last block of channels, or of
