@@ -34,6 +34,7 @@ from delegate.target import Target
 
 _TILE_N = 4  # places that a CPU's work-item takes at a time
 _VECTORS = 4  # of the result that it sums up at a time
+_LEAST_PLACES = 32  # of a part
 _FEW_ROWS = 16  # of more, products of matrices share what they load, as the tiled kernel does
 
 
@@ -96,7 +97,53 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     else:
         defines["SCRATCH_INTS"] = target.group_items
     row = launch_of("attention", "attention_row_float", count, target.group_items, params, defines)
-    return *tiled, Alternative(f"row {lanes}", (row,)), plain
+    parts = _parts((count // rows, rows, places, head), params, has_mask, lanes, target)
+    return *tiled, *parts, Alternative(f"row {lanes}", (row,)), plain
+
+
+def _parts(
+    sizes: tuple[int, int, int, int],
+    params: Params,
+    defines: Defines,
+    lanes: int,
+    target: Target,
+) -> tuple[Alternative, ...]:
+    """Return the launches for few rows of each matrix, on a CPU whose cores share its places.
+
+    Each key and value is loaded once for all rows of its matrix. None where one core takes one row
+    anyway, or rows are too many for the registers. `sizes`: matrices, rows, places and head.
+    """
+    matrices, rows, places, head = sizes
+    sums = 12 if lanes > 8 else 8  # vectors that registers have beside what is loaded
+    parts = target.compute_units // math.gcd(matrices, target.compute_units)
+    parts = max(1, min(parts, places // _LEAST_PLACES))
+    if target.group_items > 1 or rows > 4 or rows * parts == 1:
+        return ()
+    tile_n, vectors = (
+        next(n for n in (4, 2, 1) if rows * n <= sums and count % n == 0)
+        for count in (places, head // lanes)
+    )
+    found = temporary("found", (matrices * rows, parts, head + 2), "float32")
+    own: Defines = {"LANES": lanes, "PARTS": parts}
+    blocks: Defines = {"TILE_M": rows, "TILE_N": tile_n, "VECTORS": vectors}
+    scored = launch_of(
+        "attention_parts",
+        "attention_parts_float",
+        matrices * parts,
+        1,
+        {name: value for name, value in params.items() if name != "output"}
+        | {"found_output": found},
+        defines | own | blocks,
+    )
+    merged = launch_of(
+        "attention_parts",
+        "attention_parts_merged_float",
+        matrices * rows,
+        1,
+        {"found_input": found, "head": head, "output": params["output"]},
+        defines | own,
+    )
+    return (Alternative(f"parts {parts}x{rows}", (scored, merged)),)
 
 
 def _tiled(

@@ -6,12 +6,8 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
-#include "exp_below_0.clh"
+#include "attention.clh"
 #include "group_row.clh"
-
-// A place whose mask is no more than this is hidden: its score would have to be as large to bring
-// its share above 0. Masks have -1e30 there, the least float, or infinity.
-#define HIDDEN -1e20f
 
 // A row's query, the keys and the values of its matrix, and its masks.
 #define OF_ROW(row)                                                                            \
@@ -26,15 +22,11 @@
 #define MASK_OF_ROW(row)                                                                       \
   global const float* mask = (global const float*)(arena + MASK) + matrix * MASK_MATRIX_STEP + \
                              ((row) - matrix * ROWS) * MASK_ROW_STEP
-#define MASKED(score, place) (((score) + mask[place]) * as_float(MASKED_SCALE))
 #else
 #define MASK_OF_ROW(row)
-#define MASKED(score, place) (score)
 #endif
 
 #if USES_ATTENTION_FLOAT
-DEFINE_EXP()
-
 // output[b,r,:] = sum over p of share[p] * values[b,p,:]; share is the softmax of (SCALE *
 // queries[b,r,:] . keys[b,p,:] + mask[b,r,p]) * MASKED_SCALE. What is hidden behind the last place
 // that is not has a share of 0, and is not read.
@@ -78,35 +70,7 @@ TILE(attention_float) {
 KERNEL(attention_float)
 #endif
 
-#if USES_ATTENTION_ROW_FLOAT || USES_ATTENTION_TILED_FLOAT
-DEFINE_EXP(LANES)
-#define FLOATS JOIN(float, LANES)
-#include "lane_sum.clh"
-
-#if HAS_MASK && (ALONE || USES_ATTENTION_TILED_FLOAT)
-#define LOOKED_AT 4  // vectors of a mask at once, from its end
-
-// How many places there are up to the last that a row's mask does not hide; all, if it hides all.
-static int LOCAL(seen_of)(global const float* mask, int places) {
-  int seen = places;
-  for (; seen >= LOOKED_AT * LANES; seen -= LOOKED_AT * LANES) {
-    FLOATS shown = 0.0f;
-    UNROLLED (v, LOOKED_AT) {
-      FLOATS one = 1.0f;
-      FLOATS none = 0.0f;
-      shown += LOAD_FLOATS(v, mask + seen - LOOKED_AT * LANES) <= HIDDEN ? none : one;
-    }
-    if (SUM_OF(shown) > 0.0f) break;
-  }
-  while (seen > 0 && mask[seen - 1] <= HIDDEN) seen--;
-  return seen > 0 ? seen : places;
-}
-#endif
-#endif
-
 #if USES_ATTENTION_ROW_FLOAT
-#define PLACES_AHEAD 32  // whose keys and values are asked for
-DEFINE_EXP()
 #if ALONE
 #define MEET_IN_MEMORY()
 #else
