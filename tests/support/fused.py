@@ -194,6 +194,9 @@ def seen(places: int, *counts: int, hidden: float = HIDDEN) -> Tensor:
     return const(rows)
 
 
+# Rows of which one sees no place of the first half, and one no place of the last.
+HIDDEN_FIRST = np.zeros((3, 96), np.float32)
+HIDDEN_FIRST[0, :60] = HIDDEN_FIRST[1, 30:] = -np.inf
 NORMS = {
     "row": norm((1, 576)),
     "rows": norm((3, 5, 37)),
@@ -250,6 +253,7 @@ ATTENTIONS = {
     "whole": attention((1, 3, 16), 64, seen(64, 0), 0.25),
     "infinite": attention((1, 3, 16), 64, seen(64, 9, hidden=-np.inf), 0.25),
     "odd": attention((2, 3, 7), 10, seen(10, 4)),
+    "hidden_first": attention((3, 3, 16), 96, const(HIDDEN_FIRST)),
     "computed": attention((2, 3, 16), 12, t((3, 12)), 0.25),
     "of_each": attention((2, 3, 16), 12, t((2, 3, 12)), 0.25),
     "tiles": attention((2, 13, 36), 45, t((2, 13, 45)), 0.25),

@@ -11,10 +11,12 @@ import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model
+from delegate.ops.attention import lower_attention
 from tests.delegate.ops.test_transformer import fused, given
+from tests.support.cases import LANES_4, LANES_16, Way
 from tests.support.compare import interpreter, invoke
 from tests.support.factories import refused
-from tests.support.fused import ATTENTIONS, attention, seen
+from tests.support.fused import ATTENTIONS, assert_near_nodes, attention, seen
 from tests.support.model import chain_model, t
 
 ATTENTION = fused(ATTENTIONS["computed"])
@@ -44,6 +46,26 @@ test_refusals = refused(
         ),
     }
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("units", "name"),
+    [(1, "parts 1x3"), (2, "parts 2x3"), (3, "parts 1x3"), (7, "parts 3x3")],
+)
+def test_cores_share_the_places_of_a_matrix(units: int, name: str) -> None:
+    # Three matrices; a part has 32 places at least.
+    target = replace(LANES_16.target, compute_units=units)
+    first, *_ = lower_attention(fused(ATTENTIONS["hidden_first"]), target)
+    assert first.name == name
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("units", [1, 2, 7])
+@pytest.mark.parametrize("way", [LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("name", ["hidden_first", "full", "cache"])
+def test_any_number_of_parts(name: str, way: Way, units: int, device: DeviceInfo) -> None:
+    way = replace(way, facts={**way.facts, "compute_units": units})
+    assert_near_nodes(ATTENTIONS[name], device, way)
 
 
 @pytest.mark.device
