@@ -95,13 +95,17 @@ class Claim:
         group = partition_of(self.graph, nodes)
         self._taken.update(nodes)
         executor = self._executors.pop(group.indices, None)
-        return PartitionKernel(self, group, executor)
+        lock = None if self._variables is None else self._variables.lock
+        return PartitionKernel(self, group, executor, lock)
 
     def executor(self, partition: Partition) -> Executor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
         variables, engine = self._variables, self._engine
-        state = None if variables is None else variables.state(engine, self.graph, partition)
-        return engine.executor(partition, self._target, state=state)
+        if variables is None:
+            return engine.executor(partition, self._target)
+        with variables.lock:
+            state = variables.state(engine, self.graph, partition)
+            return engine.executor(partition, self._target, state=state)
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
