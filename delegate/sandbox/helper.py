@@ -137,6 +137,15 @@ def stop_ahead() -> None:
         threading.Thread(target=ended.end, daemon=True).start()
 
 
+def await_ahead(seconds: float) -> None:
+    """Wait for the end of what works ahead, if there is anything."""
+    with _ahead_lock:
+        waited = _ahead
+    if waited is not None:
+        waited.wait(seconds)
+    stop_ahead()
+
+
 class _Helper(Child):
     """The child process of delegate.start.helper_child.
 
