@@ -120,7 +120,8 @@ def begin_ahead(**environment: str) -> None:
 def go_ahead(*request: object, **environment: str) -> None:
     """Let another child work on a request until `stop_ahead`; nobody listens to it."""
     with _ahead_lock:
-        if _ahead is None or not _ahead.is_new or _ahead.environment != os.environ:
+        is_other = _ahead is None or not _ahead.is_new or _ahead.environment != os.environ
+        if is_other or (_ahead is not None and _ahead.wait(0) is not None):  # it waited for long
             begin_ahead(**environment)
         assert _ahead is not None
         _ahead.begin(request)
