@@ -20,12 +20,14 @@ from delegate.graph.verdict import Loss, Verdict
 from delegate.options import Options
 from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.executor import Executor
+from delegate.runtime.pages import let_go
 from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
 from delegate.variable_tensors import VariableTensors, apart
 from delegate.variables import Variables
 
+_LONG_BYTES = 1 << 16
 _log = logging.getLogger("delegate")
 
 
@@ -62,6 +64,7 @@ class Claim:
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._taken: set[int] = set()
         self.verdicts = self._judged()
+        self._let_go()
         self._refuse(
             [index for index in range(len(self.graph.nodes)) if index not in present],
             "another delegate took it",
@@ -81,6 +84,13 @@ class Claim:
             self.close()
             raise
         self.tensors = VariableTensors(self.graph, self._claimed())
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Keep no pages of weights: what was read of a file brought those around it."""
+        for tensor in self._file.tensors:
+            if tensor.data is not None and tensor.data.nbytes >= _LONG_BYTES:
+                let_go(tensor.data)
 
     @property
     def is_taken(self) -> bool:
@@ -95,13 +105,17 @@ class Claim:
         group = partition_of(self.graph, nodes)
         self._taken.update(nodes)
         executor = self._executors.pop(group.indices, None)
-        return PartitionKernel(self, group, executor)
+        lock = None if self._variables is None else self._variables.lock
+        return PartitionKernel(self, group, executor, lock)
 
     def executor(self, partition: Partition) -> Executor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
         variables, engine = self._variables, self._engine
-        state = None if variables is None else variables.state(engine, self.graph, partition)
-        return engine.executor(partition, self._target, state=state)
+        if variables is None:
+            return engine.executor(partition, self._target)
+        with variables.lock:
+            state = variables.state(engine, self.graph, partition)
+            return engine.executor(partition, self._target, state=state)
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""

@@ -21,6 +21,7 @@ OWN_BUILTINS = "own_builtins"
 STORED_HALVES = "stored_halves"  # vload_half and vstore_half, which OpenCL C 1.2 has
 FP16 = "fp16"  # arithmetic of halves: cl_khr_fp16
 AMX = "amx"  # each process has to be given the tile registers, see delegate/sandbox/process.py
+_EACH_HAS = {"x86_64": "sse2", "i686": "sse2", "aarch64": "asimd"}  # flags of all that can be
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 
 
@@ -43,7 +44,7 @@ class Feature:
     is_asked: bool = False
     # The processors that may have it, as platform.machine() names them; none: any.
     processors: frozenset[str] = frozenset()
-    flag: str = ""  # what the system calls it in /proc/cpuinfo
+    flags: tuple[str, ...] = ()  # what Linux calls it in /proc/cpuinfo: any of these
 
     @property
     def kernel(self) -> str:
@@ -63,11 +64,11 @@ _DOT = (_NOT_CPU, 32, INTEGER_DOT_PRODUCT, "dot")
 FEATURES = (
     # The first: what is tested after it is compiled faster.
     Feature(OWN_BUILTINS, _CPU, 1),
-    Feature("avx2", _CPU, 1, ASSEMBLY, processors=_X86, flag="avx2"),
-    Feature("vnni", _CPU, 1, ASSEMBLY, processors=_X86, flag="avx512_vnni"),
-    Feature(AMX, _CPU, 1, ASSEMBLY, processors=_X86, flag="amx_int8"),
-    Feature("dotprod", _CPU, 1, ASSEMBLY, processors=_ARM, flag="asimddp"),
-    Feature("i8mm", _CPU, 1, ASSEMBLY, processors=_ARM, flag="i8mm"),
+    Feature("avx2", _CPU, 1, ASSEMBLY, processors=_X86, flags=("avx2",)),
+    Feature("vnni", _CPU, 1, ASSEMBLY, processors=_X86, flags=("avx512_vnni", "avx_vnni")),
+    Feature(AMX, _CPU, 1, ASSEMBLY, processors=_X86, flags=("amx_int8",)),
+    Feature("dotprod", _CPU, 1, ASSEMBLY, processors=_ARM, flags=("asimddp",)),
+    Feature("i8mm", _CPU, 1, ASSEMBLY, processors=_ARM, flags=("i8mm",)),
     Feature(ORDER_X86, _CPU, 1, ASSEMBLY, test="order", processors=_X86),
     Feature(ORDER_ARM, _CPU, 1, ASSEMBLY, test="order", processors=_ARM),
     Feature("dp4a", _NOT_CPU, 32, ASSEMBLY),
@@ -105,7 +106,18 @@ def tried_on(device_type: str) -> list[str]:
 
 def likely_on(device_type: str, flags: Collection[str]) -> list[str]:
     """Return of what these devices try what a processor with such flags may have."""
-    return [name for name in tried_on(device_type) if BY_NAME[name].flag in {"", *flags}]
+    return [name for name in tried_on(device_type) if name not in lacked_by(flags)]
+
+
+def lacked_by(flags: Collection[str]) -> frozenset[str]:
+    """Return the names of what a processor with such flags has not.
+
+    A flag proves nothing. But a self-test without its flag ends two children, and a third one must
+    show that a plain kernel still works.
+    """
+    if _EACH_HAS.get(platform.machine(), "") not in flags:  # an emulator may show its host's
+        return frozenset()
+    return frozenset(f.name for f in FEATURES if f.flags and not {*f.flags} & {*flags})
 
 
 def instructions(device_type: str) -> list[str]:

@@ -42,13 +42,20 @@ class Maker(Protocol):
 class PartitionKernel:
     """A partition in TFLite's hands. Threads may close it at any time."""
 
-    def __init__(self, claim: Maker, partition: Partition, executor: Executor | None) -> None:
+    def __init__(
+        self,
+        claim: Maker,
+        partition: Partition,
+        executor: Executor | None,
+        lock: threading.RLock | None = None,
+    ) -> None:
+        """`lock`: of the kernels of which one runs at a time; None: it runs beside others."""
         self._claim = claim
         self._partition = partition
         self._executor = executor
         self._is_closed = False
         # One that a thread may take again: a signal's handler may close what its thread runs.
-        self._lock = threading.RLock()
+        self._lock = lock or threading.RLock()
         self._is_busy = False
         self._way: Way | None = None
         self._told: list[Any] = []  # by runs of this way

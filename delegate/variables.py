@@ -8,6 +8,7 @@ of graphs alone, by addresses that come again, so the interpreter gets a mark.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -52,11 +53,14 @@ class Variables:
     Attributes:
         are_here: whether the device has them; None: no graph of the interpreter was judged yet.
         users: what was judged with them, weakly.
+        lock: of all runs: their executors share an arena.
     """
 
     def __init__(self) -> None:
         self.are_here: bool | None = None
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        # One that a thread may take again: a signal's handler may close what its thread runs.
+        self.lock = threading.RLock()
         self._state: State | None = None
 
     def state(self, engine: Engine, graph: Graph, partition: Partition) -> State | None:
@@ -69,7 +73,7 @@ class Variables:
         if not kept:
             return None
         if self._state is None:
-            self._state = State(engine.device, remedy="make a new interpreter")
+            self._state = State(engine.device, 1, "make a new interpreter", has_arena=True)
         self._state.add(kept, graph.initial)
         return self._state
 

@@ -53,7 +53,7 @@ class OneDevice:
         if self.state is not None:
             self.state.add(kept, graph.initial)
         with progress.share(progress.AT_GROUPS, 1):
-            executor = self._engine.executor(partition, target, batch, self.state)
+            executor = self._engine.executor(partition, target, batch, state=self.state)
         self._graph = graph
         self._batch = batch
         self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS

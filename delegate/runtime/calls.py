@@ -16,6 +16,7 @@ from delegate.runtime.joined import Joined, joined_kernels
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import LARGEST_BYTES, Layout, block_of, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
+from delegate.runtime.region import NOWHERE, Region
 from delegate.runtime.transfers import ReadyKernel
 from delegate.sandbox.trials import Trial
 
@@ -102,7 +103,14 @@ class Calls:
         return made
 
 
-def calls_of(device: Device, kernels: Kernels, program: Program, batch: int, form: str) -> Calls:
+def calls_of(
+    device: Device,
+    kernels: Kernels,
+    program: Program,
+    batch: int,
+    form: str,
+    region: Region = NOWHERE,
+) -> Calls:
     """Return what runs a program in a form; where the device cannot do it, one by one.
 
     Raises:
@@ -110,12 +118,12 @@ def calls_of(device: Device, kernels: Kernels, program: Program, batch: int, for
     """
     launches = program.launches
     if form == PERSISTENT and len(launches) > 1:
-        layout = _that_fits(device, layout_of(program, batch, is_whole=True))
+        layout = _that_fits(device, layout_of(program, batch, True, region))
         whole = persistent_kernel(device, kernels, launches, layout)
         if whole is not None:
             layout = _that_fits(device, replace(layout, groups=whole.groups))
             return Calls(device, kernels, launches, layout, whole)
-    layout = _that_fits(device, layout_of(program, batch))
+    layout = _that_fits(device, layout_of(program, batch, False, region))
     is_joined = form == JOINED and batch == 1
     joined = joined_kernels(device, kernels, launches) if is_joined else {}
     return Calls(device, kernels, launches, layout, joined=joined)

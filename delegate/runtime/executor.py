@@ -19,7 +19,9 @@ from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import Bytes, Layout, as_bytes
-from delegate.runtime.state import Link, State
+from delegate.runtime.link import Link
+from delegate.runtime.region import NOWHERE, Region
+from delegate.runtime.state import State
 from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
 from delegate.runtime.weights import Taken, Weights
 from delegate.sandbox.trials import EXECUTOR, Trial
@@ -48,13 +50,15 @@ class Executor:
         weights: Weights | None = None,
         own_queue: bool = False,
         state: State | None = None,
+        region: Region = NOWHERE,
     ) -> None:
         """Take memory for `batch` pictures at once and upload what does not change.
 
         `form`: one of FORMS; where the device cannot do it, launches go one by one. `transfer`: how
         bytes cross, one of TRANSFERS. `weights`: where constants are, shared with other executors;
         None: with none. `own_queue`: its runs go beside those of others. `state`: what brings and
-        keeps the values that it has; others cross as all tensors do, as for measuring.
+        keeps the values that it has; others cross as all tensors do, as for measuring. `region`:
+        the state's, also where it is tried without one.
         """
         self.program = program
         self.inputs, self.outputs = (
@@ -64,7 +68,7 @@ class Executor:
         self.batch = batch
         self._device = device
         self._trials = kernels.trials
-        calls = calls_of(device, kernels, program, batch, form)
+        calls = calls_of(device, kernels, program, batch, form, region)
         self._layout = layout = calls.layout
         self.form, runs = calls.form, calls.trials
         facts = runs, form, transfer, layout.arena_bytes, layout.inputs
@@ -79,21 +83,28 @@ class Executor:
         try:
             with kernels.trials.of(self.trial):
                 with progress.phase("upload"):
+                    # That others have, too; None: it has its own.
+                    self._arena = None if state is None else state.arena(layout.arena_bytes)
                     memory = self._upload(calls)
-                ready = calls.ready(memory)
-                for run, each in zip(runs, ready, strict=True):
+                self._calls, self._memory, self._state = calls, memory, state
+                self._kind = transfer_for(transfer, batch, device.shares_memory)
+                made = self._transfer = self._made(memory)
+                for run, each in zip(runs, made.kernels, strict=True):
                     if kernels.trials.is_due(run):
                         self._run_once(run, each)
-                kind = transfer_for(transfer, batch, device.shares_memory)
-                crossing, link = self._crossing(memory.arena, state)
-                self._transfer = kind(device, self._queue, memory.arena, crossing, ready, link)
         except BaseException:
             self.close()
             raise
 
-    def _crossing(self, arena: cl.Buffer, state: State | None) -> tuple[Layout, Link | None]:
+    def _made(self, memory: Memory) -> Copied:
+        """Return what runs it in this memory."""
+        ready = self._calls.ready(memory)
+        crossing, link = self._crossing(memory.arena)
+        return self._kind(self._device, self._queue, memory.arena, crossing, ready, link)
+
+    def _crossing(self, arena: cl.Buffer) -> tuple[Layout, Link | None]:
         """Return the layout of what a run is given and gives, and what brings the rest."""
-        program, layout = self.program, self._layout
+        program, layout, state = self.program, self._layout, self._state
         inputs, outputs = (
             tuple(place for tensor, place in zip(every, places, strict=True) if tensor in crossing)
             for every, places, crossing in (
@@ -101,8 +112,11 @@ class Executor:
                 (program.outputs, layout.outputs, self.outputs),
             )
         )
-        link = None if state is None else state.link(arena, layout, program.inputs, program.outputs)
-        return replace(layout, inputs=inputs, outputs=outputs), link
+        crossing = replace(layout, inputs=inputs, outputs=outputs)
+        if state is None:
+            return crossing, None
+        ends = program.inputs, program.outputs
+        return crossing, Link(state, self._arena, arena, layout, *ends)
 
     def _upload(self, calls: Calls) -> Memory:
         """Fill every buffer."""
@@ -115,7 +129,10 @@ class Executor:
 
         kib = (layout.arena_bytes + layout.constant_bytes) >> 10
         with self._device.calling(f"allocating {kib} KiB"):
-            arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8), False)
+            if self._arena is not None:
+                arena = self._arena.buffer
+            else:
+                arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8), False)
             self._constants = self._weights.take(self._queue, launches, as_one)
             places = self._constants.places
             blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in places])
@@ -172,7 +189,18 @@ class Executor:
         """What runs it, with its memory and kernels; raises DeviceError where it was closed."""
         if self._transfer is None:
             raise DeviceError("the delegate was closed")
+        if self._arena is not None and self._arena.buffer is not self._transfer.arena:
+            self._move(self._arena.buffer)
         return self._transfer
+
+    def _move(self, arena: cl.Buffer) -> None:
+        """Go on in another arena, as the one that it has was too small for another executor."""
+        old, memory = self._transfer, self._memory
+        constants = [arena if each is memory.arena else each for each in memory.constants]
+        self._memory = memory._replace(arena=arena, constants=constants)
+        self._transfer = self._made(self._memory)
+        if old is not None:
+            old.close()
 
     def _checked(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> Copied:
         transfer = self.transfer
@@ -200,6 +228,8 @@ class Executor:
         if transfer.link is not None:
             transfer.link.leave()
         with self.trying(), self._device.calling("running"):
+            if transfer.link is not None:
+                transfer.link.store()
             self._queue.finish()
             begin = time.perf_counter()
             for _ in range(count):
@@ -247,7 +277,7 @@ class Executor:
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
         if self._transfer is not None:
-            if self._transfer.link is not None:
+            if self._transfer.link is not None and self._arena is None:
                 self._transfer.link.leave()
             self._transfer.close()
         if self._constants is not None:

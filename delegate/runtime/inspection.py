@@ -116,13 +116,13 @@ class Steps:
         made = []
         link = self.transfer.link
         with self.transfer.calling("running a node at a time"):
-            for tensor, values in zip(self.inputs, inputs, strict=True):
-                if tensor.index not in known:
-                    self._write(tensor, values)
             if link is not None:
                 link.restore()
                 if given is not None:
                     link.leave()
+            for tensor, values in zip(self.inputs, inputs, strict=True):
+                if tensor.index not in known:
+                    self._write(tensor, values)
             self.transfer.queue.finish()
             for step in self.program.steps:
                 read = _read(step)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Launch, Program, size_bytes
+from delegate.runtime.region import NOWHERE, Region, places_in
 from delegate.runtime.replicated import Replication, not_replicated, replicated
 
 Bytes = NDArray[np.uint8]
@@ -39,6 +40,7 @@ class Layout:
     phases: tuple[int, ...]
     constant_bytes: int  # of all launches, in one buffer
     replication: Replication
+    region: Region
     # A group's replicas; they lie behind the arena, group after group, at `offsets` for the first.
     replica_bytes: int = 0
     groups: int = 1  # which have replicas
@@ -71,16 +73,18 @@ class Layout:
         )
 
 
-def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layout:
+def layout_of(
+    program: Program, batch: int = 1, is_whole: bool = False, region: Region = NOWHERE
+) -> Layout:
     """Return the layout of a program that runs for `batch` pictures at once.
 
     `is_whole`: its launches are one; others go one by one, and each node's results are there after
-    its last launch.
+    its last launch. `region`: where kept values begin an arena that other programs have, too.
     """
     # A batch fills the device by itself.
     replication = replicated(program) if is_whole and batch == 1 else not_replicated(program)
     phases = phases_of(program, replication) if is_whole else _nodes_of(program)
-    slot_bytes, offsets = plan_arena(program, phases, replication)
+    slot_bytes, offsets = plan_arena(program, phases, replication, region)
     replica_bytes, own = plan_replica(program, replication)
     offsets = {**offsets, **{tensor: slot_bytes + offset for tensor, offset in own.items()}}
     firsts, end = [], 0
@@ -99,6 +103,7 @@ def layout_of(program: Program, batch: int = 1, is_whole: bool = False) -> Layou
         constant_bytes=plan_constants(constants_of(program.launches))[0],
         replication=replication,
         replica_bytes=replica_bytes,
+        region=region,
     )
 
 
@@ -146,7 +151,7 @@ class _Block:
 
 
 def plan_arena(
-    program: Program, phases: Sequence[int], replication: Replication
+    program: Program, phases: Sequence[int], replication: Replication, region: Region = NOWHERE
 ) -> tuple[int, Mapping[Tensor, int]]:
     """Return the arena's size and each tensor's offset, both in bytes; `phases`: as of Layout.
 
@@ -189,7 +194,10 @@ def plan_arena(
     for tensor in program.inputs:
         if tensor.kept:
             blocks[tensor].last = end
-    size, offsets = _placed(blocks)
+    fixed = {tensor: at for tensor, at in places_in(program, region).items() if tensor in blocks}
+    free = {tensor: block for tensor, block in blocks.items() if tensor not in fixed}
+    size, offsets = _placed(free, region.size_bytes)
+    offsets |= fixed
     offsets |= {tensor: offsets[home] for tensor, home in homes.items()}
     offsets |= {view: offsets[source] for view, source in root.items() if view not in own}
     return size, offsets
@@ -217,20 +225,20 @@ def _touch(blocks: dict[Tensor, _Block], tensor: Tensor, phase: int) -> None:
     block.first, block.last = min(block.first, phase), max(block.last, phase)
 
 
-def _placed(blocks: Mapping[Tensor, _Block]) -> tuple[int, dict[Tensor, int]]:
-    """Return the bytes that blocks need, and each one's offset."""
+def _placed(blocks: Mapping[Tensor, _Block], begin: int = 0) -> tuple[int, dict[Tensor, int]]:
+    """Return the bytes that blocks need, from `begin` on, and each one's offset."""
     # Where each that is placed begins and ends, in bytes and in phases; by the first.
     placed: list[tuple[int, int, int, int]] = []
     for block in sorted(blocks.values(), key=lambda b: (-b.size, b.first, b.tensor.index)):
-        offset, size, own_first, own_last = 0, block.size, block.first, block.last
-        for begin, behind, first, last in placed:
-            if begin >= offset + size:
+        offset, size, own_first, own_last = begin, block.size, block.first, block.last
+        for at, behind, first, last in placed:
+            if at >= offset + size:
                 break
             if behind > offset and last >= own_first and own_last >= first:
                 offset = behind
         block.offset = offset
         bisect.insort(placed, (offset, offset + size, own_first, own_last))
-    size = max((behind for _, behind, _, _ in placed), default=0)
+    size = max((behind for _, behind, _, _ in placed), default=begin)
     return size + SLACK_BYTES, {tensor: block.offset for tensor, block in blocks.items()}
 
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the host in large pages, for the buffers of devices that compute in it."""
+"""Memory of the host: large pages for devices that compute in it, and pages of files."""
 
 from __future__ import annotations
 
 import mmap
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegate.runtime.layout import Bytes
 
@@ -32,3 +34,21 @@ def in_large_pages(size: int) -> Bytes | None:
     values = np.frombuffer(memory, np.uint8)
     begin = -values.__array_interface__["data"][0] % _PAGE_BYTES
     return values[begin : begin + size]
+
+
+def owner_of(values: NDArray[Any]) -> object:
+    """Return what has the memory that an array shows: an array, or a mapped file and the like."""
+    owner: Any = values
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return getattr(owner, "obj", owner)
+
+
+def let_go(values: NDArray[Any]) -> None:
+    """Keep no page of a file in this process whose bytes an array is, if it is of a mapped file.
+
+    Weights that lie on the device are not needed, and TFLite maps the file, too.
+    """
+    owner: Any = owner_of(values)
+    if hasattr(owner, "let_go"):  # MappedFile of delegate/tflite/source.py
+        owner.let_go(values.__array_interface__["data"][0], values.nbytes)

@@ -18,21 +18,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_SMALL_BYTES = 1 << 14  # arrays up to this are compared by their bytes, larger ones by place
+from delegate.runtime.pages import owner_of
+
+# Arrays that were computed are compared by their bytes up to this, others by place.
+_SMALL_BYTES = 1 << 14
 
 _PLAIN = (int, str, bytes, type(None), type, np.dtype)
 
 
 class Recipe:
-    """How bytes are made. Equal recipes make equal bytes while either exists."""
+    """How bytes are made. Equal recipes make equal bytes while either exists.
 
-    __slots__ = ("_arrays", "_hash", "_key")
+    Attributes:
+        arrays: the long ones that are read.
+    """
+
+    __slots__ = ("_hash", "_key", "arrays")
 
     def __init__(self, key: Hashable, arrays: Iterable[NDArray[Any]]) -> None:
         self._key = key
         self._hash = hash(key)
         # Held, so that no other array comes to lie at the place by which one is known.
-        self._arrays = tuple(arrays)
+        self.arrays = tuple(arrays)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Recipe) and self._key == other._key
@@ -84,7 +91,7 @@ def _key(value: object, arrays: list[NDArray[Any]]) -> Hashable:
 
 def _array_key(array: NDArray[Any], arrays: list[NDArray[Any]]) -> Hashable:
     form = (array.dtype.str, array.shape)
-    if array.nbytes <= _SMALL_BYTES:
+    if array.nbytes <= _SMALL_BYTES and isinstance(owner_of(array), np.ndarray):
         return form, array.tobytes()
     arrays.append(array)
     return form, array.strides, array.__array_interface__["data"][0]

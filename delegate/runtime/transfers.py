@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run: bytes go up, kernels are launched, bytes come down. How they cross: copied by the driver,
-into mapped memory, through pinned memory, or by the host into memory shared with the device."""
+"""A run: bytes go up, kernels are launched, bytes come down, each in one of several ways."""
 
 from __future__ import annotations
 
@@ -15,11 +14,14 @@ import pyopencl as cl
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout
+from delegate.runtime.link import Link
 from delegate.runtime.mapping import unmap, unmap_if_possible
-from delegate.runtime.state import Guarded, Link
+from delegate.runtime.places import Arena
+from delegate.runtime.state import Guarded
 
 # A kernel whose arguments are set, its global and its local size.
 ReadyKernel = tuple[cl.Kernel, tuple[int], tuple[int]]
+_BOTH = cl.map_flags.READ | cl.map_flags.WRITE
 
 
 class Copied:
@@ -100,9 +102,12 @@ class Copied:
 
     def put_zeros(self) -> None:
         """As `put`, with zeros for all inputs; raises DeviceError."""
-        batch, inputs = self.layout.batch, self.layout.inputs
+        sizes = [self.layout.batch * size for _, size in self.layout.inputs]
+        zeros = np.zeros(max(sizes, default=0), np.uint8)
+        if self.link is not None:
+            self.link.leave()
         with self._running:
-            self.put([np.zeros(batch * size, np.uint8) for _, size in inputs])
+            self.put([zeros[:size] for size in sizes])
 
     def take(self, outputs: Sequence[Bytes]) -> None:
         """Wait for what is enqueued, and bring the outputs."""
@@ -207,9 +212,7 @@ class Pinned(Copied):
         pinned = self.device.buffer("pinned memory", flags, size)
         with self.device.calling(f"mapping {size >> 10} KiB of pinned memory"):
             # The array keeps the mapping, and that the buffer.
-            array: Bytes = cl.enqueue_map_buffer(
-                self.queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8
-            )[0]
+            array: Bytes = cl.enqueue_map_buffer(self.queue, pinned, _BOTH, 0, size, np.uint8)[0]
         weakref.finalize(array, unmap_if_possible, array.base, self.queue).atexit = False
         return array
 
@@ -218,8 +221,7 @@ class Direct(Copied):
     """Copied by the host into the arena, whose memory is the host's; one picture at a time.
 
     The arena stays mapped while kernels run. OpenCL 1.2 does not say what they see then, so only
-    `Device.shares_memory` and a comparison of a run's bytes (DeviceBench.transfers) allow it. The
-    memory is the driver's, which keeps it to the end of what it runs.
+    `Device.shares_memory` and a comparison of a run's bytes (DeviceBench.transfers) allow it.
     """
 
     def __init__(
@@ -227,16 +229,15 @@ class Direct(Copied):
     ) -> None:
         """As Copied's. Raises DeviceError."""
         super().__init__(device, queue, arena, *more)
-        access = cl.map_flags.READ | cl.map_flags.WRITE
         with device.calling("mapping the arena"):
-            whole: Bytes = cl.enqueue_map_buffer(queue, arena, access, 0, arena.size, np.uint8)[0]
+            whole: Bytes = cl.enqueue_map_buffer(queue, arena, _BOTH, 0, arena.size, np.uint8)[0]
         self._unmap = weakref.finalize(self, unmap_if_possible, whole.base, queue)
         self._unmap.atexit = False
         # Small copies: writing through a memoryview is faster, and reading through an array.
         self._inputs = [whole.data[at : at + size] for at, size in self.layout.inputs]
         self._outputs = [whole[at : at + size] for at, size in self.layout.outputs]
         self._waiting: Sequence[Bytes] | None = None  # outputs of the run that was submitted
-        self._is_running = False
+        self._work = (self.link and self.link.arena) or Arena(arena)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the outputs are the device's until `wait`."""
@@ -256,14 +257,14 @@ class Direct(Copied):
 
     def enqueue(self) -> list[cl.Event]:
         """Put the launches alone into the queue; return their events."""
-        self._is_running = True
+        self._work.is_running = True
         return super().enqueue()
 
     def put(self, inputs: Sequence[Bytes]) -> None:
         """Copy into the arena, once no kernel works in it."""
-        if self._is_running:  # Ctrl-C or an error ended the run before while kernels ran
+        if self._work.is_running:  # Ctrl-C or an error ended the run before while kernels ran
             self.queue.finish()
-            self._is_running = False
+            self._work.is_running = False
         for place, source in zip(self._inputs, inputs, strict=True):
             place[:] = source.data
 
@@ -273,7 +274,7 @@ class Direct(Copied):
             self.events[-1].wait()  # it is faster than `finish`
         else:
             self.queue.finish()
-        self._is_running = False
+        self._work.is_running = False
         for result, place in zip(outputs, self._outputs, strict=True):
             result[:] = place
 
@@ -285,7 +286,7 @@ class Direct(Copied):
 
 COPIED, MAPPED, PINNED, DIRECT = "copied", "mapped", "pinned", "direct"
 TRANSFERS = {COPIED: Copied, MAPPED: Mapped, PINNED: Pinned, DIRECT: Direct}
-# What the choice among them is remembered by: with another way it is made anew.
+# What the choice is remembered by: with another way it is made anew.
 CROSSING = f"transfer: {', '.join(TRANSFERS)}"
 
 

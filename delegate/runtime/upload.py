@@ -88,22 +88,35 @@ class Upload:
 
 
 def upload(
-    queue: cl.CommandQueue, buffer: cl.Buffer, begin: int, size: int, offsets: Offsets
+    queue: cl.CommandQueue,
+    buffer: cl.Buffer,
+    begin: int,
+    size: int,
+    offsets: Offsets,
+    done: Callable[[Constant], object],
 ) -> None:
     """Fill a part of a buffer with constants, by their offsets in it, and zeros between them.
+
+    `done`: is called with each that was packed.
 
     Raises:
         DeviceError: the memory does not hold what was written to it.
     """
     filling = Upload(queue, buffer, begin, begin + size)
     packed = packed_ahead(offsets, lambda _, values: values)
-    for offset, values in zip(offsets.values(), packed, strict=True):
+    for (constant, offset), values in zip(offsets.items(), packed, strict=True):
         filling.add(values, begin + offset)
+        done(constant)
     filling.end()
 
 
 def pack_in_place(
-    queue: cl.CommandQueue, buffer: cl.Buffer, begin: int, size: int, offsets: Offsets
+    queue: cl.CommandQueue,
+    buffer: cl.Buffer,
+    begin: int,
+    size: int,
+    offsets: Offsets,
+    done: Callable[[Constant], object],
 ) -> None:
     """Do what `upload` does where the host has the device's memory: nothing is copied twice."""
 
@@ -121,6 +134,7 @@ def pack_in_place(
             part = memory[offsets[constant] :][: aligned(constant)]
             part[: values.size] = values
             part[values.size :] = 0
+            done(constant)
             return _sum_of(values)
 
         memory[size - SLACK_BYTES :] = 0

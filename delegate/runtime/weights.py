@@ -28,6 +28,7 @@ from delegate.runtime.layout import (
     constants_of,
     plan_constants,
 )
+from delegate.runtime.pages import let_go
 from delegate.runtime.recipe import Recipe, recipe_of
 from delegate.runtime.upload import Key, digest_of, pack_in_place, packed_ahead, upload
 
@@ -130,6 +131,12 @@ class _Room:
             raise
 
 
+def _let_go(recipe: Recipe | None) -> None:
+    """Keep no page of a file that was packed."""
+    for array in () if recipe is None else recipe.arrays:
+        let_go(array)
+
+
 _rooms: weakref.WeakKeyDictionary[Context, _Room] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()  # of these
 
@@ -188,6 +195,8 @@ class Weights:
                 self._room.shelves.add(shelf)
             found = Taken(self, places, taken, recipes)
             self._room.taken.add(found)
+            for recipe in recipes:
+                _let_go(recipe)
             return found
 
     def give_back(self, shelves: Iterable[_Shelf]) -> None:
@@ -275,7 +284,8 @@ class Weights:
         """Put constants behind those that a shelf has; after an error it has what it had."""
         size, offsets = plan_constants(constants)
         fill = pack_in_place if self._device.shares_memory else upload
-        fill(queue, shelf.buffer, shelf.end, size, offsets)
+        recipes = {each: self._room.recipe(each) for each in constants}
+        fill(queue, shelf.buffer, shelf.end, size, offsets, lambda each: _let_go(recipes[each]))
         keys = {each: self._room.made(each) or Key(each.size_bytes) for each in constants}
         self._room.keys.update(keys)
         shelf.places |= {key: shelf.end + offsets[constant] for constant, key in keys.items()}

@@ -13,11 +13,15 @@ import contextlib
 import json
 import math
 import os
+import pickle
 import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
+
+Buffer = bytes | memoryview | pickle.PickleBuffer
+Payload = bytes | memoryview | list[Buffer]  # in parts, where it is not in one
 
 
 class Channel:
@@ -30,11 +34,16 @@ class Channel:
         self._poll = select.poll()  # which needs no file of its own, as epoll does
         self._poll.register(source, select.POLLIN)
 
-    def send(self, payload: bytes | memoryview = b"", **message: Any) -> None:
+    def send(self, payload: Payload = b"", **message: Any) -> None:
         """Write a message; raises BrokenPipeError where nobody reads any more."""
-        counted = {**message, "bytes": len(payload)} if payload else message
-        for part in (json.dumps(counted).encode() + b"\n", payload):
-            view = memoryview(part)
+        given: list[Buffer] = payload if isinstance(payload, list) else [payload]
+        views = [memoryview(part) for part in given]
+        parts = [view for view in views if view.nbytes]
+        count = sum(part.nbytes for part in parts)
+        counted = {**message, "bytes": count} if count else message
+        line = memoryview(json.dumps(counted).encode() + b"\n")
+        for part in (line, *parts):
+            view = part.cast("B")
             while view:
                 view = view[os.write(self._sink, view) :]
 

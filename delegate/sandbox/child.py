@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from delegate.sandbox import surroundings
-from delegate.sandbox.channel import Channel
+from delegate.sandbox.channel import Channel, Payload
 
 END_SECONDS = 2.0  # for the own end of a child that has done its work, drivers' included
 LAST_WAIT_SECONDS = 5.0  # a process inside a hung driver may not even end by SIGKILL
@@ -153,9 +153,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._channel = Channel(self._events.fileno(), self._requests.fileno())
 
-    def send(
-        self, payload: bytes | memoryview = b"", is_last: bool = False, **request: Any
-    ) -> None:
+    def send(self, payload: Payload = b"", is_last: bool = False, **request: Any) -> None:
         """Write a request; a child that has died is noticed where its event is missing."""
         self._mark = os.fstat(self._stderr.fileno()).st_size
         with contextlib.suppress(BrokenPipeError):
@@ -187,7 +185,7 @@ class Child:
             if waited >= seconds:
                 raise Died(Ended(None, self.stderr(), seconds))
 
-    def ask(self, seconds: float, payload: bytes = b"", **request: Any) -> dict[str, Any]:
+    def ask(self, seconds: float, payload: Payload = b"", **request: Any) -> dict[str, Any]:
         """Send a request and return the first event; raises as `event`."""
         self.send(payload, **request)
         return self.event(seconds)

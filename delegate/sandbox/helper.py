@@ -120,7 +120,8 @@ def begin_ahead(**environment: str) -> None:
 def go_ahead(*request: object, **environment: str) -> None:
     """Let another child work on a request until `stop_ahead`; nobody listens to it."""
     with _ahead_lock:
-        if _ahead is None or not _ahead.is_new or _ahead.environment != os.environ:
+        is_other = _ahead is None or not _ahead.is_new or _ahead.environment != os.environ
+        if is_other or (_ahead is not None and _ahead.wait(0) is not None):  # it waited for long
             begin_ahead(**environment)
         assert _ahead is not None
         _ahead.begin(request)
@@ -135,6 +136,15 @@ def stop_ahead() -> None:
         ended.kill()
         # It may have to write a file to the end first.
         threading.Thread(target=ended.end, daemon=True).start()
+
+
+def await_ahead(seconds: float) -> None:
+    """Wait for the end of what works ahead, if there is anything."""
+    with _ahead_lock:
+        waited = _ahead
+    if waited is not None:
+        waited.wait(seconds)
+    stop_ahead()
 
 
 class _Helper(Child):

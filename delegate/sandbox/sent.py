@@ -8,13 +8,15 @@ file's other graphs.
 from __future__ import annotations
 
 import copyreg
-import io
 import pickle
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from delegate.sandbox.channel import Buffer
 
 _LARGE_BYTES = 1 << 16
 _MOST_BYTES = 1 << 30  # of arrays that a child keeps
@@ -31,15 +33,18 @@ class Sender:
         self._sent = 0  # arrays that the child keeps
         self._bytes = 0  # of them
 
-    def pickled(self, request: object) -> memoryview:
-        """Return a request as bytes, which the child gets before any later one's."""
+    def pickled(self, request: object) -> list[Buffer]:
+        """Return a request as bytes, which the child gets before any later one's.
+
+        Large arrays are parts of it where they lie: they are not copied.
+        """
         if self._bytes > _MOST_BYTES:  # the child forgets them with the next first one
             self._numbers, self._sent, self._bytes = {}, 0, 0
-        file = io.BytesIO()
+        file = _Parts([])
         pickler = pickle.Pickler(file, protocol=5)
         pickler.dispatch_table = {**copyreg.dispatch_table, np.ndarray: self._reduced}
         pickler.dump(request)
-        return file.getbuffer()
+        return file.parts
 
     def _reduced(self, array: NDArray[Any]) -> Any:
         if array.nbytes < _LARGE_BYTES or array.dtype.kind not in "biuf":
@@ -54,6 +59,17 @@ class Sender:
         self._sent, self._bytes = self._sent + 1, self._bytes + array.nbytes
         values = pickle.PickleBuffer(np.ascontiguousarray(array).data)
         return _keep, (self._sent - 1, values, array.dtype.str, array.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a pickler writes to."""
+
+    parts: list[Buffer]
+
+    def write(self, part: Buffer) -> None:
+        """Keep a part: a pickler gives what is large as it is, and else bytes that it made."""
+        self.parts.append(part)
 
 
 def _keep(number: int, values: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -22,6 +22,7 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.region import NOWHERE, Region
 from delegate.runtime.registers import registers
 from delegate.runtime.state import State
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
@@ -117,33 +118,37 @@ class Engine:
         return self.trials.settled(("verdicts", graph, target, exclude_ops), look)
 
     def executor(
-        self, partition: Partition, target: Target, batch: int = 1, state: State | None = None
+        self,
+        partition: Partition,
+        target: Target,
+        batch: int = 1,
+        region: Region = NOWHERE,
+        state: State | None = None,
     ) -> Executor:
         """Return a partition ready to run, in the form that measures faster.
 
         `state`: what keeps its kept tensors over runs, which nothing here touches: what is measured
-        or compared is given them as it is given all inputs.
+        or compared is given them as all inputs. `region`: of the state, for a child without it.
 
         Raises:
-            Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
-                build.
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
         """
-
-        lowered = self._known(partition, target)
+        lowered, region = self._known(partition, target), state.region if state else region
 
         def look() -> tuple[Chosen, Trial]:
             chosen = self._chosen(partition, target, batch, lowered)
             ends = [(t.shape, t.dtype) for t in (*partition.inputs, *partition.outputs)]
-            whole = Trial.of(WHOLE, chosen.key, batch, ends, self._transfer())
+            own = *filter(None, region), self._transfer()
+            whole = Trial.of(WHOLE, chosen.key, batch, ends, *own)
             self.trials.awaits(whole)
             return chosen, whole
 
         with progress.phase("build"):
-            request = "executor", partition, target, batch
+            request = "executor", partition, target, batch, region
             chosen, whole = self.trials.settled(request, look)
             self._plans.keep()
             try:
-                executor = self._made(chosen.program, chosen.form, batch, state=state)
+                executor = self._made(chosen.program, chosen.form, batch, False, state, region)
                 # A driver's first run is slow. What memory holds may let a kernel's loops be long.
                 with executor.trying():
                     executor.transfer.put_zeros()
@@ -270,11 +275,10 @@ class Engine:
         batch: int,
         own_queue: bool = False,
         state: State | None = None,
+        region: Region = NOWHERE,
     ) -> Executor:
-        transfer, weights = self._transfer(), self.weights
-        return Executor(
-            self.device, self._kernels, program, batch, form, transfer, weights, own_queue, state
-        )
+        how = form, self._transfer(), self.weights, own_queue, state, region
+        return Executor(self.device, self._kernels, program, batch, *how)
 
     def _transfer(self) -> str:
         """Return the fastest way for bytes to cross."""

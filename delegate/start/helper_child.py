@@ -22,6 +22,7 @@ from delegate import compiler, progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
+from delegate.graph.partition import partition_of
 from delegate.isa import BY_NAME, OWN_BUILTINS, likely_on
 from delegate.options import Options
 from delegate.profiles import DeviceProfile
@@ -37,6 +38,7 @@ from delegate.sandbox.trials import PLATFORMS, SOURCE, Free, Told, Trial
 from delegate.start.engine import Engine, target_of
 from delegate.start.opening import granted
 from delegate.start.self_tests import PASSED, tested
+from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tuning.chooser import State
 
@@ -84,6 +86,7 @@ def main() -> int:
             "self-tests": performer.self_tests,
             "engine": performer.engine,
             "ahead": performer.ahead,
+            "graphs ahead": performer.graphs_ahead,
         }
         for message in parent.messages(IDLE_SECONDS):
             sent = pickle.loads(message["payload"])
@@ -157,6 +160,24 @@ class _Performer:
         for node in reversed(infer(graph).nodes):
             with contextlib.suppress(DelegateError):
                 bench.warm_up(compiler.first_choice(node, target, bench.check))
+
+    def graphs_ahead(
+        self,
+        same: tuple[str, Options],
+        graphs: Sequence[Graph],
+        target: Target,
+        exclude_ops: Sequence[str],
+    ) -> None:
+        """Compile graphs as `engine` will where nothing was measured; the driver is to keep it."""
+        identity, options = same
+        self._found(options.device, identity)
+        engine = Engine(options, lambda *_: Free(how=SOURCE))
+        engine.chooser.go_on({}, 0.0)
+        # Nobody listens: a pipe that is full would hold this process.
+        with progress.told_to(lambda *_: None), contextlib.suppress(DelegateError):
+            for graph in map(infer, graphs):
+                if not {*exclude_ops} & {node.op for node in graph.nodes}:
+                    engine.executor(partition_of(graph, range(len(graph.nodes))), target).close()
 
     def engine(
         self,

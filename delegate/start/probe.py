@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 
 from delegate.errors import DeviceError
-from delegate.isa import BY_NAME, tried_on
+from delegate.isa import BY_NAME, lacked_by, tried_on
 from delegate.profiles import DeviceProfile
 from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
@@ -40,7 +41,8 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     Under low limits the first test is: the driver may not get by with them. `profile`: the tests
     keep its limits, and what it does not allow is not tested.
     """
-    first, *others = _tests(tuple(allowed(tried_on(info.type), profile)))
+    tried = [name for name in tried_on(info.type) if name not in lacked_by(_flags())]
+    first, *others = _tests(tuple(allowed(tried, profile)))
     records = Records(identity_with(info, profile), partial(broken, info, profile))
     done = records.done
 
@@ -78,6 +80,15 @@ def _fault(info: DeviceInfo, profile: DeviceProfile | None, test: Trial) -> str:
     ended = heard.ended
     why = advice(info, ended.stderr) if ended.is_own and ended.signal else ended.remedy
     return f"its self-test {ended}{why}"
+
+
+@lru_cache(maxsize=1)
+def _flags() -> frozenset[str]:
+    """Return what the system says of this processor; it may say nothing."""
+    try:
+        return frozenset(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return frozenset()
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,12 +32,14 @@ from delegate.sandbox.trials import Free, Trial, UnderWay
 from delegate.start.engine import Engine
 from delegate.start.probe import broken
 from delegate.store import has_stores
+from delegate.target import Target
 from delegate.tuning.chooser import Chooser
 
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
 is_on = True
 # The child that works ahead is not pinned: it would share the first child's cores.
 _AHEAD = {"POCL_AFFINITY": "0"}
+_AHEAD_SECONDS = 60
 _Found = TypeVar("_Found")
 _log = logging.getLogger("delegate")
 _said: set[str] = set()  # why trials are left out
@@ -52,8 +54,8 @@ class Repeated(Free):
 
     repeats = True
 
-    def __init__(self, options: Options, device: Device, chooser: Chooser) -> None:
-        """`options`: of the engine, whose choices a child makes from here on."""
+    def __init__(self, options: Options, is_first: bool, device: Device, chooser: Chooser) -> None:
+        """`options`: of the engine, whose choices a child makes from here on. `is_first`: start."""
         info, self._chooser = device.info, chooser
         self.records = Records(device.identity, partial(broken, info, options.profile))
         super().__init__(self.records.done, self.records.left_out)
@@ -65,6 +67,21 @@ class Repeated(Free):
         self._awaited: set[object] = set()  # trials and keys of choices that no record has
         self._asked: set[object] = set()  # those that a child was asked for, each once
         self._hide: Callable[[], object] = lambda: None
+        self._may_go_ahead = is_first and device.type == "cpu" and _has_a_core_to_spare()
+        self._number = 0  # of the subgraph that was judged last
+        self._ahead: set[int] = set()  # those that another child compiles
+
+    def go_ahead(
+        self, graphs: Callable[[], Sequence[Graph]], target: Target, exclude_ops: Sequence[str]
+    ) -> None:
+        """Let another child compile what comes after the first graph of a file, as this one will.
+
+        The driver keeps it, and the first child finds it there. `graphs`: the longest first.
+        """
+        if self._may_go_ahead and (later := graphs()):
+            self._may_go_ahead, self._ahead = False, {graph.subgraph for graph in later}
+            asked = "graphs ahead", self._same, later, target, exclude_ops
+            helper.go_ahead(*asked, **_AHEAD)
 
     @contextmanager
     def of(self, trial: Trial) -> Iterator[UnderWay]:
@@ -87,6 +104,8 @@ class Repeated(Free):
         try:
             with self._lock:
                 self._request = request
+                if isinstance(judged := request[1], Graph):
+                    self._number = judged.subgraph
                 while True:
                     with progress.unwatched_from() as self._hide:
                         found = look()
@@ -96,7 +115,9 @@ class Repeated(Free):
                     self._rehearse(request)
         finally:
             if request[0] == "executor":
-                helper.stop_ahead()
+                self._ahead.discard(self._number)
+                if not self._ahead:
+                    helper.stop_ahead()
         self._say_bans()
         return found
 
@@ -124,6 +145,8 @@ class Repeated(Free):
         """Let children do the request, and take what they found; raises as Records.ask."""
         if request[0] == "executor" and self._chooser.state()[1] > 0:
             helper.stop_ahead()  # what is measured has the processor for itself
+        elif request[0] == "executor" and self._number in self._ahead:
+            helper.await_ahead(_AHEAD_SECONDS)  # of two that compile the same both are late
 
         def wanted() -> tuple[object, ...]:
             known = self.records.done, self.records.left_out, self._chooser.state()
@@ -156,14 +179,24 @@ def open_engine(options: Options, graph: Graph | None = None) -> Engine:
     options = replace(options, device_profile=options.profile)  # it is read once
     if not (options.in_child_first and is_on):
         return Engine(options)
-    is_alone = graph is not None and graph.subgraphs == 1
-    if is_alone and _has_a_core_to_spare() and not has_stores():
+    is_alone, is_first = graph is not None and graph.subgraphs == 1, not has_stores()
+    if is_alone and _has_a_core_to_spare() and is_first:
         # A second child compiles the graph's kernels, the last nodes' first, while the first child
         # runs the self-tests: the driver keeps what it compiled, and the first child finds it. Of
-        # a file with several graphs most is compiled as one kernel each, and the tests only took
-        # longer.
+        # a file with several graphs most is compiled as one kernel each: see `go_ahead`.
         helper.go_ahead("ahead", options, graph, **_AHEAD)
-    return Engine(options, partial(Repeated, options))
+    return Engine(options, partial(Repeated, options, is_first))
+
+
+def go_ahead(
+    engine: Engine,
+    graphs: Callable[[], Sequence[Graph]],
+    target: Target,
+    exclude_ops: Sequence[str],
+) -> None:
+    """Let another child compile the later graphs of a file in a first start; see Repeated."""
+    if isinstance(engine.trials, Repeated):
+        engine.trials.go_ahead(graphs, target, exclude_ops)
 
 
 def start_early() -> None:

@@ -15,7 +15,8 @@ import numpy as np
 
 from delegate.errors import AbiMismatch, ModelError
 from delegate.graph.ir import Graph
-from delegate.graph.resources import Resources
+from delegate.graph.kept import with_variables
+from delegate.graph.resources import Resources, with_resources
 from delegate.tflite import schema
 from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.locate import locate
@@ -77,6 +78,17 @@ class Graphs:
             return given
         file, number = self._file_of(context)
         return given if given is not None and number == self.main else file.graph(number)
+
+    def later(self, context: int) -> list[Graph]:
+        """Return what is run beside the first graph of a TfLiteContext's model, the longest first.
+
+        Raises:
+            ModelError: the model is not found.
+        """
+        file, resources = self._file_of(context)[0], self.resources(context)
+        found = [file.graph(number) for number in range(1, len(file.subgraphs))]
+        run = [with_resources(each, resources) for each in found if each and not each.is_called]
+        return sorted(map(with_variables, run), key=lambda each: -len(each.nodes))
 
     def resources(self, context: int) -> Resources:
         """Return what all graphs of a TfLiteContext's model say of resource variables.

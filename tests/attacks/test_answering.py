@@ -55,7 +55,7 @@ def talked(
 
 
 @pytest.mark.parametrize("lasts", [False, True], ids=["once", "for good"])
-@pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clEnqueueCopyBuffer", "clFinish"])
+@pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clFinish"])
 def test_a_new_start_goes_on_from_the_tokens(
     device: DeviceInfo,
     model: Path,
@@ -70,7 +70,9 @@ def test_a_new_start_goes_on_from_the_tokens(
         counts.unlink(missing_ok=True)
         told = {"FAULT_COUNTS": str(counts)}
         assert talked(model, device, faults, PROMPT, COUNT, **told) == (expected, [])
-    nth = calls_of(counts)[COMMAND][call] * 2 // 3
+    calls = calls_of(counts)[COMMAND]
+    assert calls.get("clEnqueueCopyBuffer", 0) < COUNT  # no token copies a cache
+    nth = calls[call] * 2 // 3
     fault = Fault(call, nth, "error", lasts=lasts, status=INVALID_COMMAND_QUEUE)
     made, errors = talked(model, device, faults, PROMPT, COUNT, **fault.environment)
     at, first = errors[0]

@@ -16,6 +16,7 @@ from delegate.isa import (
     LANES16,
     ORDERS,
     instructions,
+    lacked_by,
     that_need,
     tried_on,
 )
@@ -58,6 +59,25 @@ def test_each_type_of_device_tries_its_own(
     for device_type in ("gpu", "accelerator", "custom"):
         assert tried_on(device_type) == others
     assert FEATURES[-1].name == LANES16  # its limit on CPU time stays
+
+
+@pytest.mark.parametrize(
+    ("processor", "flags", "lacked"),
+    [
+        ("x86_64", "sse2 avx2", {"vnni", "amx"}),
+        ("x86_64", "sse2 avx2 avx_vnni", {"amx"}),
+        ("aarch64", "fp asimd", {"dotprod", "i8mm"}),
+        ("aarch64", "fp asimd asimddp i8mm", set()),
+        ("aarch64", "sse2 avx2", set()),
+        ("riscv64", "", set()),
+    ],
+)
+def test_a_processor_that_says_what_it_has_tries_no_other(
+    processor: str, flags: str, lacked: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: processor)
+    own = {each.name for each in FEATURES if processor in each.processors}
+    assert lacked_by(flags.split()) & own == lacked
 
 
 def test_groups_of_rows() -> None:

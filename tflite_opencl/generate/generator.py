@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate import Options
+from delegate.inspect import start_early
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
 from tflite_opencl.generate.runner import Runner
@@ -74,6 +75,8 @@ class Generator:
         name = None if path is None else os.fspath(path)
         if name is None or name.endswith(".gguf"):
             name = str(model_of_gguf(name, weights, places))
+        if told is not None and told.in_child_first:
+            start_early()
         self.text = Tokens(Path(name).parent)
         runner = Runner(name, told, cpu_kernels or "builtin", threads)
         self._form, self._close = runner.form, runner.close

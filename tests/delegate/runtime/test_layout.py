@@ -23,6 +23,7 @@ from delegate.runtime.layout import (
     phases_of,
     plan_constants,
 )
+from delegate.runtime.region import Region
 from delegate.runtime.replicated import not_replicated
 from tests.support.model import const, t
 
@@ -258,6 +259,24 @@ def test_two_kept_values_that_become_one_lie_apart() -> None:
     steps = [[launch([*old], [x])], [launch([x], [new])]]
     offsets = planned(program([*steps, (new, result)], old, [new, result]))[1]
     assert offsets[new] == offsets[result] == offsets[old[0]] != offsets[old[1]]
+
+
+def test_values_of_a_region_lie_there_and_nothing_else_does() -> None:
+    region = Region({"other": 0, "value": 192, "made": 64}, 256)
+    x, middle, result = (tensor(48) for _ in range(3))
+    old, new = (replace(tensor(48), kept="value") for _ in range(2))
+    made, again = (replace(tensor(48), kept=name) for name in ("made", "other"))
+    steps = [[launch([old, x], [middle])], [launch([middle], [new, result])]]
+    ends = [new, result, made, again]
+    views = [(x, made), (x, again)]  # of an input, as what is assigned to a variable may be
+    layout = layout_of(program([*steps, *views], [old, x], ends), region=region)
+    offsets = layout.offsets
+    assert offsets[old] == offsets[new] == 192
+    assert offsets[x] == offsets[made] == offsets[again] == 0
+    assert min(offsets[middle], offsets[result]) >= 256
+    # One that is found is in its own place, whatever else it becomes.
+    layout = layout_of(program([(old, made)], [old], [made]), region=region)
+    assert (layout.offsets[old], layout.offsets[made]) == (192, 192)
 
 
 def test_constants_that_tensors_hold_share_with_nothing() -> None:

@@ -15,7 +15,8 @@ import pytest
 from delegate import DeviceInfo
 from delegate.runtime import pages
 from delegate.runtime.device import Device
-from delegate.runtime.pages import in_large_pages
+from delegate.runtime.pages import in_large_pages, let_go, owner_of
+from delegate.tflite.source import open_model
 
 SIZE = 5 << 20
 
@@ -91,3 +92,37 @@ def test_a_buffer_keeps_what_is_written_to_it(
     gc.collect()  # what holds the memory is the buffer
     assert written_and_read(opened) is not buffer
     buffer.release()
+
+
+def mapped_bytes(path: Path) -> int:
+    """Return how much of a file is in this process."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    begin = next(at for at, line in enumerate(lines) if line.endswith(str(path)))
+    return next(int(s.split()[1]) for s in lines[begin:] if s.startswith("Rss:")) << 10
+
+
+def test_pages_of_a_file_go_and_come_again(tmp_path: Path) -> None:
+    content = np.random.default_rng(1).integers(0, 256, 1 << 22, np.uint8)
+    (tmp_path / "model").write_bytes(content.tobytes())
+    view = open_model(tmp_path / "model")
+    part = np.frombuffer(view[1000:], np.int16)[: 1 << 20].reshape(1024, -1)
+    assert owner_of(part) is view.obj
+    total = int(part.sum())
+    before = mapped_bytes(tmp_path / "model")
+    let_go(part[:512])
+    let_go(part[::-2, ::3])
+    assert mapped_bytes(tmp_path / "model") < before - (1 << 19)
+    assert int(part.sum()) == total
+    assert np.array_equal(np.frombuffer(view, np.uint8), content)
+
+
+def test_memory_that_is_no_files_stays() -> None:
+    for values in (np.arange(1 << 16), np.frombuffer(bytes(range(256)) * 256, np.uint8)):
+        kept = values.copy()
+        let_go(values)
+        assert np.array_equal(values, kept)
+    pages = in_large_pages(1 << 22)
+    if pages is not None:
+        pages[:] = 3
+        let_go(pages)
+        assert pages.min() == 3

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,12 @@ SHAPE, PART = (5, 3), (1, 3)
 
 
 class Bed:
-    """Two executors of one State: one writes a row of the value, the other adds to all of it."""
+    """Two executors of one State: one writes a row of the value, the other adds to all of it.
 
-    def __init__(self, device: DeviceInfo) -> None:
+    `has_arena`: both have one arena.
+    """
+
+    def __init__(self, device: DeviceInfo, has_arena: bool = False) -> None:
         self._opened = Device(device)
         old, new = (t(SHAPE, "int32", name=name) for name in ("old", "new"))
         row, at, x = t(PART, "int32", name="row"), t((2,), "int32"), t(SHAPE, "int32", name="x")
@@ -38,14 +42,15 @@ class Bed:
             carried(graph_of([update], [old, row, at], [new]), {"new": "old"}),
             carried(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"}),
         ]
-        self.state = State(self._opened)
+        self.state = State(self._opened, has_arena=has_arena)
         self.state.add(kept_tensors(self.graphs[0]))
         self.kernels = Kernels(self._opened)
         self.executors = [self.executor(graph) for graph in self.graphs]
         self.expected = np.zeros(SHAPE, np.int32)
 
     def executor(self, graph: Graph) -> Executor:
-        return Executor(self._opened, self.kernels, program_of(graph), state=self.state)
+        own = {"state": self.state, "region": self.state.region}
+        return Executor(self._opened, self.kernels, program_of(graph), **own)
 
     def update(self, place: int, value: int) -> None:
         row = np.full(PART, value, np.int32)
@@ -61,9 +66,19 @@ class Bed:
         return np.array_equal(self.state.values()["old"][0], self.expected)
 
 
+@pytest.fixture(params=[False, True], ids=["own arenas", "one arena"])
+def bed(device: DeviceInfo, request: pytest.FixtureRequest) -> Bed:
+    return Bed(device, request.param)
+
+
 @pytest.fixture
-def bed(device: DeviceInfo) -> Bed:
+def apart(device: DeviceInfo) -> Bed:
     return Bed(device)
+
+
+@pytest.fixture
+def shared(device: DeviceInfo) -> Bed:
+    return Bed(device, has_arena=True)
 
 
 @pytest.fixture
@@ -83,28 +98,82 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_runs_of_one_executor_copy_nothing(bed: Bed, copies: list[int]) -> None:
     bed.update(1, 7)
-    assert copies == [60]
     bed.update(3, 8)
-    bed.update(1, 9)
-    assert copies == [60]
     assert bed.is_right
     assert bed.is_right
-    assert copies == [60] * 2
     bed.update(0, 5)
-    assert copies == [60] * 2
     assert bed.is_right
+    assert copies == []
 
 
-def test_executors_take_it_from_each_other(bed: Bed, copies: list[int]) -> None:
-    bed.update(1, 7)
-    bed.add(1)
+def test_executors_take_it_from_each_other(apart: Bed, copies: list[int]) -> None:
+    apart.update(1, 7)
+    apart.add(1)
     copies.clear()
-    bed.add(2)
+    apart.add(2)
     assert copies == [60]  # from where it is left to where it is found
-    bed.update(2, 4)
+    apart.update(2, 4)
     assert copies == [60] * 2
-    bed.add(3)
-    assert bed.is_right
+    apart.add(3)
+    assert apart.is_right
+
+
+def test_what_executors_share_is_taken_from_none(shared: Bed, copies: list[int]) -> None:
+    shared.update(1, 7)
+    shared.add(1)
+    shared.update(2, 4)
+    assert copies == [60]  # ADD reads the old value where it writes the new one
+    assert shared.is_right
+    (row, at), (x,) = (executor.transfer.layout.inputs for executor in shared.executors)
+    assert min(row[0], at[0], x[0]) >= shared.state.region.size_bytes
+
+
+def test_a_larger_executor_brings_all_to_a_larger_arena(shared: Bed) -> None:
+    shared.update(1, 7)
+    old, wide = t(SHAPE, "int32", name="old"), t((400, 3), "int32", name="wide")
+    new, part = t(SHAPE, "int32", name="new"), t(SHAPE, "int32", name="part")
+    begin, size = (t((2,), "int32", data=np.array(v, np.int32)) for v in ([2, 0], SHAPE))
+    nodes = [op("SLICE", [wide, begin, size], [part]), op("ADD", [old, part], [new])]
+    larger = shared.executor(carried(graph_of(nodes, [old, wide], [new]), {"new": "old"}))
+    arena = larger.transfer.arena
+    assert shared.executors[1].transfer.arena is arena
+    given = np.arange(1200, dtype=np.int32).reshape(400, 3)
+    larger.run([as_bytes(given)], [])
+    shared.expected += given[2:7]
+    shared.update(0, 3)
+    assert shared.executors[0].transfer.arena is arena
+    shared.add(2)
+    assert shared.is_right
+    larger.run([as_bytes(given)], [])
+    shared.expected += given[2:7]
+    larger.close()
+    assert shared.is_right
+
+
+def test_constants_in_an_arena_are_there_after_another_ones_run(shared: Bed) -> None:
+    """Whose launches write in their place, as the arenas of both are as short as they can be."""
+    constant = np.arange(15, dtype=np.int32).reshape(SHAPE)
+    old, new = t(SHAPE, "int32", name="old"), t(SHAPE, "int32", name="new")
+    graph = graph_of([op("ADD", [old, t(SHAPE, "int32", data=constant)], [new])], [old], [new])
+    fixed = shared.executor(carried(graph, {"new": "old"}))
+    (own,) = fixed.transfer.layout.stored.values()
+    assert own in [at for at, _ in shared.executors[1].transfer.layout.inputs]
+    for run in (fixed.run, lambda *_: fixed.repeat(2)):
+        shared.add(1)
+        run([], [])
+        shared.expected += constant if run == fixed.run else 0
+        assert shared.is_right
+
+
+def test_a_value_of_another_shape_begins_in_another_arena(shared: Bed) -> None:
+    shared.update(1, 7)
+    arena = shared.executors[0].transfer.arena
+    longer = t((6, 3), "int32", name="old")
+    shared.state.add([replace(longer, kept="old")])
+    assert shared.state.values()["old"].shape == (1, 6, 3)
+    other = shared.state.arena(arena.size)
+    assert other is not None
+    assert other.buffer is not arena
 
 
 def test_it_outlives_the_executor_that_has_it(bed: Bed) -> None:
@@ -144,8 +213,9 @@ def test_launches_alone_leave_it_as_it_is(bed: Bed) -> None:
 
 
 def test_an_executor_that_cannot_give_it_back_loses_it(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
+    apart: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bed = apart
     bed.update(1, 7)
 
     def fail(*_: Any, **__: Any) -> None:

@@ -88,6 +88,9 @@ def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
             stopping.join(0.2)
             return True
 
+        def wait(self, _: float) -> None:
+            pass
+
         def begin(self, _: object) -> None:
             done.append("sent")
 

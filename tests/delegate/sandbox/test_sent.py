@@ -20,7 +20,7 @@ def values(seed: int, dtype: str = "int8") -> np.ndarray[Any, Any]:
 
 
 def arrived(sender: Sender, *arrays: np.ndarray[Any, Any]) -> tuple[list[Any], int]:
-    payload = bytes(sender.pickled([*arrays]))
+    payload = b"".join(sender.pickled([*arrays]))
     return pickle.loads(payload), len(payload)
 
 
@@ -35,6 +35,12 @@ def test_a_large_array_goes_once() -> None:
     assert np.array_equal(again[1], values(2, "float32"))
     assert np.array_equal(again[2], array.reshape(2, -1))
     assert [each.dtype for each in again] == ["int8", "float32", "int8"]
+
+
+def test_a_large_array_is_sent_from_where_it_lies() -> None:
+    array = values(1)
+    large = [part for part in Sender().pickled([array]) if memoryview(part).nbytes >= BYTES]
+    assert [np.shares_memory(np.frombuffer(part, np.int8), array) for part in large] == [True]
 
 
 def test_columns_and_other_types_arrive_as_they_are() -> None:

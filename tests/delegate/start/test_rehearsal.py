@@ -23,11 +23,11 @@ from delegate.sandbox.channel import Channel
 from delegate.sandbox.child import Ended
 from delegate.sandbox.helper import Heard
 from delegate.sandbox.records import Records
-from delegate.sandbox.trials import BINARY, BUILD, DONE, RUN, Free, Trial
+from delegate.sandbox.trials import BINARY, BUILD, DONE, RUN, Free, Told, Trial
 from delegate.start import helper_child, rehearsal
 from delegate.start.engine import Engine
 from delegate.start.probe import examine
-from delegate.start.rehearsal import Repeated, open_engine, start_early
+from delegate.start.rehearsal import Repeated, go_ahead, open_engine, start_early
 from delegate.target import Rules
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
@@ -280,6 +280,60 @@ def test_a_first_start_compiles_from_both_ends(
     assert len(begun) <= 1
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_later_graphs_of_a_file_are_compiled_beside_the_first(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(helper, "go_ahead", lambda word, *more, **environment: told.append(word))
+    monkeypatch.setattr(helper, "await_ahead", lambda seconds: told.append("await"))
+    monkeypatch.setattr(helper, "stop_ahead", lambda: told.append("stop"))
+    monkeypatch.setattr(rehearsal, "has_stores", lambda: is_known)
+    monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
+    engine = open_engine(Options(device.index))
+    engine.chooser.seconds_left = 0
+    target = engine.target(Rules())
+    graphs = [replace(CHAIN, subgraph=number) for number in range(2)]
+    for _ in range(2):
+        go_ahead(engine, lambda: graphs[1:], target, ())
+    begun = ["graphs ahead"] if device.type == "cpu" and not is_known else []
+    assert told == begun
+    for graph in graphs:
+        engine.verdicts(graph, target)
+        engine.executor(partition_of(graph, range(len(graph.nodes))), target).close()
+    # What is compiled there already was the first graph's, too.
+    assert told == [*begun, *(["stop"] if begun else ["stop"] * 2)]
+    assert run_of(engine) == [134]
+
+
+def test_who_compiles_later_graphs_makes_what_the_first_child_will(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    compiled = Kernels._compiled
+
+    def noted(self: Kernels, file: str, source: str) -> Any:
+        built.append(source)
+        return compiled(self, file, source)
+
+    first = open_engine(Options(device.index))
+    target, same = first.target(Rules()), (device.identity, Options(device.index))
+    monkeypatch.setattr(Kernels, "_compiled", noted)
+    performer = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
+    performer.graphs_ahead(same, [CHAIN], target, ["ADD"])
+    assert built == []
+    performer.graphs_ahead(same, [CHAIN], target, [])
+    assert not list(cache.cache_folder().glob("programs/add*"))
+    ahead = {*built}
+    built.clear()
+    told = Told({}, {}, lambda **_: None)
+    engine = Engine(Options(device.index, own_context=True), lambda *_: told)
+    engine.chooser.go_on({}, 0.0)
+    engine.verdicts(CHAIN, target)
+    engine.executor(partition_of(CHAIN, range(2)), target).close()
+    assert {*built} & ahead == ahead != set()
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_children_are_started_early_where_a_first_start_needs_them(
@@ -318,6 +372,11 @@ def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
     helper.go_ahead("ahead", Options(device.index, exclude_isa=["all"]), CHAIN)
     assert helper._ahead is not None
     assert helper._ahead.wait(120) == 0
+    helper.go_ahead("ahead", Options(device.index), CHAIN)
+    awaited = helper._ahead
+    helper.await_ahead(120)
+    assert helper._ahead is None
+    assert awaited.wait(0) == 0
     helper.go_ahead("ahead", Options(device.index), CHAIN)
     child = helper._ahead
     helper.stop_ahead()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a kept value lies: in arenas, in its own buffer, or with the host until a run needs it.
+
+Executors that run one after the other may have one arena. The kept values begin it, at the same
+places for each of them, so that no run copies what the run of another one left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Tensor
+from delegate.launch import element_type
+from delegate.runtime.layout import as_bytes
+
+Values = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where a value may lie: in an arena, or in a buffer of its own."""
+
+    buffer: cl.Buffer
+    offset: int  # of the first picture's
+    step: int  # bytes to the next picture's
+
+
+@dataclass(slots=True, eq=False)
+class Arena:
+    """What executors share.
+
+    Attributes:
+        buffer: a larger one comes in its place when an executor needs that.
+        places: of what lies in this buffer, by offset.
+        is_running: whether kernels may work in it.
+        last: the mark of the executor whose constants lie in it, beside the kept values.
+    """
+
+    buffer: cl.Buffer
+    places: dict[int, Place] = field(default_factory=dict)
+    is_running: bool = False
+    last: object = None
+
+    def replace(self, buffer: cl.Buffer) -> None:
+        """Go on in another buffer, to which values come when a run needs them."""
+        self.buffer, self.places, self.last = buffer, {}, None
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A value, and all places where it lies now; where there is none the host has it."""
+
+    initial: Values  # in the shape of all pictures
+    host: Values
+    places: set[Place] = field(default_factory=set)
+    own: Place | None = None  # in its own buffer
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Whether it has a tensor's shape and type."""
+        own = self.initial.shape[1:], self.initial.dtype
+        return own == (tensor.shape, element_type(tensor.dtype))
+
+    def become(self, values: Values) -> None:
+        """Be this from here on."""
+        self.host, self.places = values, set()
+
+    def bring(self, queue: cl.CommandQueue, place: Place) -> None:
+        """Enqueue what brings it to a place, too."""
+        if place in self.places:
+            return
+        if self.places:
+            self.copy(queue, next(iter(self.places)), place)
+        else:
+            for slot in self._slots():
+                at = place.offset + slot * place.step
+                cl.enqueue_copy(queue, place.buffer, as_bytes(self.host[slot]), dst_offset=at)
+        self.places.add(place)
+        self.host = self.initial  # no other array is kept for nothing
+
+    def copy(self, queue: cl.CommandQueue, source: Place, target: Place) -> None:
+        """Enqueue a copy of all pictures'."""
+        for slot in self._slots() if source is not target else ():
+            cl.enqueue_copy(
+                queue, target.buffer, source.buffer, byte_count=self.initial[0].nbytes,
+                src_offset=source.offset + slot * source.step,
+                dst_offset=target.offset + slot * target.step,
+            )  # fmt: skip
+
+    def read(self, queue: cl.CommandQueue) -> Values:
+        """Return what it is, once all that was enqueued has ended."""
+        if not self.places:
+            return np.array(self.host)
+        place, values = next(iter(self.places)), np.empty(self.initial.shape, self.initial.dtype)
+        for slot in self._slots():
+            at = place.offset + slot * place.step
+            cl.enqueue_copy(queue, values[slot], place.buffer, src_offset=at)
+        return values
+
+    def _slots(self) -> range:
+        return range(len(self.initial) if self.initial.size else 0)
