@@ -21,9 +21,17 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.copy import view
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import lanes_of, over_elements
+from delegate.ops._launches.tiles import (
+    HALF_ROUNDS,
+    LEAST_ELEMENTS,
+    by_elements,
+    lanes_of,
+    launch_over,
+    over_elements,
+    vectors_of,
+)
 from delegate.ops._launches.types import ELEM, moved_type
-from delegate.ops._numbers import bits, fixed_point
+from delegate.ops._numbers import bits, ceil_div, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
@@ -61,26 +69,15 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
             )
         numbers = _numbers_of_floats(out_scale, out_zero, result.dtype)
         plain = _computed("quantize_float", source, result, numbers, target)
-        lanes = lanes_of(elements_of(result), target)
-        # Of 16 bits a product with the reciprocal is too far off to tell the answer.
-        if result.dtype not in quantized.QUANT8 or target.group_items > 1 or not lanes:
-            return plain
-        of_lanes: Defines = {"LANES": lanes}
-        ends = source, result, numbers, target
-        (vector,) = _computed("quantize_vector_float", *ends, of_lanes)
-        return (replace(vector, name=f"vector {lanes}"), *plain)
+        return (*_vectors(source, result, numbers, target), *plain)
     in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
     outputs = _OUTPUTS.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:
         raise Unsupported(f"{source.dtype} to {result.dtype}: only to {' and '.join(outputs)}")
     multiplier, shift = quantized.multiplier_of(in_scale / out_scale)
     if source.dtype == "int32":
-        numbers = {
-            "input_zero": in_zero,
-            "multiplier": multiplier,
-            "shift": shift,
-            "output_zero": out_zero,
-        }
+        numbers = {"input_zero": in_zero, "multiplier": multiplier, "shift": shift}
+        numbers |= {"output_zero": out_zero}
         return _computed("quantize_int32", source, result, numbers, target)
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -113,18 +110,32 @@ def _numbers_of_floats(scale: float, zero_point: int, dtype: str) -> Params:
 
 
 def _computed(
-    kernel: str,
-    source: Tensor,
-    result: Tensor,
-    numbers: Params,
-    target: Target,
-    more: Defines | None = None,
+    kernel: str, source: Tensor, result: Tensor, numbers: Params, target: Target
 ) -> tuple[Alternative, ...]:
-    ends = quantized.whole_range(result)
-    fields: Params = {"input": source, "output": result, **numbers, **ends}
-    defines: Defines = {"ELEM": ELEM[result.dtype], **(more or {})}
+    fields: Params = {"input": source, "output": result, **numbers, **quantized.whole_range(result)}
+    defines: Defines = {"ELEM": ELEM[result.dtype]}
     launch = over_elements("quantize", kernel, elements_of(result), target, fields, defines)
     return (Alternative("plain", (launch,)),)
+
+
+def _vectors(
+    source: Tensor, result: Tensor, numbers: Params, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the launch over vectors of floats; none where they fill none.
+
+    Of 16 bits a product with the reciprocal is too far off to tell the answer.
+    """
+    elements = elements_of(result)
+    lanes = lanes_of(elements, target)
+    if result.dtype not in quantized.QUANT8 or not lanes:
+        return ()
+    fields: Params = {"input": source, "output": result, **numbers, **quantized.whole_range(result)}
+    fields |= {"elements": elements}
+    defines: Defines = {"ELEM": ELEM[result.dtype], **vectors_of(elements, lanes, target)}
+    least, most = LEAST_ELEMENTS // lanes, HALF_ROUNDS // lanes
+    tiling = by_elements(ceil_div(elements, lanes), target, least, most)
+    launch = launch_over("quantize", "quantize_vector_float", tiling, fields, defines)
+    return (Alternative(f"vector {lanes}", (launch,)),)
 
 
 def _thresholds(scale: float, zero_point: int, lowest: int, highest: int) -> NDArray[np.float32]:
