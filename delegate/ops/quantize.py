@@ -21,17 +21,9 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.copy import view
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import (
-    HALF_ROUNDS,
-    LEAST_ELEMENTS,
-    by_elements,
-    lanes_of,
-    launch_over,
-    over_elements,
-    vectors_of,
-)
+from delegate.ops._launches.tiles import lanes_of, over_elements, over_vectors
 from delegate.ops._launches.types import ELEM, moved_type
-from delegate.ops._numbers import bits, ceil_div, fixed_point
+from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
@@ -130,11 +122,9 @@ def _vectors(
     if result.dtype not in quantized.QUANT8 or not lanes:
         return ()
     fields: Params = {"input": source, "output": result, **numbers, **quantized.whole_range(result)}
-    fields |= {"elements": elements}
-    defines: Defines = {"ELEM": ELEM[result.dtype], **vectors_of(elements, lanes, target)}
-    least, most = LEAST_ELEMENTS // lanes, HALF_ROUNDS // lanes
-    tiling = by_elements(ceil_div(elements, lanes), target, least, most)
-    launch = launch_over("quantize", "quantize_vector_float", tiling, fields, defines)
+    defines: Defines = {"ELEM": ELEM[result.dtype]}
+    kernel = "quantize_vector_float"
+    launch = over_vectors("quantize", kernel, elements, lanes, target, fields, defines)
     return (Alternative(f"vector {lanes}", (launch,)),)
 
 
@@ -204,7 +194,12 @@ def _product(
         kernel, of_bytes = "dequantize_int4", "int8"
     defines: Defines = {"ELEM": ELEM[of_bytes]}
     elements = math.prod(result.shape)
-    return over_elements("dequantize", kernel, elements, target, fields, defines)
+    # On CPUs compilers make vectors of a plain loop.
+    lanes = lanes_of(elements, target) if target.group_items > 1 else 0
+    if not lanes or source.dtype == "int4":
+        return over_elements("dequantize", kernel, elements, target, fields, defines)
+    kernel = f"{kernel}_vector"
+    return over_vectors("dequantize", kernel, elements, lanes, target, fields, defines)
 
 
 def _halves(values: NDArray[np.int64]) -> NDArray[Any]:
