@@ -21,7 +21,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.copy import view
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import lanes_of, over_elements
+from delegate.ops._launches.tiles import lanes_of, over_elements, over_vectors
 from delegate.ops._launches.types import ELEM, moved_type
 from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
@@ -61,26 +61,15 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
             )
         numbers = _numbers_of_floats(out_scale, out_zero, result.dtype)
         plain = _computed("quantize_float", source, result, numbers, target)
-        lanes = lanes_of(elements_of(result), target)
-        # Of 16 bits a product with the reciprocal is too far off to tell the answer.
-        if result.dtype not in quantized.QUANT8 or target.group_items > 1 or not lanes:
-            return plain
-        of_lanes: Defines = {"LANES": lanes}
-        ends = source, result, numbers, target
-        (vector,) = _computed("quantize_vector_float", *ends, of_lanes)
-        return (replace(vector, name=f"vector {lanes}"), *plain)
+        return (*_vectors(source, result, numbers, target), *plain)
     in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
     outputs = _OUTPUTS.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:
         raise Unsupported(f"{source.dtype} to {result.dtype}: only to {' and '.join(outputs)}")
     multiplier, shift = quantized.multiplier_of(in_scale / out_scale)
     if source.dtype == "int32":
-        numbers = {
-            "input_zero": in_zero,
-            "multiplier": multiplier,
-            "shift": shift,
-            "output_zero": out_zero,
-        }
+        numbers = {"input_zero": in_zero, "multiplier": multiplier, "shift": shift}
+        numbers |= {"output_zero": out_zero}
         return _computed("quantize_int32", source, result, numbers, target)
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -113,18 +102,30 @@ def _numbers_of_floats(scale: float, zero_point: int, dtype: str) -> Params:
 
 
 def _computed(
-    kernel: str,
-    source: Tensor,
-    result: Tensor,
-    numbers: Params,
-    target: Target,
-    more: Defines | None = None,
+    kernel: str, source: Tensor, result: Tensor, numbers: Params, target: Target
 ) -> tuple[Alternative, ...]:
-    ends = quantized.whole_range(result)
-    fields: Params = {"input": source, "output": result, **numbers, **ends}
-    defines: Defines = {"ELEM": ELEM[result.dtype], **(more or {})}
+    fields: Params = {"input": source, "output": result, **numbers, **quantized.whole_range(result)}
+    defines: Defines = {"ELEM": ELEM[result.dtype]}
     launch = over_elements("quantize", kernel, elements_of(result), target, fields, defines)
     return (Alternative("plain", (launch,)),)
+
+
+def _vectors(
+    source: Tensor, result: Tensor, numbers: Params, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the launch over vectors of floats; none where they fill none.
+
+    Of 16 bits a product with the reciprocal is too far off to tell the answer.
+    """
+    elements = elements_of(result)
+    lanes = lanes_of(elements, target)
+    if result.dtype not in quantized.QUANT8 or not lanes:
+        return ()
+    fields: Params = {"input": source, "output": result, **numbers, **quantized.whole_range(result)}
+    defines: Defines = {"ELEM": ELEM[result.dtype]}
+    kernel = "quantize_vector_float"
+    launch = over_vectors("quantize", kernel, elements, lanes, target, fields, defines)
+    return (Alternative(f"vector {lanes}", (launch,)),)
 
 
 def _thresholds(scale: float, zero_point: int, lowest: int, highest: int) -> NDArray[np.float32]:
@@ -193,7 +194,12 @@ def _product(
         kernel, of_bytes = "dequantize_int4", "int8"
     defines: Defines = {"ELEM": ELEM[of_bytes]}
     elements = math.prod(result.shape)
-    return over_elements("dequantize", kernel, elements, target, fields, defines)
+    # On CPUs compilers make vectors of a plain loop.
+    lanes = lanes_of(elements, target) if target.group_items > 1 else 0
+    if not lanes or source.dtype == "int4":
+        return over_elements("dequantize", kernel, elements, target, fields, defines)
+    kernel = f"{kernel}_vector"
+    return over_vectors("dequantize", kernel, elements, lanes, target, fields, defines)
 
 
 def _halves(values: NDArray[np.int64]) -> NDArray[Any]:

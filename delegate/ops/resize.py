@@ -2,7 +2,8 @@
 """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, over runs of pixels.
 
 Bilinear in 16-bit integers where those are exact, else over vectors of channels, and plain. The
-nearest neighbour is a copy of pixels, over vectors of their bytes, and plain.
+nearest neighbour is a copy of pixels, over vectors of their bytes, and plain. Where no pixel moves
+neither launches anything.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, size_bytes
 from delegate.ops._checks.node import require_constant, shape_text, tensors_of
+from delegate.ops._launches.copy import view
 from delegate.ops._launches.resizing import IN_FLOATS, PARTS, Resizing, between, lines_of, over_runs
 from delegate.ops._launches.tiles import lanes_of, vectors_of, widest_lanes
 from delegate.ops._launches.types import ELEM, moved_type
@@ -75,6 +77,8 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
     """
     newer = _NEWER_TYPES if target.rules.resizes_newer_types else ()
     resize = _resize_of(node, (*_TYPES, *newer))
+    if resize.keeps_pixels:
+        return view(resize.source, resize.result)
     _, in_h, in_w, depth = resize.source.shape
 
     def launch(lanes: int, units: int, elem: str) -> Launch:
@@ -136,6 +140,9 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
     resize = _resize_of(node, _TYPES)
     if resize.align_corners and resize.half_pixel_centers:
         raise Unsupported("align_corners and half_pixel_centers: only one of them")
+    # Not of floats: 0 times infinity is none.
+    if resize.keeps_pixels and resize.source.dtype != "float32":
+        return view(resize.source, resize.result)
     # Sums of both arithmetics are exact where weights are multiples of 1/16.
     parts = [lines_of(resize, axis)[1] * np.float32(PARTS) for axis in (1, 2)]
     is_exact = all(bool(np.all(each == np.floor(each))) for each in parts)

@@ -199,11 +199,10 @@ TILE(transpose_conv_vector_quant8) {
     INTS most = OUTPUT_MAX;
     global ELEM* output =
         (global ELEM*)(arena + OUTPUT) + (row * OUT_W + out_x) * OUT_C + first_channel;
-    // One pixel is scaled at a time: the others move to the first place.
     for (int p = 0; p < TILE_W; p++, output += STRIDE_W * OUT_C) {
       INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[0], multiplier, shift) + OUTPUT_ZERO;
       STORE(ELEMS, TO_ELEMS(clamp(scaled, least, most)), output);
-      UNROLLED (q, TILE_W - 1) sum[q] = sum[q + 1];
+      NEXT_TO_FIRST(sum, TILE_W);
     }
   }
 }

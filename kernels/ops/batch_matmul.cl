@@ -145,11 +145,10 @@ TILE(batch_matmul_vector_quant8) {
       UNROLLED (p, TILE_M) sum[p] += factor * ((int)left[p * left_row + k * left_term] - left_zero);
     }
     INTS multiplier = MULTIPLIER, shift = SHIFT, least = -128, most = 127;
-    // One row is scaled at a time: the others move to the first place.
     for (int p = 0; p < TILE_M; p++, output += N_SIZE) {
       INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[0], multiplier, shift) + OUTPUT_ZERO;
       STORE(CHARS, TO_CHARS(clamp(scaled, least, most)), output);
-      UNROLLED (q, TILE_M - 1) sum[q] = sum[q + 1];
+      NEXT_TO_FIRST(sum, TILE_M);
     }
   }
 }
@@ -256,13 +255,15 @@ TILE(batch_matmul_row_quant8) {
         sum[p] += factor * (TO_INTS(JOIN(vload, LANES)(0, column)) - right_zero);
       }
     }
-    UNROLLED (p, TILE_N) {
-      INTS lanes = sum[p];
-      int total = SUM_OF(lanes);
-      for (int j = k; j < K_SIZE; j++)
-        total += (left[j] - left_zero) * (right[p * right_column + j] - right_zero);
-      int scaled = LOCAL(requantize)(total, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
+    int total[TILE_N];
+    UNROLLED (p, TILE_N) total[p] = SUM_OF(sum[p]);
+    for (; k < K_SIZE; k++)
+      UNROLLED (p, TILE_N)
+        total[p] += (left[k] - left_zero) * (right[p * right_column + k] - right_zero);
+    for (int p = 0; p < TILE_N; p++) {
+      int scaled = LOCAL(requantize)(total[0], MULTIPLIER, SHIFT) + OUTPUT_ZERO;
       output[p] = (char)clamp(scaled, -128, 127);
+      NEXT_TO_FIRST(total, TILE_N);
     }
   }
 }
@@ -286,12 +287,11 @@ TILE(batch_matmul_row_float) {
         sum[p] = MULTIPLY_ADD(factor, column, sum[p]);
       }
     }
-    UNROLLED (p, TILE_N) {
-      FLOATS lanes = sum[p];
-      float total = SUM_OF(lanes);
-      for (int j = k; j < K_SIZE; j++)
-        total = MULTIPLY_ADD(left[j], right[p * right_column + j], total);
+    for (int p = 0; p < TILE_N; p++, right += right_column) {
+      float total = SUM_OF(sum[0]);
+      for (int j = k; j < K_SIZE; j++) total = MULTIPLY_ADD(left[j], right[j], total);
       output[p] = total;
+      NEXT_TO_FIRST(sum, TILE_N);
     }
   }
 }

@@ -139,11 +139,12 @@ static INTS LOCAL(quotient)(INTS a, INTS b) {
 static INTS LOCAL(floored)(INTS a, INTS b) {
   INTS whole = LOCAL(quotient)(a, b);
   INTS rest = JOIN(as_int, N)(JOIN(as_uint, N)(a) - JOIN(as_uint, N)(whole * b));
-  const INTS none = 0;
 #if OP == FLOOR_DIVIDE
+  const INTS none = 0;
   return whole - ((rest != 0 && (rest ^ b) < 0) ? none + 1 : none);
 #else
-  return rest + ((rest != 0 && (rest ^ b) < 0) ? b : none);
+  // NOTE: Mesa 25.0's compiler for Adreno dies of a choice between a byte and a constant.
+  return (rest != 0 && (rest ^ b) < 0) ? rest + b : rest;
 #endif
 }
 #endif

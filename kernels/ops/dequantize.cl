@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the type of the input's bytes, uchar, char or short.
+// Macros: ELEM, the type of the input's bytes, uchar, char or short; of the kernel of vectors
+// LANES, and IS_ALIGNED, see store.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "store.clh"
 
 #if USES_DEQUANTIZE
 // output[i] = scale * (input[i] - zero), a float   Source: reference/dequantize.h Dequantize
@@ -17,6 +19,29 @@ TILE(dequantize) {
 }
 
 KERNEL(dequantize)
+#endif
+
+#if USES_DEQUANTIZE_VECTOR
+#define FLOATS JOIN(float, LANES)
+DEFINE_STORE(FLOATS)
+
+// The same of LANES neighbours; the last ones overlap those before.
+// tile: TILE_ITEMS vectors, one a work-item; tiles: ceil(elements / LANES / TILE_ITEMS)
+TILE(dequantize_vector) {
+  TILE_RANGE(ITEMS);
+  const float scale = as_float(SCALE);
+  const int zero = ZERO;
+  const int last = ELEMENTS - LANES;
+  global const ELEM* input = (global const ELEM*)(arena + INPUT);
+  global float* output = (global float*)(arena + OUTPUT);
+  for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+    const int at = min((start + i) * LANES, last);
+    JOIN(int, LANES) values = JOIN(convert_int, LANES)(LOAD_LANES(ELEM, LANES, input + at)) - zero;
+    STORE(FLOATS, JOIN(convert_float, LANES)(values) * scale, output + at);
+  }
+}
+
+KERNEL(dequantize_vector)
 #endif
 
 #if USES_DEQUANTIZE_INT4

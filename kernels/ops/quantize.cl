@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the output's type, uchar, char or short; LANES, of the kernel of vectors.
+// Macros: ELEM, the output's type, uchar, char or short; of the kernel of vectors LANES, and
+// IS_ALIGNED, see store.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -7,9 +8,8 @@
 #include "store.clh"
 
 #if USES_QUANTIZE_FLOAT || USES_QUANTIZE_VECTOR_FLOAT
-// Declares what a tile's elements need, and its input and output.
+// Declares what a tile's elements need, and its input and output from `start` on.
 #define DECLARE_NUMBERS                                                           \
-  TILE_RANGE(ELEMENTS);                                                           \
   const float factor = as_float(FACTOR);                                          \
   const float beyond = as_float(BEYOND);                                          \
   const int zero = OUTPUT_ZERO;                                                   \
@@ -46,6 +46,7 @@
 // greater one begins. No device's division is needed.   Source: reference/quantize.h AffineQuantize
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(quantize_float) {
+  TILE_RANGE(ELEMENTS);
   DECLARE_NUMBERS;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) ANSWER(i);
 }
@@ -63,12 +64,14 @@ DEFINE_STORE(ELEMS)
 
 // The same of 8 bits, LANES at once. There the product is off by less than 1e-4 of a step, so it
 // tells the answer unless it is that near the middle between two, or is beyond what ROUNDER takes.
-// tile: TILE_ITEMS elements, LANES a work-item; tiles: ceil(elements / TILE_ITEMS)
+// tile: TILE_ITEMS vectors, one a work-item; tiles: ceil(elements / LANES / TILE_ITEMS)
 TILE(quantize_vector_float) {
+  const int start = tile * (TILE_ITEMS * LANES);
+  const int count = min(TILE_ITEMS * LANES, ELEMENTS - start);
   DECLARE_NUMBERS;
   const int whole = count / LANES;
   for (int at = get_local_id(0); at < whole; at += get_local_size(0)) {
-    const FLOATS steps = JOIN(vload, LANES)(at, input) * factor;
+    const FLOATS steps = LOAD_LANES(float, LANES, input + at * LANES) * factor;
     const FLOATS rounded = steps + ROUNDER;
     const FLOATS apart = fabs(steps - (rounded - ROUNDER));
     const INTS answers = AS_INTS(rounded) - ROUNDER_BITS + zero;
@@ -76,7 +79,9 @@ TILE(quantize_vector_float) {
     if (any(!(apart < 0.4999f && fabs(steps) < 200000.0f)))
       for (int i = at * LANES; i < (at + 1) * LANES; i++) ANSWER(i);
   }
+#if !IS_ALIGNED
   for (int i = whole * LANES + get_local_id(0); i < count; i += get_local_size(0)) ANSWER(i);
+#endif
 }
 
 KERNEL(quantize_vector_float)

@@ -119,9 +119,9 @@ TILE(resize_bilinear) {
     global const STORED_ELEM* bottom = picture + row.s1;
     global STORED_ELEM* output =
         (global STORED_ELEM*)(arena + OUTPUT) + (rest * out_w + x_begin) * depth + c;
-    int4 last = columns[x_begin];
-    LOCAL(column) left = LOCAL(mixed)(top + last.s0, bottom + last.s0, row);
-    LOCAL(column) right = LOCAL(mixed)(top + last.s1, bottom + last.s1, row);
+    int4 last = -1;  // no column: the first pixel loads both
+    LOCAL(column) left;
+    LOCAL(column) right;
     for (int x = x_begin; x < x_end; x++) {
       const int4 place = columns[x];
       if (place.s0 != last.s0) {

@@ -30,6 +30,12 @@ class Resizing:
     align_corners: bool  # the corners' pixels are at the same places in both
     half_pixel_centers: bool  # a pixel's place is its centre
 
+    @property
+    def keeps_pixels(self) -> bool:
+        """Whether every place is that of the input's own pixel there; both flags move it."""
+        is_moved = self.align_corners and self.half_pixel_centers
+        return self.source.shape == self.result.shape and not is_moved
+
     def step(self, axis: int) -> tuple[int, int]:
         """Return pixels of the input, and how many of the output's are as wide."""
         size, count = self.source.shape[axis], self.result.shape[axis]

@@ -141,6 +141,23 @@ def over_elements(
     return launch_over(file, kernel, by_elements(elements, target), fields, defines)
 
 
+def over_vectors(
+    file: str,
+    kernel: str,
+    elements: int,
+    lanes: int,
+    target: Target,
+    params: Params,
+    defines: Mapping[str, int | str],
+) -> Launch:
+    """Return such a launch over vectors of neighbours, "items" of them; see `vectors_of`."""
+    items = ceil_div(elements, lanes)
+    fields = params | {"elements": elements, "items": items}
+    tiling = by_elements(items, target, LEAST_ELEMENTS // lanes, HALF_ROUNDS // lanes)
+    own = {**defines, **vectors_of(elements, lanes, target)}
+    return launch_over(file, kernel, tiling, fields, own)
+
+
 def widest_lanes(count: int, widest: int) -> int:
     """Return the widest vector up to `widest` lanes that `count` neighbours fill; 0 for none."""
     return max((lanes for lanes in (16, 8, 4) if lanes <= min(widest, count)), default=0)

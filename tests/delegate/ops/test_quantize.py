@@ -79,14 +79,27 @@ def test_launch(
 ) -> None:
     node = Requantization(shape=(17, 241), dtypes=(dtype, "int8")).node()
     *vectors, plain = ops.lower(node, way.target)
-    assert [each.name for each in vectors] == (
-        ["vector 8"] if dtype == "float32" and way is LANES_8 else []
-    )
+    vector = "vector 8" if way is LANES_8 else "vector 4"
+    assert [each.name for each in vectors] == ([vector] if dtype == "float32" else [])
     launch = only_launch(plain)
     assert (plain.name, launch.file, launch.kernel) == ("plain", "quantize", kernel)
     assert (launch.tiles, launch.group_items) == (tiles, group_items)  # of 4097 elements
     assert launch.defines == {"ELEM": "char"}
     assert launch.params["tile_items"] == tile_items
+
+
+@pytest.mark.parametrize(
+    ("way", "lanes", "tiles", "tile_items"), [(SIMT, 4, 17, 64), (LANES_8, 8, 2, 512)], ids=str
+)
+def test_vectors(way: Way, lanes: int, tiles: int, tile_items: int) -> None:
+    node = Requantization(shape=(17, 241), dtypes=("float32", "uint8")).node()
+    launch = only_launch(ops.lower(node, way.target)[0])
+    assert (launch.kernel, launch.tiles) == ("quantize_vector_float", tiles)
+    assert launch.defines == {"ELEM": "uchar", "LANES": lanes}  # of 4097 elements
+    assert launch.params["tile_items"] == tile_items
+    even = Requantization(shape=(17, 240), dtypes=("float32", "uint8")).node()
+    is_aligned = only_launch(ops.lower(even, way.target)[0]).defines.get("IS_ALIGNED")
+    assert is_aligned == (1 if way is SIMT else None)
 
 
 def test_small_integers_have_a_table() -> None:

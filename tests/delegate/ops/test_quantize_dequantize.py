@@ -64,6 +64,15 @@ def test_launch(dtype: str, elem: str) -> None:
     assert launch.defines == {"ELEM": elem}
 
 
+@pytest.mark.parametrize(("size", "aligned"), [(256, {"IS_ALIGNED": 1}), (1027, {})])
+def test_vectors_on_gpus(size: int, aligned: dict[str, int]) -> None:
+    node = Dequantization(shape=(size,)).node()
+    launch = only_launch(ops.lower(node, SIMT.target)[0])
+    assert launch.kernel == "dequantize_vector"
+    assert launch.defines == {"ELEM": "uchar", "LANES": 4, **aligned}
+    assert (launch.params["items"], launch.params["tile_items"]) == (-(-size // 4), 64)
+
+
 def test_no_product_below_the_least_normal_float() -> None:
     found = ops.lower(Dequantization(scale=2.0**-127).node(), SIMT.target)
     assert [each.name for each in found] == ["vector 4", "plain"]
