@@ -11,9 +11,12 @@ import os
 import tempfile
 from collections.abc import Generator
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.linker import use_small_links
 
 # rusticl shows llvmpipe only when asked to.
 os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
@@ -32,6 +35,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     if not kept:
         _own_cache = tempfile.TemporaryDirectory(prefix="tflite-opencl-tests-")
     os.environ["TFLITE_OPENCL_CACHE"] = kept or _own_cache.name
+    use_small_links(Path(os.environ["TFLITE_OPENCL_CACHE"], "linker"))
 
 pytest.register_assert_rewrite(
     "tests.support.compare", "tests.support.cases", "tests.support.factories"

@@ -149,6 +149,7 @@ SOFTMAX = one_op_model(
 
 
 @pytest.mark.device
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", NAMES)
 def test_ops_are_exact_under_every_profile(name: str) -> None:
     try:

@@ -67,24 +67,26 @@ class Noting(Target):
         return super().__getattribute__(name)
 
 
-def lowered(node: Node, targets: Sequence[Noting]) -> Iterator[tuple[Alternative, ...]]:
-    """Yield a node's alternatives on each target.
+def lowered(
+    node: Node, asked: Sequence[tuple[Way, Noting, dict[str, Any]]]
+) -> Iterator[tuple[tuple[Alternative, ...], list[Way]]]:
+    """Yield each set of alternatives that a node has, and the ways that give it.
+
+    `asked`: ways, their targets, and those targets' facts.
 
     Lowering is pure: targets that agree in all facts that it reads have the same alternatives.
     """
-    known: list[tuple[dict[str, Any], tuple[Alternative, ...]]] = []
-    for target in targets:
-        same = (
-            alternatives
-            for facts, alternatives in known
-            if all(getattr(target, name) == value for name, value in facts.items())
-        )
-        found = next(same, None)
-        if found is None:
+    known: list[tuple[dict[str, Any], tuple[Alternative, ...], list[Way]]] = []
+    for way, target, facts in asked:
+        for read, _, ways in known:
+            if all(facts[name] == value for name, value in read.items()):
+                ways.append(way)
+                break
+        else:
             Noting.noted.clear()
             found = _lowered(node, target)
-            known.append(({name: getattr(target, name) for name in {*Noting.noted}}, found))
-        yield found
+            known.append(({name: facts[name] for name in Noting.noted}, found, [way]))
+    yield from ((found, ways) for _, found, ways in known)
 
 
 def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
@@ -99,6 +101,7 @@ def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 # Floats are eight in a load only as halves.
 EIGHT_HALVES = Way("eight halves", {"device_type": "gpu", "load_lanes": 8})
+PLACES = {way.name: place for place, way in enumerate(EVERY_WAY)}
 
 
 def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
@@ -126,7 +129,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
         found.append((program_of(feature).launches[0], WAYS[0] if feature.macro else way))
     found.append((registers_launch(1), WAYS[0]))
     found += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
-    asked: list[tuple[Way, Noting]] = [
+    targets = [
         (way, Noting(**{**way.facts, "rules": rules}))
         for way in (*EVERY_WAY, EIGHT_HALVES)
         for twice in (False, True)
@@ -140,23 +143,40 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
             )
         ]
     ]
-    targets = [target for _, target in asked]
-    of_nodes = [lowered(node, targets) for node in built_nodes()]
-    for (way, _), of_way in zip(asked, zip(*of_nodes, strict=True), strict=True):
-        for alternative in (alternative for alternatives in of_way for alternative in alternatives):
-            chosen = emulated(alternative) if way.is_emulated else alternative
-            if way is not EIGHT_HALVES:
-                found += [(launch, way) for launch in chosen.launches]
-            if not (way.isa or way.is_emulated):
-                found += in_halves(alternative)
+    names = Target.__dataclass_fields__
+    asked = [
+        (way, target, {name: getattr(target, name) for name in names}) for way, target in targets
+    ]
+    for node in built_nodes():
+        for alternatives, ways in lowered(node, asked):
+            found += launches_of(alternatives, ways)
     named: dict[str, tuple[Launch, Way]] = {}
     for launch, way in found:
         chosen_macros = [f"{name}={value}" for name, value in launch.defines.items()]
         name = "-".join([launch.kernel, *chosen_macros]).lower()
-        # The way that asks least of a device.
-        if name not in named or len(way.isa) < len(named[name][1].isa):
+        if name not in named or asks_for(way) < asks_for(named[name][1]):
             named[name] = launch, way
     return named
+
+
+def launches_of(
+    alternatives: Sequence[Alternative], ways: Sequence[Way]
+) -> Iterator[tuple[Launch, Way]]:
+    """Yield the launches of alternatives that these ways give, each with the one it is built by."""
+    forced = [way for way in ways if way is not EIGHT_HALVES]
+    for is_emulated in (False, True):
+        of_kind = [way for way in forced if way.is_emulated == is_emulated]
+        for alternative in alternatives if of_kind else ():
+            chosen = emulated(alternative) if is_emulated else alternative
+            yield from ((launch, min(of_kind, key=asks_for)) for launch in chosen.launches)
+    if not all(way.isa or way.is_emulated for way in ways):
+        for alternative in alternatives:
+            yield from in_halves(alternative)
+
+
+def asks_for(way: Way) -> tuple[int, int]:
+    """Return how much a way asks of a device; of equals, the first one is taken."""
+    return len(way.isa), PLACES.get(way.name, 0)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ what they prove lies before or behind the driver, or they draw the same numbers 
 several devices are found they take these cases in turns.
 
 A way with vectors is at home on a device with vectors, each other way on a device without: there
-lowering chooses it. At home a way runs every case. On the other devices it
-runs one case in SHARE, each way others, so that each way is compiled everywhere.
+lowering chooses it. At home a way runs every case. On the other devices, where lowering never does,
+it runs one case in AWAY, each way others, so that each way is compiled everywhere.
 A device whose ways have no other home runs all of them. TEST_EVERYTHING=1: so does every device.
 Stand-ins for instructions run one case in SHARE everywhere: devices with the instructions run all.
 TEST_ONE_CASE_IN=3: about a third of the cases that are left; 3:1 and 3:2: the other two.
@@ -38,6 +38,7 @@ from tests.support.cases import Way
 from tests.support.opencl import vector_width
 
 SHARE = 10
+AWAY = 20
 one_width = pytest.mark.one_width
 any_driver = pytest.mark.any_driver
 slow = pytest.mark.slow
@@ -119,10 +120,10 @@ def dealt(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     left_out: set[pytest.Item] = set()
     for number, ((test, name, device), group) in enumerate(cases.items()):
         way = ways[test][name]
-        if way.is_emulated or (
-            not _is_home(device, way) and any(_is_home(other, way) for other in devices)
-        ):
-            kept = group[number % min(SHARE, len(group)) :: SHARE]
+        is_away = not _is_home(device, way) and any(_is_home(other, way) for other in devices)
+        if way.is_emulated or is_away:
+            share = SHARE if way.is_emulated else AWAY
+            kept = group[number % min(share, len(group)) :: share]
         elif way.lanes > 1 and group[0].get_closest_marker(one_width.name):
             widths = [other for other in ways[test] if ways[test][other].lanes > 1]
             kept = group[widths.index(name) :: len(widths)]

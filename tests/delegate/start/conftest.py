@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from delegate import DeviceInfo, cache
 from delegate.sandbox import helper
+from delegate.sandbox.trials import SELF_TEST
 from delegate.start import rehearsal
 from delegate.start.probe import examine
-from delegate.store import TRIALS, stores
+from delegate.store import BANS, TRIALS, Store, stores
 from tests.attacks.bed import proofs_in
 
 
@@ -20,12 +23,22 @@ from tests.attacks.bed import proofs_in
 def own_cache(
     device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Begin with the proofs of the device and nothing else; end with no child."""
+    """Begin with what self-tests found of the device and nothing else; end with no child."""
     examine(device)
-    proofs = [(store, proofs_in(store)) for store in stores()]
+    proofs = [(store, proofs_in(store), fatal_in(store)) for store in stores()]
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
-    for store, proven in proofs:
+    for store, proven, fatal in proofs:
         store.save(TRIALS, proven)
+        store.save(BANS, fatal)
     monkeypatch.setattr(rehearsal, "is_on", True)
     yield
     helper._close()
+
+
+def fatal_in(store: Store) -> dict[str, Any]:
+    """Return the bans of self-tests that are kept of a device: of instructions it lacks.
+
+    Without them each start would let two children die of each.
+    """
+    bans = store.load(BANS).items()
+    return {key: ended for key, ended in bans if json.loads(key)[0][0] == SELF_TEST}
