@@ -75,7 +75,7 @@ def test_what_lies_between_products_is_each_group_s_own() -> None:
     "middle",
     [
         pytest.param({"size": 1 << 15}, id="many bytes"),
-        pytest.param({"size": 1 << 13, "tiles": 2}, id="tiles of many bytes"),
+        pytest.param({"size": 3 << 12, "tiles": 2}, id="tiles of many bytes"),
         pytest.param({"weights": 1 << 14}, id="weights"),
         pytest.param({"tiles": 2, "weights": 64}, id="tiles of weights"),
         pytest.param({"tiles": 2, "group_items": 64}, id="tiles of many items"),
