@@ -8,6 +8,7 @@ places for each of them, so that no run copies what the run of another one left.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import element_type
-from delegate.runtime.layout import as_bytes
+from delegate.runtime.layout import Bytes, as_bytes
 
 Values = NDArray[Any]
 
@@ -78,7 +79,7 @@ class Value:
         else:
             for slot in self._slots():
                 at = place.offset + slot * place.step
-                cl.enqueue_copy(queue, place.buffer, as_bytes(self.host[slot]), dst_offset=at)
+                cl.enqueue_copy(queue, place.buffer, _content(self.host[slot]), dst_offset=at)
         self.places.add(place)
         self.host = self.initial  # no other array is kept for nothing
 
@@ -103,3 +104,15 @@ class Value:
 
     def _slots(self) -> range:
         return range(len(self.initial) if self.initial.size else 0)
+
+
+def _content(values: Values) -> Bytes:
+    """Return a value's bytes; caches that all begin with zeros go up from one place."""
+    if any(values.strides):
+        return as_bytes(values)
+    return _alike(values.dtype, values.size, values.flat[0].tobytes())
+
+
+@lru_cache(maxsize=1)
+def _alike(dtype: np.dtype[Any], size: int, value: bytes) -> Bytes:
+    return as_bytes(np.full(size, np.frombuffer(value, dtype)[0]))

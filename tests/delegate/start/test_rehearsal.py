@@ -317,7 +317,8 @@ def test_who_compiles_later_graphs_makes_what_the_first_child_will(
         return compiled(self, file, source)
 
     first = open_engine(Options(device.index))
-    target, same = first.target(Rules()), (device.identity, Options(device.index))
+    options = Options(device.index, own_context=True)  # in which nothing was built
+    target, same = first.target(Rules()), (device.identity, options)
     monkeypatch.setattr(Kernels, "_compiled", noted)
     performer = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
     performer.graphs_ahead(same, [CHAIN], target, ["ADD"])
@@ -327,7 +328,7 @@ def test_who_compiles_later_graphs_makes_what_the_first_child_will(
     ahead = {*built}
     built.clear()
     told = Told({}, {}, lambda **_: None)
-    engine = Engine(Options(device.index, own_context=True), lambda *_: told)
+    engine = Engine(options, lambda *_: told)
     engine.chooser.go_on({}, 0.0)
     engine.verdicts(CHAIN, target)
     engine.executor(partition_of(CHAIN, range(2)), target).close()
