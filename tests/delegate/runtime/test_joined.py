@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from delegate.compiler import compile_partition
-from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
-from delegate.launch import Constant, Launch, Program, size_bytes
+from delegate.launch import Constant, Launch, Program
 from delegate.runtime.calls import JOINED, ONE_BY_ONE
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.joined import groups_of
 from delegate.runtime.kernels import Kernels
 from tests.support.cases import LANES_4, SIMT, Way, require_isa
+from tests.support.forms import assert_same_runs, program_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 
@@ -34,18 +33,12 @@ def rows() -> Graph:
     )
 
 
-def program_of(graph: Graph, way: Way) -> Program:
-    partition = partition_of(graph, range(len(graph.nodes)))
-    return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
-
-
 def assert_same(device: DeviceInfo, program: Program) -> None:
     """Assert that a program gives the same bytes joined, by fewer calls."""
     calls = len(groups_of(program.launches))
     assert calls < len(program.launches)
     opened = Device(device)
     kernels = Kernels(opened)
-    rng = np.random.default_rng(1)
     with (
         Executor(opened, kernels, program) as apart,
         Executor(opened, kernels, program, form=JOINED) as joined,
@@ -53,15 +46,7 @@ def assert_same(device: DeviceInfo, program: Program) -> None:
         assert (apart.form, joined.form) == (ONE_BY_ONE, JOINED)
         assert len(apart.transfer.kernels) == len(program.launches)
         assert len(joined.transfer.kernels) == calls
-        for _ in range(10):
-            inputs = [rng.integers(0, 256, size_bytes(t)).astype(np.uint8) for t in program.inputs]
-            results = []
-            for executor in (apart, joined):
-                outputs = [np.zeros(size_bytes(t), np.uint8) for t in program.outputs]
-                executor.run(inputs, outputs)
-                results.append(outputs)
-            for expected, got in zip(*results, strict=True):
-                np.testing.assert_array_equal(got, expected)
+        assert_same_runs(apart, joined, 10)
 
 
 @pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])

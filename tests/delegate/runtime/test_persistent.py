@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Options
-from delegate.compiler import compile_partition
-from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import ORDERS
-from delegate.launch import Alternative, Program, size_bytes
+from delegate.launch import Alternative, Program
 from delegate.runtime import persistent, side_by_side, sources
 from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.device import Device
@@ -27,6 +25,7 @@ from delegate.runtime.replicated import not_replicated
 from delegate.start.opening import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.compare import inputs_for, interpreter, invoke, oracle
+from tests.support.forms import assert_same_runs, program_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 from tests.support.process import run_python
@@ -71,11 +70,6 @@ def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
     return device
 
 
-def program_of(graph: Graph, way: Way) -> Program:
-    partition = partition_of(graph, range(len(graph.nodes)))
-    return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
-
-
 def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30) -> None:
     kernels = Kernels(device)
     apart = Executor(device, kernels, program, batch)
@@ -83,18 +77,7 @@ def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30
     assert (whole.form, apart.form) == (PERSISTENT, ONE_BY_ONE)
     kernels_of = [len(each.transfer.kernels) for each in (whole, apart)]
     assert kernels_of == [1, len(program.launches)]
-    rng = np.random.default_rng(1)
-    for _ in range(runs):
-        inputs = [
-            rng.integers(0, 256, batch * size_bytes(t)).astype(np.uint8) for t in program.inputs
-        ]
-        results = []
-        for executor in (apart, whole):
-            outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in program.outputs]
-            executor.run(inputs, outputs)
-            results.append(outputs)
-        for expected, got in zip(*results, strict=True):
-            np.testing.assert_array_equal(got, expected)
+    assert_same_runs(apart, whole, runs)
     apart.close()
     whole.close()
 

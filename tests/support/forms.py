@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of graphs, and runs of one program in two forms, which give the same bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.compiler import compile_partition
+from delegate.graph.partition import partition_of
+from delegate.inspect import Graph
+from delegate.launch import Program, size_bytes
+from delegate.runtime.executor import Executor
+from tests.support.cases import Way
+
+
+def program_of(graph: Graph, way: Way) -> Program:
+    """Return the program of a whole graph, of each node's first alternative."""
+    partition = partition_of(graph, range(len(graph.nodes)))
+    return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
+
+
+def assert_same_runs(expected: Executor, other: Executor, runs: int) -> None:
+    """Assert that two executors of one program and batch give the same bytes of random inputs."""
+    rng = np.random.default_rng(1)
+    program, batch = expected.program, expected.batch
+    for _ in range(runs):
+        inputs = [
+            rng.integers(0, 256, batch * size_bytes(t)).astype(np.uint8) for t in program.inputs
+        ]
+        results = []
+        for executor in (expected, other):
+            outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in program.outputs]
+            executor.run(inputs, outputs)
+            results.append(outputs)
+        for wanted, got in zip(*results, strict=True):
+            np.testing.assert_array_equal(got, wanted)
