@@ -29,7 +29,7 @@ from delegate.isa import FEATURES
 from delegate.partition_kernel import PartitionKernel
 from delegate.passes import PASSES, run_passes
 from delegate.runtime.calls import FORMS, ONE_BY_ONE
-from delegate.runtime.state import Link
+from delegate.runtime.link import Link
 from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite import graphs

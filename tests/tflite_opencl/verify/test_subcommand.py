@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import json
 import runpy
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from PIL import Image
 from delegate import DeviceInfo
 from delegate.inspect import Tensor, read_model, write_model
 from delegate.launch import Program
-from delegate.runtime import executor, layout
+from delegate.runtime import calls, executor, layout
 from delegate.runtime.layout import Layout, layout_of
 from tests.attacks import planted
 from tests.support.deal import any_driver, slow
@@ -52,8 +51,8 @@ class Verify:
         self._device, self._capsys = device, capsys
         self.firsts: dict[int, list[tuple[str, int]]] = {}  # node -> its kernels, with that place
 
-        def noted(program: Program, batch: int = 1, is_whole: bool = False) -> Layout:
-            made = layout.layout_of(program, batch, is_whole)
+        def noted(program: Program, *more: Any) -> Layout:
+            made = layout.layout_of(program, *more)
             steps = [(s, launch) for s in program.steps for launch in s.alternative.launches]
             if len(program.steps) > 5:  # no single alternative that is tried
                 self.firsts = {}
@@ -61,7 +60,7 @@ class Verify:
                     self.firsts.setdefault(step.node_index, []).append((launch.kernel, first))
             return made
 
-        patch.setattr(executor, "layout_of", noted)
+        patch.setattr(calls, "layout_of", noted)
 
     def __call__(self, model: str, *arguments: str) -> tuple[int, str, str]:
         device = ("--device", str(self._device.index), "--tune", "off")
@@ -155,7 +154,7 @@ def test_the_wrong_node_is_written_as_a_model(
     assert node.op == "DEPTHWISE_CONV_2D"
     monkeypatch.chdir(tmp_path)  # the script leaves for its own folder
     made: list[Layout] = []
-    monkeypatch.setattr(executor, "layout_of", lambda *a: made.append(layout_of(*a)) or made[-1])
+    monkeypatch.setattr(calls, "layout_of", lambda *a: made.append(layout_of(*a)) or made[-1])
     for is_planted in (False, True):
         with monkeypatch.context() as patch:
             if is_planted:
@@ -192,8 +191,8 @@ def test_memory_that_two_tensors_share_is_wrong_only_after_others(
 
     honest = layout.plan_arena
 
-    def plan(program: Program, phases: Sequence[int]) -> tuple[int, dict[Tensor, int]]:
-        tensors = [*honest(program, phases)[1]]
+    def plan(program: Program, *more: Any) -> tuple[int, dict[Tensor, int]]:
+        tensors = [*honest(program, *more)[1]]
         places = {t: 0 if t.index in (kept, later) else n for n, t in enumerate(tensors, 1)}
         offsets = {t: 1024 * place for t, place in places.items()}
         return 1024 * (len(tensors) + 1), offsets
