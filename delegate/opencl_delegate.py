@@ -25,7 +25,7 @@ from delegate.options import Options
 from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun
-from delegate.start.rehearsal import go_ahead, open_engine
+from delegate.start.rehearsal import open_engine
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs, match_plan
 from delegate.tflite.library import installed_rules, rules_of_caller
@@ -91,7 +91,7 @@ class OpenCLDelegate:
         self._options = options or Options(device, **keywords)
         marks = Marks()
         self._graphs = Graphs(model, marks)
-        self._engine = open_engine(self._options, self._graphs.given)
+        self._engine = open_engine(self._options, self._graphs.run)
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
         self._interpreters = Interpreters(marks)
@@ -245,9 +245,6 @@ class OpenCLDelegate:
             self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
         engine, options = self._engine, self._options
-        if graph.subgraph == 0 and graph.subgraphs > 1:
-            graphs = partial(self._graphs.later, context)
-            go_ahead(engine, graphs, target, (*options.exclude_ops,))
         claim = self._interpreters.judged(
             context,
             graph,

@@ -45,7 +45,7 @@ class OneDevice:
 
     def __init__(self, graph: Graph, options: Options, batch: int) -> None:
         """Open the device that the options mean, build and upload everything."""
-        self._engine = open_engine(options, graph)
+        self._engine = open_engine(options, lambda: [graph])
         target = self._engine.target(installed_rules())
         partition = self._partition(graph, target)
         kept = kept_tensors(graph)

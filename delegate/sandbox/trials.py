@@ -100,7 +100,7 @@ class UnderWay:
 
 
 class Free:
-    """Allows everything but what is left out, and keeps nothing.
+    """Allows everything but what is left out, and keeps no trial.
 
     Attributes:
         met: why trials were refused.
@@ -115,10 +115,7 @@ class Free:
         left_out: Mapping[Trial, str] | None = None,
         how: str = DONE,
     ) -> None:
-        """`done`: how trials ended; `left_out`: why others are not done.
-
-        `how`: with SOURCE it builds from sources alone, and leaves it to the driver to keep that.
-        """
+        """`done`: how trials ended; `left_out`: why others are not done. `how`: each ends."""
         self._done = {} if done is None else done
         self._left_out = {} if left_out is None else left_out
         self._how = how
@@ -161,6 +158,7 @@ class Free:
 
     def note(self, trial: Trial, how: str) -> None:
         """Record a result without a trial."""
+        self._done[trial] = how
 
     def forget(self, trial: Trial) -> None:
         """Take a trial for untried."""
@@ -180,6 +178,19 @@ class Free:
         if why is not None:
             self.met.add(why)
             raise KilledChild(why)
+
+
+class Guessing(Free):
+    """Who compiles ahead: takes each kernel for one that builds, and keeps no binary.
+
+    The driver is to keep what it compiled. A wrong guess costs that process alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(how=SOURCE)
+
+    def known(self, trial: Trial) -> str | None:
+        return DONE if trial.kind == CHECK else super().known(trial)
 
 
 class Told(Free):
@@ -212,5 +223,5 @@ class Told(Free):
         return self._done == done and self._left_out == left_out
 
     def note(self, trial: Trial, how: str) -> None:
-        self._done[trial] = how
+        super().note(trial, how)
         self._tell(tried=trial, how=how)

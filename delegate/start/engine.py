@@ -13,7 +13,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import ORDERS, is_one_launch_likely, most_lanes
+from delegate.isa import ORDERS, is_one_launch_likely
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.lowered import Lowered
 from delegate.options import Options
@@ -28,12 +28,12 @@ from delegate.runtime.state import State
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
 from delegate.runtime.weights import Weights
 from delegate.sandbox.trials import DONE, WHOLE, Free, Trial
-from delegate.start.opening import open_device
+from delegate.start.opening import open_device, target_of
 from delegate.start.plans import Plan, Plans
 from delegate.store import Store
 from delegate.target import Rules, Target
 from delegate.tflite.reference import reference_outputs
-from delegate.tuning.chooser import QUICK, Choice, Chooser
+from delegate.tuning.chooser import FULL, QUICK, Choice, Chooser
 from delegate.tuning.forms import Chosen, Forms
 from delegate.tuning.tune import Tuner
 
@@ -56,12 +56,18 @@ class Engine:
     """
 
     def __init__(
-        self, options: Options, trials: Callable[[Device, Chooser], Free] | None = None
+        self,
+        options: Options,
+        trials: Callable[[Device, Chooser], Free] | None = None,
+        device: Device | None = None,
     ) -> None:
-        """Open the device; nothing is built yet. `trials`: what may be done; None: everything."""
+        """Open the device, if none is given; nothing is built yet.
+
+        `trials`: what may be done; None: everything.
+        """
         begun = time.perf_counter()
         with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
-            self.device: Device = open_device(options)
+            self.device = device or open_device(options)
         seconds = time.perf_counter() - begun
         self.chooser = Chooser(options.tune, Store(self.device.identity), seconds)
         self.trials = Free() if trials is None else trials(self.device, self.chooser)
@@ -180,7 +186,10 @@ class Engine:
                 partition = fused
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(forms, fused, target, batch, lowered)
+                self._tuner.has_left = False
                 programs = self._programs(partition, fused, target, batch, lowered)
+                if expected is not None and self._tuner.has_left:
+                    programs = [expected]  # what changes with each start is compiled in each
             with progress.share(_OF_NODES, 1):
                 is_likely = self._is_one_launch_likely(fused)
                 chosen = forms.fastest(programs, batch, expected, is_likely)
@@ -234,17 +243,18 @@ class Engine:
     ) -> list[Program]:
         """Return the programs that compute a partition, each of the alternatives chosen for it.
 
-        `fused`: the partition as passes left it.
+        `fused`: the partition as passes left it. Its nodes apart are far more, and rarely faster:
+        only people who asked for the fastest wait for them to be measured.
         """
         reference = partial(reference_outputs, target.rules)
         choose = partial(self._tuner.choose, batch=batch, reference=reference, lowered=lowered)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
-            programs = [compiler.compile_partition(partition, target, choose, steps, lowered)]
-        if fused is not partition:
+            programs = [compiler.compile_partition(fused, target, choose, steps, lowered)]
+        if fused is not partition and self.chooser.mode == FULL:
             with progress.share(_OF_FIRST, 1):
-                programs.insert(
-                    0, compiler.compile_partition(fused, target, choose, steps, lowered)
+                programs.append(
+                    compiler.compile_partition(partition, target, choose, steps, lowered)
                 )
         if target.group_items > 1 and self._may_be_one_launch(batch):
             # One by one, short launches all take the same time, so tuning cannot rank them. Inside
@@ -286,15 +296,3 @@ class Engine:
         found = self.chooser.take(ways, lambda: self.chooser.fastest(self._bench.transfers()))
         assert found is not None
         return found
-
-
-def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
-    """Return what lowering may know of a device."""
-    return Target(
-        device_type=device.type,
-        vector_width=min(device.vector_width, most_lanes(device.proven)),
-        compute_units=device.compute_units,
-        registers=registers,
-        isa=device.proven,
-        rules=rules,
-    )

@@ -34,11 +34,10 @@ from delegate.runtime.kernels import Kernels
 from delegate.runtime.survey import tried_platforms
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
-from delegate.sandbox.trials import PLATFORMS, SOURCE, Free, Told, Trial
-from delegate.start.engine import Engine, target_of
-from delegate.start.opening import granted
+from delegate.sandbox.trials import PLATFORMS, Guessing, Told, Trial
+from delegate.start.engine import Engine
+from delegate.start.opening import granted, target_of
 from delegate.start.self_tests import PASSED, tested
-from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tuning.chooser import State
 
@@ -86,7 +85,6 @@ def main() -> int:
             "self-tests": performer.self_tests,
             "engine": performer.engine,
             "ahead": performer.ahead,
-            "graphs ahead": performer.graphs_ahead,
         }
         for message in parent.messages(IDLE_SECONDS):
             sent = pickle.loads(message["payload"])
@@ -146,37 +144,38 @@ class _Performer:
             if under_way.how == PASSED:
                 known.add(name)
 
-    def ahead(self, options: Options, graph: Graph) -> None:
-        """Compile what the nodes will launch, the last first; the driver is to keep it on disk."""
+    def ahead(self, options: Options, graphs: Sequence[Graph]) -> None:
+        """Compile what will be launched; the driver is to keep it on disk.
+
+        Of one graph that is what its nodes launch, the last first: another child begins at the
+        first. Of several it is each graph as one kernel, which takes longer than all else.
+        """
         info = matching(options.device)[0]
         if info.type != "cpu":
             return  # it may be for one process at a time
-        # A wrong guess costs this process alone.
         likely = likely_on(info.type, Path("/proc/cpuinfo").read_text().split())
-        isa = [name for name in likely if not {name, "all"} & {*options.exclude_isa}]
-        device = Device(info, proven=granted(frozenset(isa)), profile=options.profile)
-        bench = DeviceBench(device, Kernels(device, Free(how=SOURCE)))
+        isa = granted(frozenset(n for n in likely if not {n, "all"} & {*options.exclude_isa}))
+        device = Device(info, options.profiling, isa, options.profile)
+        if len(graphs) > 1:
+            self._as_one_kernel_each(options, device, graphs)
+            return
+        bench = DeviceBench(device, Kernels(device, Guessing()))
         target = target_of(device, installed_rules())
-        for node in reversed(infer(graph).nodes):
+        for node in reversed(infer(graphs[0]).nodes):
             with contextlib.suppress(DelegateError):
                 bench.warm_up(compiler.first_choice(node, target, bench.check))
 
-    def graphs_ahead(
-        self,
-        same: tuple[str, Options],
-        graphs: Sequence[Graph],
-        target: Target,
-        exclude_ops: Sequence[str],
+    def _as_one_kernel_each(
+        self, options: Options, device: Device, graphs: Sequence[Graph]
     ) -> None:
-        """Compile graphs as `engine` will where nothing was measured; the driver is to keep it."""
-        identity, options = same
-        self._found(options.device, identity)
-        engine = Engine(options, lambda *_: Free(how=SOURCE))
+        """Compile graphs as `engine` will where nothing was measured."""
+        engine = Engine(options, lambda *_: Guessing(), device)
         engine.chooser.go_on({}, 0.0)
+        target = engine.target(installed_rules())
         # Nobody listens: a pipe that is full would hold this process.
         with progress.told_to(lambda *_: None), contextlib.suppress(DelegateError):
             for graph in map(infer, graphs):
-                if not {*exclude_ops} & {node.op for node in graph.nodes}:
+                if not {*options.exclude_ops} & {node.op for node in graph.nodes}:
                     engine.executor(partition_of(graph, range(len(graph.nodes))), target).close()
 
     def engine(

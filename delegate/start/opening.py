@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device is opened, with what it was proven to do."""
+"""Which device is opened, with what it was proven to do, and what lowering may know of it."""
 
 from __future__ import annotations
 
 import logging
 
 from delegate.errors import DeviceError, NoDeviceError
-from delegate.isa import AMX
+from delegate.isa import AMX, most_lanes
 from delegate.options import Options
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
 from delegate.sandbox import process
 from delegate.start.probe import examine
+from delegate.target import Rules, Target
 
 _log = logging.getLogger("delegate")
 
@@ -49,3 +50,15 @@ def open_device(options: Options) -> Device:
         failures.append(f"{info.name} ({info.platform_version}): {failure}")
         _log.warning("device %d is skipped: %s", info.index, failures[-1])
     raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
+
+
+def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
+    """Return what lowering may know of a device."""
+    return Target(
+        device_type=device.type,
+        vector_width=min(device.vector_width, most_lanes(device.proven)),
+        compute_units=device.compute_units,
+        registers=registers,
+        isa=device.proven,
+        rules=rules,
+    )

@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,6 @@ from delegate.sandbox.trials import Free, Trial, UnderWay
 from delegate.start.engine import Engine
 from delegate.start.probe import broken
 from delegate.store import has_stores
-from delegate.target import Target
 from delegate.tuning.chooser import Chooser
 
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
@@ -54,8 +53,18 @@ class Repeated(Free):
 
     repeats = True
 
-    def __init__(self, options: Options, is_first: bool, device: Device, chooser: Chooser) -> None:
-        """`options`: of the engine, whose choices a child makes from here on. `is_first`: start."""
+    def __init__(
+        self,
+        options: Options,
+        is_first: bool,
+        ahead: Collection[int],
+        device: Device,
+        chooser: Chooser,
+    ) -> None:
+        """`options`: of the engine, whose choices a child makes from here on. `is_first`: start.
+
+        `ahead`: the subgraphs that another child compiles, whose end is waited for.
+        """
         info, self._chooser = device.info, chooser
         self.records = Records(device.identity, partial(broken, info, options.profile))
         super().__init__(self.records.done, self.records.left_out)
@@ -67,21 +76,10 @@ class Repeated(Free):
         self._awaited: set[object] = set()  # trials and keys of choices that no record has
         self._asked: set[object] = set()  # those that a child was asked for, each once
         self._hide: Callable[[], object] = lambda: None
-        self._may_go_ahead = is_first and device.type == "cpu" and _has_a_core_to_spare()
         self._number = 0  # of the subgraph that was judged last
-        self._ahead: set[int] = set()  # those that another child compiles
-
-    def go_ahead(
-        self, graphs: Callable[[], Sequence[Graph]], target: Target, exclude_ops: Sequence[str]
-    ) -> None:
-        """Let another child compile what comes after the first graph of a file, as this one will.
-
-        The driver keeps it, and the first child finds it there. `graphs`: the longest first.
-        """
-        if self._may_go_ahead and (later := graphs()):
-            self._may_go_ahead, self._ahead = False, {graph.subgraph for graph in later}
-            asked = "graphs ahead", self._same, later, target, exclude_ops
-            helper.go_ahead(*asked, **_AHEAD)
+        self._ahead = {*ahead}
+        # In a first start nothing is known of the first request of a kind: to look costs time.
+        self._unasked = {"verdicts", "executor"} if is_first else set()
 
     @contextmanager
     def of(self, trial: Trial) -> Iterator[UnderWay]:
@@ -93,6 +91,9 @@ class Repeated(Free):
     def is_due(self, trial: Trial) -> bool:
         with self.of(trial):
             return False
+
+    def note(self, trial: Trial, how: str) -> None:
+        """Record nothing: children do."""
 
     def awaits(self, trial: Trial) -> bool:
         is_untried = trial not in self._done and self._why_not(trial) is None
@@ -106,6 +107,9 @@ class Repeated(Free):
                 self._request = request
                 if isinstance(judged := request[1], Graph):
                     self._number = judged.subgraph
+                if request[0] in self._unasked:
+                    self._unasked.remove(request[0])
+                    self._rehearse(request)
                 while True:
                     with progress.unwatched_from() as self._hide:
                         found = look()
@@ -171,32 +175,22 @@ class Repeated(Free):
             )
 
 
-def open_engine(options: Options, graph: Graph | None = None) -> Engine:
+def open_engine(options: Options, run: Callable[[], Sequence[Graph]] = list) -> Engine:
     """Return an engine, which repeats what a child did where the options say so.
 
-    `graph`: what will be run, if that is known. Raises: as Engine.
+    `run`: tells the graphs that will be, in that order, as far as they are known. Raises: as
+    Engine, and what `run` raises.
     """
     options = replace(options, device_profile=options.profile)  # it is read once
     if not (options.in_child_first and is_on):
         return Engine(options)
-    is_alone, is_first = graph is not None and graph.subgraphs == 1, not has_stores()
-    if is_alone and _has_a_core_to_spare() and is_first:
-        # A second child compiles the graph's kernels, the last nodes' first, while the first child
-        # runs the self-tests: the driver keeps what it compiled, and the first child finds it. Of
-        # a file with several graphs most is compiled as one kernel each: see `go_ahead`.
-        helper.go_ahead("ahead", options, graph, **_AHEAD)
-    return Engine(options, partial(Repeated, options, is_first))
-
-
-def go_ahead(
-    engine: Engine,
-    graphs: Callable[[], Sequence[Graph]],
-    target: Target,
-    exclude_ops: Sequence[str],
-) -> None:
-    """Let another child compile the later graphs of a file in a first start; see Repeated."""
-    if isinstance(engine.trials, Repeated):
-        engine.trials.go_ahead(graphs, target, exclude_ops)
+    is_first, later = not has_stores(), set[int]()
+    if is_first and _has_a_core_to_spare() and (graphs := [*run()]):
+        # A second child compiles while the first one runs the self-tests and tries kernel after
+        # kernel: the driver keeps what it compiled, and the first child finds it.
+        helper.go_ahead("ahead", options, graphs, **_AHEAD)
+        later = {graph.subgraph for graph in graphs[1:]}
+    return Engine(options, partial(Repeated, options, is_first, later))
 
 
 def start_early() -> None:

@@ -79,16 +79,19 @@ class Graphs:
         file, number = self._file_of(context)
         return given if given is not None and number == self.main else file.graph(number)
 
-    def later(self, context: int) -> list[Graph]:
-        """Return what is run beside the first graph of a TfLiteContext's model, the longest first.
+    def run(self) -> list[Graph]:
+        """Return what is run of the given model: its first graph, then the longest first.
 
         Raises:
-            ModelError: the model is not found.
+            ModelError: the first graph cannot be read.
         """
-        file, resources = self._file_of(context)[0], self.resources(context)
-        found = [file.graph(number) for number in range(1, len(file.subgraphs))]
-        run = [with_resources(each, resources) for each in found if each and not each.is_called]
-        return sorted(map(with_variables, run), key=lambda each: -len(each.nodes))
+        if (file := self._file) is None:
+            return [] if self.given is None else [self.given]
+        found = [file.graph(number) for number in range(len(file.subgraphs))]
+        called = [each for each in found if each and not each.is_called]
+        run = [with_resources(each, file.resources) for each in called]
+        in_order = sorted(run, key=lambda each: (each.subgraph != 0, -len(each.nodes)))
+        return [with_variables(each) for each in in_order]
 
     def resources(self, context: int) -> Resources:
         """Return what all graphs of a TfLiteContext's model say of resource variables.

@@ -18,7 +18,8 @@ from delegate.runtime import turns
 from delegate.store import CHOICES, Store
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
-# Time limit of one start, self-tests included. Later starts measure the rest.
+# Time limit of one start, self-tests included, and as long again as the process took before
+# anything was measured: else a large model's starts hardly measure. Later starts do the rest.
 QUICK_SECONDS = 2.0
 ROUNDS = {QUICK: 3, FULL: 12}
 # For all candidates of a choice that run whole programs; each runs once at least.
@@ -70,6 +71,7 @@ class Chooser:
             raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
         self.mode = mode
         self.seconds_left = QUICK_SECONDS - spent if mode == QUICK else float("inf")
+        self._begun_s: float | None = time.perf_counter()  # None: something was to be measured
         self._store = store
         self._chosen: dict[str, str] | None = None  # by key; None: not loaded yet
         self._new: dict[str, str] = {}  # what was measured and not saved yet
@@ -146,6 +148,9 @@ class Chooser:
         if (choice.can_wait and self._has_chosen and self.mode == QUICK) or self.seconds_left <= 0:
             self._left.add(choice.key)
             return None
+        if self._begun_s is not None:
+            self.seconds_left += time.perf_counter() - self._begun_s
+            self._begun_s = None
         if self._wait is not None:
             self._awaited.add(choice.key)
             self._wait(choice.key)

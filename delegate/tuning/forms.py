@@ -23,9 +23,11 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.calls import JOINED, ONE_BY_ONE, PERSISTENT
 from delegate.runtime.executor import Executor
 from delegate.runtime.joined import are_joined
-from delegate.tuning.chooser import Choice, Chooser
+from delegate.tuning.chooser import FULL, Choice, Chooser
 from delegate.tuning.tune import signature
 
+# A program of more launches gains most as one. To try it one by one compiles each kernel again.
+_MANY_LAUNCHES = 256
 # What the numbers of a program's launches are to the compiler.
 LOADED, LITERAL = NUMBERS = ("loaded", "literal")
 _OF_FORMS = 0.4  # what is done when the form is chosen
@@ -134,6 +136,9 @@ class Forms:
     ) -> tuple[Program, str] | None:
         """Return the fastest program and form, if they are known or measured now."""
         forms = self._forms(programs, batch)
+        if is_likely and self._chooser.mode != FULL:
+            gaining = {n: f for n, f in forms.items() if f[1] == PERSISTENT and _is_long(f[0])}
+            forms = gaining or forms
         if len(forms) == 1:
             return next(iter(forms.values()))
         key = self._key(programs, batch)
@@ -262,6 +267,10 @@ def _rounds_floats(program: Program) -> bool:
         and any(tensor.dtype != "float32" for tensor in launch.writes)
         for launch in program.launches
     )
+
+
+def _is_long(program: Program) -> bool:
+    return len(program.launches) > _MANY_LAUNCHES
 
 
 def _is_literal(program: Program) -> bool:

@@ -25,13 +25,18 @@ _log = logging.getLogger("delegate")
 
 
 class Tuner:
-    """Chooses among the alternatives of nodes."""
+    """Chooses among the alternatives of nodes.
+
+    Attributes:
+        has_left: whether some choice was not known, nor measured, since this was set to False.
+    """
 
     def __init__(self, chooser: Chooser, bench: DeviceBench, wanted: str | None = None) -> None:
         """`wanted`: the alternative to choose, without measuring, for nodes that have it."""
         self._chooser = chooser
         self._bench = bench
         self._wanted = wanted
+        self.has_left = False
 
     def choose(
         self,
@@ -65,6 +70,7 @@ class Tuner:
                 ),
                 lambda: self._measure(node, alternatives, batch, reference),
             )
+            self.has_left |= known is None
             if known == _NONE:
                 raise Unsupported("this device computes it wrongly")
             alternatives = sorted(alternatives, key=lambda each: each.name != known)

@@ -12,6 +12,7 @@ from delegate.errors import KilledChild
 from delegate.sandbox.trials import (
     BINARY_OF,
     BUILD,
+    CHECK,
     DONE,
     EXECUTOR,
     FILE,
@@ -22,6 +23,7 @@ from delegate.sandbox.trials import (
     SOURCE,
     WRONG,
     Free,
+    Guessing,
     Told,
     Trial,
 )
@@ -72,11 +74,18 @@ def test_a_child_tells_each_trial_before_and_after() -> None:
     assert not told.knows({MADE: SOURCE, RAN: DONE, other: DONE}, {MADE: "it died"})
 
 
-def test_who_does_without_keeps_nothing() -> None:
+def test_who_does_without_keeps_what_it_is_told() -> None:
     free = Free()
     with free.of(MADE):
         free.note(RAN, DONE)
-    assert (free.known(MADE), free.known(RAN), free.is_due(MADE)) == (None, None, False)
+    assert (free.known(MADE), free.known(RAN), free.is_due(MADE)) == (None, DONE, False)
+
+
+def test_who_compiles_ahead_takes_kernels_for_such_as_build() -> None:
+    guessing = Guessing()
+    with guessing.of(MADE) as under_way:
+        assert under_way.how == SOURCE
+    assert (guessing.known(MADE), guessing.known(Trial(CHECK))) == (None, DONE)
 
 
 def test_trials_differ_by_all_that_a_driver_is_given() -> None:

@@ -27,7 +27,7 @@ from delegate.sandbox.trials import BINARY, BUILD, DONE, RUN, Free, Told, Trial
 from delegate.start import helper_child, rehearsal
 from delegate.start.engine import Engine
 from delegate.start.probe import examine
-from delegate.start.rehearsal import Repeated, go_ahead, open_engine, start_early
+from delegate.start.rehearsal import Repeated, open_engine, start_early
 from delegate.target import Rules
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
@@ -267,16 +267,16 @@ def test_a_model_and_its_batches(device: DeviceInfo, requests: list[str]) -> Non
 def test_a_first_start_compiles_from_both_ends(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
-    begun: list[str] = []
-    monkeypatch.setattr(helper, "go_ahead", lambda word, *more, **environment: begun.append(word))
+    begun: list[object] = []
+    monkeypatch.setattr(helper, "go_ahead", lambda *request, **environment: begun.append(request))
     monkeypatch.setattr(rehearsal, "has_stores", lambda: is_known)
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
-    open_engine(Options(device.index), CHAIN)
-    assert begun == ([] if is_known else ["ahead"])
-    open_engine(Options(device.index), replace(CHAIN, subgraphs=2))
+    options = Options(device.index, device_profile=None)
+    open_engine(options, lambda: [CHAIN])
+    assert begun == ([] if is_known else [("ahead", options, [CHAIN])])
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0})
-    open_engine(Options(device.index), CHAIN)
-    open_engine(Options(device.index))
+    open_engine(options, lambda: [CHAIN])
+    open_engine(options)
     assert len(begun) <= 1
 
 
@@ -290,13 +290,11 @@ def test_later_graphs_of_a_file_are_compiled_beside_the_first(
     monkeypatch.setattr(helper, "stop_ahead", lambda: told.append("stop"))
     monkeypatch.setattr(rehearsal, "has_stores", lambda: is_known)
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
-    engine = open_engine(Options(device.index))
+    graphs = [replace(CHAIN, subgraph=number) for number in range(2)]
+    engine = open_engine(Options(device.index), lambda: graphs)
     engine.chooser.seconds_left = 0
     target = engine.target(Rules())
-    graphs = [replace(CHAIN, subgraph=number) for number in range(2)]
-    for _ in range(2):
-        go_ahead(engine, lambda: graphs[1:], target, ())
-    begun = ["graphs ahead"] if device.type == "cpu" and not is_known else []
+    begun = [] if is_known else ["ahead"]
     assert told == begun
     for graph in graphs:
         engine.verdicts(graph, target)
@@ -306,7 +304,7 @@ def test_later_graphs_of_a_file_are_compiled_beside_the_first(
     assert run_of(engine) == [134]
 
 
-def test_who_compiles_later_graphs_makes_what_the_first_child_will(
+def test_who_compiles_several_graphs_makes_what_the_first_child_will(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[str] = []
@@ -316,23 +314,25 @@ def test_who_compiles_later_graphs_makes_what_the_first_child_will(
         built.append(source)
         return compiled(self, file, source)
 
-    first = open_engine(Options(device.index))
     options = Options(device.index, own_context=True)  # in which nothing was built
-    target, same = first.target(Rules()), (device.identity, options)
     monkeypatch.setattr(Kernels, "_compiled", noted)
     performer = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
-    performer.graphs_ahead(same, [CHAIN], target, ["ADD"])
+    performer.ahead(replace(options, exclude_ops=["ADD"]), [CHAIN] * 2)
     assert built == []
-    performer.graphs_ahead(same, [CHAIN], target, [])
+    performer.ahead(options, [CHAIN] * 2)
     assert not list(cache.cache_folder().glob("programs/add*"))
     ahead = {*built}
+    if device.platform == "rusticl":
+        return  # it is taken for a CPU that knows its processor's instructions
+    assert bool(ahead) == (device.type == "cpu")
     built.clear()
     told = Told({}, {}, lambda **_: None)
     engine = Engine(options, lambda *_: told)
     engine.chooser.go_on({}, 0.0)
+    target = engine.target(Rules())
     engine.verdicts(CHAIN, target)
     engine.executor(partition_of(CHAIN, range(2)), target).close()
-    assert {*built} & ahead == ahead != set()
+    assert {*built} >= ahead
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -346,7 +346,7 @@ def test_children_are_started_early_where_a_first_start_needs_them(
     start_early()
     assert (helper._helper is None, helper._ahead is None) == (is_known, is_known or cores < 2)
     early = helper._ahead
-    open_engine(Options(device.index), CHAIN)
+    open_engine(Options(device.index), lambda: [CHAIN])
     assert is_known or helper._ahead is early
     assert early is None or not early.is_new
     helper.stop_ahead()
@@ -364,21 +364,21 @@ def test_who_works_ahead_runs_the_last_node_first(
 
     monkeypatch.setattr(DeviceBench, "warm_up", noted)
     performer = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
-    performer.ahead(Options(device.index), conv_pool())
+    performer.ahead(Options(device.index), [conv_pool()])
     assert ran == (["pool", "conv"] if device.type == "cpu" else [])
     assert not list(cache.cache_folder().glob("programs/*"))
 
 
 def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
-    helper.go_ahead("ahead", Options(device.index, exclude_isa=["all"]), CHAIN)
+    helper.go_ahead("ahead", Options(device.index, exclude_isa=["all"]), [CHAIN])
     assert helper._ahead is not None
     assert helper._ahead.wait(120) == 0
-    helper.go_ahead("ahead", Options(device.index), CHAIN)
+    helper.go_ahead("ahead", Options(device.index), [CHAIN])
     awaited = helper._ahead
     helper.await_ahead(120)
     assert helper._ahead is None
     assert awaited.wait(0) == 0
-    helper.go_ahead("ahead", Options(device.index), CHAIN)
+    helper.go_ahead("ahead", Options(device.index), [CHAIN])
     child = helper._ahead
     helper.stop_ahead()
     assert child.wait(5) is not None
