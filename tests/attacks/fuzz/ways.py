@@ -23,7 +23,7 @@ from delegate.inspect import Graph, device_profile_names, with_tensors
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
 from delegate.runtime.calls import FORMS, ONE_BY_ONE
-from delegate.tuning.chooser import Choice, Chooser
+from delegate.tuning.chooser import FULL, Choice, Chooser
 from delegate.tuning.forms import NUMBERS, Forms
 from tests.attacks.fuzz import called, stateful
 from tflite_opencl.common.bounds import Bounds, float_bounds
@@ -156,7 +156,7 @@ def _are_large(values_: Any) -> bool:
 class _Decided:
     """Chooses forms as a start that measured one form and one kind of numbers to be fastest."""
 
-    seconds_left = math.inf
+    mode, seconds_left = FULL, math.inf
 
     def __init__(self, form: str, numbers: str) -> None:
         self._wanted = f"0, {form}", numbers
