@@ -18,9 +18,10 @@ from delegate.runtime import turns
 from delegate.store import CHOICES, Store
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
-# Time limit of one start, self-tests included, and as long again as the process took before
-# anything was measured: else a large model's starts hardly measure. Later starts do the rest.
+# Time limit of one start, self-tests included, and as long again as it took before anything was
+# measured, up to so long: else a large model's starts hardly measure. Later starts do the rest.
 QUICK_SECONDS = 2.0
+_MOST_AGAIN_SECONDS = 10.0
 ROUNDS = {QUICK: 3, FULL: 12}
 # For all candidates of a choice that run whole programs; each runs once at least.
 _WHOLE_SECONDS = {QUICK: 0.5, FULL: 5.0}
@@ -149,7 +150,7 @@ class Chooser:
             self._left.add(choice.key)
             return None
         if self._begun_s is not None:
-            self.seconds_left += time.perf_counter() - self._begun_s
+            self.seconds_left += min(time.perf_counter() - self._begun_s, _MOST_AGAIN_SECONDS)
             self._begun_s = None
         if self._wait is not None:
             self._awaited.add(choice.key)

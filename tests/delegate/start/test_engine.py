@@ -26,6 +26,7 @@ from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.forms import Chosen, Forms
 from delegate.tuning.tune import Tuner
 from tests.support.deal import any_driver
+from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 
 pytestmark = any_driver
@@ -93,6 +94,48 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     again = Engine(Options(device.index, tune="quick"))  # the next start has no seconds at all
     again.chooser.go_on(engine.chooser.state()[0], 0.0)
     assert executor_of(again).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
+
+
+@pytest.mark.parametrize("tune", ["quick", "full"])
+def test_a_long_program_that_is_likely_faster_as_one_is_tried_one_by_one_for_those_who_wait(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tune: str
+) -> None:
+    monkeypatch.setattr("delegate.tuning.forms._MANY_LAUNCHES", 1)
+    made: list[str] = []
+    make = Forms._made
+
+    def told(self: Forms, forms: dict[str, Any], *others: Any) -> dict[str, Executor]:
+        made.extend(form for _, form in forms.values())
+        return make(self, forms, *others)
+
+    monkeypatch.setattr(Forms, "_made", told)
+    engine = Engine(Options(device.index, tune=tune))
+    engine.chooser.go_on({}, 1e3)
+    form = executor_of(engine).form
+    if offers(engine, PERSISTENT) and tune == "quick":
+        assert (form, made) == (PERSISTENT, [])
+    else:
+        assert ONE_BY_ONE in made
+
+
+@pytest.mark.parametrize("tune", ["quick", "full"])
+def test_nodes_that_passes_replace_are_measured_for_those_who_wait(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tune: str
+) -> None:
+    chosen: list[str] = []
+    choose = Tuner.choose
+
+    def told(self: Tuner, node: Any, *others: Any, **options: Any) -> Any:
+        chosen.append(node.op)
+        return choose(self, node, *others, **options)
+
+    monkeypatch.setattr(Tuner, "choose", told)
+    x, product = t((2, 128), "int8", 0.05, 3), t((2, 128), "int8", 0.05, 3)
+    share = t((2, 128), "int8", 1 / 256, -128)
+    graph = graph_of([op("LOGISTIC", [x], [share]), op("MUL", [x, share], [product])])
+    executor_of(Engine(Options(device.index, tune=tune)), graph)
+    assert "silu" in chosen
+    assert {*chosen} - {"silu"} == ({"LOGISTIC", "MUL"} if tune == "full" else set())
 
 
 def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:

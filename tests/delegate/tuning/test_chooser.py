@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import delegate.tuning.chooser as chooser_module
 from delegate.store import Store
 from delegate.tuning.chooser import FULL, OFF, QUICK, Choice, Chooser
 
@@ -61,6 +62,22 @@ def test_each_shape_is_measured_for_those_who_wait(mode: str, taken: list[str]) 
     chooser = Chooser(mode, Store(f"a device of test_chooser, {mode}"))
     assert asked(chooser, "224", 100) == taken
     assert asked(chooser, "192", 73) == taken
+
+
+@pytest.mark.parametrize(("before", "again"), [(0.0, 0.0), (3.0, 3.0), (3600.0, 10.0)])
+def test_a_start_that_takes_long_may_measure_for_as_long(
+    monkeypatch: pytest.MonkeyPatch, before: float, again: float
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(chooser_module.time, "perf_counter", lambda: now[0])
+    chooser = Chooser(QUICK, Store("a device of test_chooser whose starts are long"), spent=0.5)
+    spent = Chooser(QUICK, Store("a device of test_chooser with self-tests"), spent=2.5)
+    now[0] += before
+    for key in ("first", "second"):
+        assert asked(chooser, key, 100, "") == ["plain", "measured"]
+    assert chooser.seconds_left == 1.5 + again  # once a start
+    assert asked(spent, "first", 100, "") == ["fast"]
+    assert (spent.left, spent.seconds_left) == (1, -0.5)
 
 
 def test_what_a_child_is_asked_for_is_not_taken_over_meanwhile() -> None:
