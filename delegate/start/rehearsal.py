@@ -80,7 +80,7 @@ class Repeated(Free):
         """
         if self._may_go_ahead and (later := graphs()):
             self._may_go_ahead, self._ahead = False, {graph.subgraph for graph in later}
-            asked = "graphs ahead", self._same, later, target, exclude_ops
+            asked = "graphs_ahead", self._same, later, target, exclude_ops
             helper.go_ahead(*asked, **_AHEAD)
 
     @contextmanager
