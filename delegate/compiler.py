@@ -9,6 +9,7 @@ from delegate import halves, progress
 from delegate.errors import Unsupported
 from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
+from delegate.graph.links import Links
 from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
@@ -58,15 +59,14 @@ def _disorder(graph: Graph) -> str | None:
 
     TFLite runs nodes in the file's order. Groups are run by what they read, which would differ.
     """
-    places = {node: place for place, node in enumerate(graph.nodes)}
-    producers = {tensor: node for node in graph.nodes for tensor in node.outputs}
-    for place, node in enumerate(graph.nodes):
+    links = Links(graph)
+    for node, place in links.places.items():
         for tensor in node.inputs:
-            producer = None if tensor is None else producers.get(tensor)
-            if tensor is not None and producer is not None and places[producer] >= place:
+            maker = links.maker(tensor)
+            if tensor is not None and maker is not None and links.places[maker] >= place:
                 return (
                     f"the nodes are out of order: node {node.index} reads tensor {tensor.index}, "
-                    f"which node {producer.index} computes"
+                    f"which node {maker.index} computes"
                 )
     return None
 

@@ -96,7 +96,7 @@ def kernel_uses(
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
         return program
 
-    joined: dict[str, list[Sequence[Launch]]] = {}  # launches that are one, by what is compiled
+    joined: dict[str, KernelUse] = {}  # of launches that are one, by what is compiled
     for number, model in enumerate(models):
         graph = infer(with_variables(read_stateful(model, signature)))
         verdicts = compiler.verdicts(graph, target, _takes)
@@ -105,10 +105,12 @@ def kernel_uses(
             program = count(number, fused)
             for group in groups_of(program.launches):
                 if len(group) > 1 and (isa is None or not proven & ORDERS):
-                    joined.setdefault(source_of_joined(group).text, []).append(group)
+                    use = _joined(group)
+                    use = joined.setdefault(use.source, use)
+                    joined[use.source] = replace(use, launches=use.launches + 1)
             if fused is not partition and not allows_halves:
                 count(number, partition, without=fused.nodes)
-    return (*_uses(launched, text), *(_joined(source, groups) for source, groups in joined.items()))
+    return (*_uses(launched, text), *joined.values())
 
 
 def _takes(_: Alternative) -> str | None:
@@ -189,11 +191,10 @@ def _uses(
     return found.values()
 
 
-def _joined(source: str, groups: Sequence[Sequence[Launch]]) -> KernelUse:
-    """Return the record of a kernel that runs several launches."""
-    parts = (f"{launch.kernel}={launch.tiles}" for launch in groups[0])
-    items = source_of_joined(groups[0]).group_items
-    return KernelUse(FILE, ("joined",), tuple(parts), FILE, source, items, len(groups), ())
+def _joined(launches: Sequence[Launch]) -> KernelUse:
+    """Return the record of a kernel that runs several launches, before its first launch."""
+    parts, source = (f"{each.kernel}={each.tiles}" for each in launches), source_of_joined(launches)
+    return KernelUse(FILE, ("joined",), tuple(parts), FILE, source.text, source.group_items, 0, ())
 
 
 def _expected(launch: Launch, way: Alternative, node: Node, model: int) -> ExpectedLaunch:

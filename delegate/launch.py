@@ -49,6 +49,17 @@ class Launch:
     # Whether the ints of `params` are literals and no loads: then no other launch has its program.
     is_literal: bool = False
 
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """The constants that it reads, each once."""
+        found = (value for value in self.params.values() if isinstance(value, Constant))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def constant_bytes(self) -> int:
+        """The bytes of these."""
+        return sum(constant.size_bytes for constant in self.constants)
+
     def fields(self) -> dict[str, str]:
         """Return the macros of `params`: a load from the field's place, or an int's value."""
         return {
@@ -136,6 +147,11 @@ class Program:
         """Return the same with the numbers of every launch as literals."""
         steps = (replace(s, alternative=s.alternative.literal()) for s in self.steps)
         return replace(self, steps=tuple(steps))
+
+
+def constants_of(launches: Iterable[Launch]) -> tuple[Constant, ...]:
+    """Return the constants that launches read, each once, in the order of the launches."""
+    return tuple(dict.fromkeys(constant for each in launches for constant in each.constants))
 
 
 def _literal(value: int) -> str:

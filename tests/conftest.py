@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Generator
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -148,6 +149,13 @@ def one_device(
         monkeypatch.setattr(engine, "open_device", open_kept)
         # For a binary PoCL compiles a program once more, which takes 0.3 s.
         monkeypatch.setattr(Kernels, "_binary_of", lambda *program: None)
+
+
+@pytest.fixture
+def no_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin with nothing that was measured, and keep none; what the self-tests found is kept."""
+    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
+    monkeypatch.setattr(engine, "Store", lambda identity: nowhere)
 
 
 @pytest.fixture

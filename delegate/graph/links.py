@@ -8,9 +8,14 @@ from delegate.graph.partition import Partition
 
 
 class Links:
-    """The nodes of a graph, or of a part of it, by the tensors that they read and make."""
+    """The nodes of a graph, or of a part of it, by the tensors that they read and make.
+
+    Attributes:
+        places: of the nodes, in execution order.
+    """
 
     def __init__(self, of: Graph | Partition) -> None:
+        self.places = {node: place for place, node in enumerate(of.nodes)}
         self._outputs = frozenset(of.outputs)
         self._makers = {tensor: node for node in of.nodes for tensor in node.outputs}
         self._readers: dict[Tensor | None, list[Node]] = {}

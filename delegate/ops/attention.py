@@ -32,8 +32,7 @@ from delegate.ops._numbers import bits, ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_TILE_N = 4  # places that a CPU's work-item takes at a time
-_VECTORS = 4  # of the result that it sums up at a time
+_MOST = 4  # places that a CPU's work-item takes at a time, and vectors of the result: 4, 2 or 1
 _LEAST_PLACES = 32  # of a part
 _FEW_ROWS = 16  # of more, products of matrices share what they load, as the tiled kernel does
 
@@ -86,16 +85,15 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     plain = Alternative("plain", (launch,))
     tiled = _tiled(queries, keys, params, has_mask, target)
     lanes = lanes_of(head, target)
-    if not lanes or head % lanes or places < _TILE_N:
+    if not lanes or head % lanes or places < _MOST:
         return *tiled, plain
     is_alone = target.group_items == 1
     defines = has_mask | {"LANES": lanes, "ALONE": int(is_alone)}
-    defines["TILE_N"] = next(n for n in (_TILE_N, 2, 1) if places % n == 0) if is_alone else 1
     if is_alone:
-        vectors = head // lanes
-        defines["VECTORS"] = next(n for n in (_VECTORS, 2, 1) if vectors % n == 0)
+        blocks = {"TILE_N": math.gcd(places, _MOST), "VECTORS": math.gcd(head // lanes, _MOST)}
     else:
-        defines["SCRATCH_INTS"] = target.group_items
+        blocks = {"TILE_N": 1, "SCRATCH_INTS": target.group_items}
+    defines |= blocks
     row = launch_of("attention", "attention_row_float", count, target.group_items, params, defines)
     parts = _parts((count // rows, rows, places, head), params, has_mask, lanes, target)
     return *tiled, *parts, Alternative(f"row {lanes}", (row,)), plain
@@ -119,13 +117,11 @@ def _parts(
     parts = max(1, min(parts, places // _LEAST_PLACES))
     if target.group_items > 1 or rows > 4 or rows * parts == 1:
         return ()
-    tile_n, vectors = (
-        next(n for n in (4, 2, 1) if rows * n <= sums and count % n == 0)
-        for count in (places, head // lanes)
-    )
+    most = _MOST if rows * _MOST <= sums else 2
     found = temporary("found", (matrices * rows, parts, head + 2), "float32")
     own: Defines = {"LANES": lanes, "PARTS": parts}
-    blocks: Defines = {"TILE_M": rows, "TILE_N": tile_n, "VECTORS": vectors}
+    blocks: Defines = {"TILE_M": rows, "TILE_N": math.gcd(places, most)}
+    blocks["VECTORS"] = math.gcd(head // lanes, most)
     scored = launch_of(
         "attention_parts",
         "attention_parts_float",

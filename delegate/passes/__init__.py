@@ -21,33 +21,34 @@ from delegate.passes import (
     fuse_shuffle,
     fuse_silu,
 )
+from delegate.passes.matching import Find, fused
 
-# Whether a node that a pass would make lowers and builds; else it leaves things as they are.
-Accepts = Callable[[Node], bool]
-Pass = Callable[[Partition, Accepts], Partition]
 # In the order in which they run: a convolution that pads may take an ADD, too, and a gate has the
 # pair that fuse_logistic looks for.
-PASSES: Mapping[str, Pass] = {
-    "fuse_pad": fuse_pad.rewrite,
-    "fuse_add": fuse_add.rewrite,
-    "fuse_shuffle": fuse_shuffle.rewrite,
-    "fuse_silu": fuse_silu.rewrite,
-    "fuse_attention": fuse_attention.rewrite,
-    "fuse_rms_norm": fuse_rms_norm.rewrite,
-    "fuse_layer_norm": fuse_layer_norm.rewrite,
-    "fuse_scale": fuse_scale.rewrite,
-    "fuse_rope": fuse_rope.rewrite,
-    "fuse_gate": fuse_gate.rewrite,
-    "fuse_logistic": fuse_logistic.rewrite,
-    "fuse_shifts": fuse_shifts.rewrite,
+PASSES: Mapping[str, Find] = {
+    "fuse_pad": fuse_pad.found_at,
+    "fuse_add": fuse_add.found_at,
+    "fuse_shuffle": fuse_shuffle.found_at,
+    "fuse_silu": fuse_silu.found_at,
+    "fuse_attention": fuse_attention.found_at,
+    "fuse_rms_norm": fuse_rms_norm.found_at,
+    "fuse_layer_norm": fuse_layer_norm.found_at,
+    "fuse_scale": fuse_scale.found_at,
+    "fuse_rope": fuse_rope.found_at,
+    "fuse_gate": fuse_gate.found_at,
+    "fuse_logistic": fuse_logistic.found_at,
+    "fuse_shifts": fuse_shifts.found_at,
 }
 
 
 def run_passes(
-    partition: Partition, accepts: Accepts, names: Collection[str] = tuple(PASSES)
+    partition: Partition, accepts: Callable[[Node], bool], names: Collection[str] = tuple(PASSES)
 ) -> Partition:
-    """Return the partition after the passes of these names; the same one where none changed it."""
-    for name, rewrite in PASSES.items():
+    """Return the partition after the passes of these names; the same one where none changed it.
+
+    `accepts`: whether a node that a pass would make lowers and builds; else all stays as it is.
+    """
+    for name, find in PASSES.items():
         if name in names:
-            partition = rewrite(partition, accepts)
+            partition = fused(partition, accepts, find)
     return partition

@@ -8,31 +8,21 @@ That is how a residual block ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
+from delegate.passes.matching import Found
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition without the ADDs that can join the convolution before them."""
-    links = Links(partition)
-    places = {node: place for place, node in enumerate(partition.nodes)}
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        if node.op != "ADD" or len(node.inputs) != 2:
-            continue
-        alone = (t for t in node.inputs if links.only_reader(t) is node)
-        before = [each for t in alone if (each := links.maker(t, "CONV_2D")) is not None]
-        if before:
-            # The later one: the other one's result exists by then.
-            last = max(before, key=places.__getitem__)
-            fused = _joined(last, node)
-            if accepts(fused):
-                new |= {last: None, node: fused}
-    return partition.with_nodes(new)
+def found_at(links: Links, node: Node) -> Found | None:
+    """Return an ADD and the convolution before it that it can join."""
+    if node.op != "ADD" or len(node.inputs) != 2:
+        return None
+    before = [each for t in node.inputs if (each := links.made_for_one(t, "CONV_2D")) is not None]
+    # The later one: the other one's result exists by then.
+    last = max(before, key=links.places.__getitem__, default=None)
+    return None if last is None else ((last, node), _joined(last, node))
 
 
 def _joined(convolution: Node, add: Node) -> Node:

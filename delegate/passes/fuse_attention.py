@@ -11,23 +11,16 @@ them, which the nodes apart cannot know.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, fused, is_plain, number_of
+from delegate.passes.matching import Found, is_plain, number_of
 
 _LEAST_SCALE = 1e-6  # behind a mask: what that hides stays hidden
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such chain as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return the chain that a BATCH_MATMUL ends."""
     if node.op != "BATCH_MATMUL" or _is_adjoint(node) != (False, False):
         return None

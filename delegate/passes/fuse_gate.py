@@ -6,21 +6,14 @@ g -LOGISTIC-> s, (g, s) -MUL-> t, (t, x) -MUL-> y        becomes        (g, x) -
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, first_made, fused, is_plain
+from delegate.passes.matching import Found, first_made, is_plain
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such chain as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return the LOGISTIC, the MUL before this MUL, and this one."""
     if node.op != "MUL" or not is_plain(node):
         return None

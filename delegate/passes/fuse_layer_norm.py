@@ -8,16 +8,13 @@ x -MEAN of rows-> m, (x, m) -SQUARED_DIFFERENCE-> -MEAN of rows-> -ADD epsilon->
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
 from delegate.passes.matching import (
     Found,
     first_made,
-    fused,
     is_of_rows,
     is_plain,
     number_of,
@@ -27,12 +24,7 @@ from delegate.passes.matching import (
 _SQUARE = "SQUARED_DIFFERENCE"
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such chain as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return the ten nodes that end with this ADD."""
     if node.op != "ADD" or not is_plain(node):
         return None

@@ -6,21 +6,14 @@ g -LOGISTIC-> s, (x, s) -MUL-> y        becomes        (g, x) -logistic_mul-> y
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, first_made, fused, is_plain, other_than
+from delegate.passes.matching import Found, first_made, is_plain, other_than
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such pair as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return a LOGISTIC and the MUL that alone reads it, which is this one."""
     if node.op != "MUL" or node.outputs[0].dtype != "float32" or not is_plain(node):
         return None

@@ -8,38 +8,28 @@ A pad's value is the zero point (0.0 in float), which is what a window finds out
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
+from delegate.passes.matching import Found
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition without the PADs that only a convolution reads."""
-    links = Links(partition)
-    new: dict[Node, Node | None] = {}
-    for node in partition.nodes:
-        if node.op not in _CONVOLUTIONS or node.options.get("padding") != "VALID":
-            continue
-        pad = links.maker(node.inputs[0], "PAD") if node.inputs else None
-        if pad is None or links.only_reader(node.inputs[0]) is not node:
-            continue
-        sizes = _spatial_padding(pad)
-        if sizes is not None:
-            fused = replace(
-                node,
-                inputs=(pad.inputs[0], *node.inputs[1:]),
-                options={**node.options, "padding": "EXPLICIT", **sizes},
-            )
-            if accepts(fused):
-                new |= {pad: None, node: fused}
-    return partition.with_nodes(new)
+def found_at(links: Links, node: Node) -> Found | None:
+    """Return a convolution and the PAD that it alone reads."""
+    if node.op not in _CONVOLUTIONS or node.options.get("padding") != "VALID":
+        return None
+    pad = links.made_for_one(node.inputs[0], "PAD") if node.inputs else None
+    sizes = None if pad is None else _spatial_padding(pad)
+    if pad is None or sizes is None:
+        return None
+    inputs = (pad.inputs[0], *node.inputs[1:])
+    options = {**node.options, "padding": "EXPLICIT", **sizes}
+    return (pad, node), replace(node, inputs=inputs, options=options)
 
 
 def _spatial_padding(pad: Node) -> dict[str, int] | None:

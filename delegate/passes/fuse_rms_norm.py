@@ -7,18 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, first_made, fused, is_of_rows, is_plain, number_of
-
-
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such chain as one node."""
-    return fused(partition, accepts, _found_at)
+from delegate.passes.matching import Found, first_made, is_of_rows, is_plain, number_of
 
 
 def _norm_of(chain: list[Node]) -> Node:
@@ -33,7 +26,7 @@ def _norm_of(chain: list[Node]) -> Node:
     )
 
 
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return the six nodes that end with this MUL."""
     if node.op != "MUL" or not is_plain(node):
         return None

@@ -9,21 +9,14 @@ That is the rotary embedding of positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, fused, is_plain
+from delegate.passes.matching import Found, is_plain
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such group of nine nodes as one."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, join: Node) -> Found | None:
+def found_at(links: Links, join: Node) -> Found | None:
     """Return the nine nodes that end with a CONCATENATION."""
     if join.op != "CONCATENATION" or len(join.inputs) != 2 or not is_plain(join):
         return None

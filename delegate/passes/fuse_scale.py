@@ -8,21 +8,14 @@ The first ADD may be missing. The rows are constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, fused, is_plain
+from delegate.passes.matching import Found, is_plain
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such chain as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return the chain that an ADD ends."""
     by_row = _by_row(node, "ADD")
     mul = None if by_row is None else links.made_for_one(by_row[0], "MUL")

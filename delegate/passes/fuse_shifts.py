@@ -9,21 +9,14 @@ That is how weights with a minimum for each block are written; s has the sums of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, fused, is_plain
+from delegate.passes.matching import Found, is_plain
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such pair of products as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return the two products that this ADD adds, and the ADD."""
     if node.op != "ADD" or len(node.inputs) != 2 or not is_plain(node):
         return None

@@ -10,23 +10,16 @@ output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, fused
+from delegate.passes.matching import Found
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such chain as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return the chain whose TRANSPOSE a node is, from the CONCATENATION on."""
     if node.op != "TRANSPOSE" or not _turns_pairs(node):
         return None

@@ -9,23 +9,16 @@ among the node's intermediates, because both rounded by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node
 from delegate.graph.links import Links
-from delegate.graph.partition import Partition
-from delegate.passes.matching import Found, fused
+from delegate.passes.matching import Found
 
 _TYPES = ("int8", "uint8")
 
 
-def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with each such pair as one node."""
-    return fused(partition, accepts, _found_at)
-
-
-def _found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: Links, node: Node) -> Found | None:
     """Return a LOGISTIC and the MUL that alone reads it."""
     if node.op != "LOGISTIC" or node.outputs[0].dtype not in _TYPES:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several passes ask of nodes."""
+"""What a pass is, and what several of them ask of nodes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,11 @@ from delegate.graph.partition import Partition
 
 # Nodes that one may take the place of, the last one's; and that one.
 Found = tuple[Sequence[Node], Node]
+Find = Callable[[Links, Node], Found | None]  # what there is to be found at a node
 
 
-def fused(
-    partition: Partition,
-    accepts: Callable[[Node], bool],
-    find: Callable[[Links, Node], Found | None],
-) -> Partition:
-    """Return the partition with one node in the place of several, wherever that one is accepted.
-
-    `find`: what there is to be found at a node.
-    """
+def fused(partition: Partition, accepts: Callable[[Node], bool], find: Find) -> Partition:
+    """Return the partition with one node in the place of several, wherever that one is accepted."""
     links = Links(partition)
     new: dict[Node, Node | None] = {}
     for node in partition.nodes:

@@ -14,9 +14,8 @@ from delegate.launch import Launch, Program
 from delegate.runtime.device import Device
 from delegate.runtime.joined import Joined, joined_kernels
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import LARGEST_BYTES, Layout, block_of, layout_of
+from delegate.runtime.layout import LARGEST_BYTES, NOWHERE, Layout, Region, block_of, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
-from delegate.runtime.region import NOWHERE, Region
 from delegate.runtime.transfers import ReadyKernel
 from delegate.sandbox.trials import Trial
 
@@ -29,7 +28,7 @@ class Memory(NamedTuple):
     """What kernels take."""
 
     arena: cl.Buffer
-    constants: list[cl.Buffer]  # of each launch
+    constants: list[cl.Buffer | None]  # of each launch; None: it has none
     more: list[cl.Buffer]  # the blocks of params; of the persistent kernel its counts, too
     blocks: Sequence[int]
 
@@ -75,9 +74,9 @@ class Calls:
         device, layout, (arena, of_each, more, blocks) = self.device, self.layout, memory
 
         def constants_of(first: int, count: int) -> cl.Buffer:
-            """Return the buffer of some launches' constants; one that has none takes any buffer."""
+            """Return the buffer of some launches' constants, or any where they have none."""
             found = of_each[first : first + count]
-            return next((each for each in found if each is not arena), arena)
+            return next((each for each in found if each is not None), arena)
 
         if (whole := self.whole) is not None:
             constants = constants_of(0, len(of_each))

@@ -13,16 +13,16 @@ import pyopencl as cl
 
 from delegate import progress
 from delegate.errors import DelegateError, DeviceError
-from delegate.launch import Program
+from delegate.launch import Program, size_bytes
 from delegate.runtime.calls import ONE_BY_ONE, Calls, Memory, calls_of
 from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import Bytes, Layout, as_bytes
+from delegate.runtime.layout import NOWHERE, Bytes, Layout, Region, as_bytes
 from delegate.runtime.link import Link
-from delegate.runtime.region import NOWHERE, Region
 from delegate.runtime.state import State
 from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
+from delegate.runtime.upload import write
 from delegate.runtime.weights import Taken, Weights
 from delegate.sandbox.trials import EXECUTOR, Trial
 
@@ -104,19 +104,15 @@ class Executor:
 
     def _crossing(self, arena: cl.Buffer) -> tuple[Layout, Link | None]:
         """Return the layout of what a run is given and gives, and what brings the rest."""
-        program, layout, state = self.program, self._layout, self._state
+        layout, state = self._layout, self._state
         inputs, outputs = (
-            tuple(place for tensor, place in zip(every, places, strict=True) if tensor in crossing)
-            for every, places, crossing in (
-                (program.inputs, layout.inputs, self.inputs),
-                (program.outputs, layout.outputs, self.outputs),
-            )
+            tuple((layout.offsets[tensor], size_bytes(tensor)) for tensor in some)
+            for some in (self.inputs, self.outputs)
         )
         crossing = replace(layout, inputs=inputs, outputs=outputs)
         if state is None:
             return crossing, None
-        ends = program.inputs, program.outputs
-        return crossing, Link(state, self._arena, arena, layout, *ends)
+        return crossing, Link(state, self._arena, arena, layout, self.program)
 
     def _upload(self, calls: Calls) -> Memory:
         """Fill every buffer."""
@@ -148,19 +144,16 @@ class Executor:
             if whole is not None:
                 control = as_bytes(np.zeros(whole.control_ints, np.int32))
                 more.append(own(flags.READ_WRITE, control, False))
-        # A kernel without constants takes any buffer in their place.
-        return Memory(arena, [arena if p is None else p.buffer for p in places], more, blocks)
+        return Memory(arena, [None if p is None else p.buffer for p in places], more, blocks)
 
     def _buffer(self, access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
         """Return a buffer of these values; `is_checked`: it was read back, and holds them."""
         made = self._device.buffer("memory", access, values.nbytes)
         # Touching every byte makes a lazy driver allocate now, not within a run.
-        cl.enqueue_copy(self._queue, made, values)
         if is_checked:
-            kept = np.empty_like(values)
-            cl.enqueue_copy(self._queue, kept, made)
-            if not np.array_equal(kept, values):
-                raise DeviceError("the device's memory does not hold what was written to it")
+            write(self._queue, made, 0, values, np.empty_like(values))
+        else:
+            cl.enqueue_copy(self._queue, made, values)
         return made
 
     def _run_once(self, trial: Trial, ready: ReadyKernel) -> None:
@@ -195,9 +188,7 @@ class Executor:
 
     def _move(self, arena: cl.Buffer) -> None:
         """Go on in another arena, as the one that it has was too small for another executor."""
-        old, memory = self._transfer, self._memory
-        constants = [arena if each is memory.arena else each for each in memory.constants]
-        self._memory = memory._replace(arena=arena, constants=constants)
+        old, self._memory = self._transfer, self._memory._replace(arena=arena)
         self._transfer = self._made(self._memory)
         if old is not None:
             old.close()

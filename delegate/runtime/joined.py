@@ -17,11 +17,10 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Launch
-from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import HEAD_INTS, constants_of
-from delegate.runtime.side_by_side import body, in_groups_of, numbered, tile_function
+from delegate.runtime.layout import HEAD_INTS
+from delegate.runtime.side_by_side import body, in_groups_of, numbered, scratch_of, tile_function
 from delegate.runtime.sources import source_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
 
@@ -47,8 +46,7 @@ def groups_of(launches: Sequence[Launch]) -> list[Sequence[Launch]]:
 
     def kind(launch: Launch) -> object:
         """Return what neighbours share, or what no other launch has."""
-        weights = sum(constant.size_bytes for constant in constants_of([launch]))
-        is_small = launch.tiles <= _MOST_TILES and weights <= _MOST_WEIGHTS
+        is_small = launch.tiles <= _MOST_TILES and launch.constant_bytes <= _MOST_WEIGHTS
         return launch.group_items == 1 if is_small else launch
 
     alike = (tuple(group) for _, group in itertools.groupby(launches, kind))
@@ -83,12 +81,8 @@ def source_of_joined(launches: Sequence[Launch]) -> Source:
         number = bodies.setdefault(body(launch), len(bodies))
         runs.append(f"RUN({tile_function(launch, number)}, {launch.tiles}, {place})")
         place += HEAD_INTS + len(launch.params)
-    scratch = max(int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches)
-    defines = {"BODIES": " ".join(runs), "ALONE": str(int(items == 1))}
-    if scratch:
-        defines["SCRATCH_INTS"] = str(scratch)
-    text = "".join(numbered(text, number) for text, number in bodies.items())
-    return Source(text + source_of(FILE, defines), defines, items)
+    defines = {"BODIES": " ".join(runs), "ALONE": str(int(items == 1)), **scratch_of(launches)}
+    return Source(numbered(bodies) + source_of(FILE, defines), defines, items)
 
 
 def joined_kernels(
@@ -115,9 +109,7 @@ def _joined(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> Joi
     source = source_of_joined(launches)
     build = kernels.build_of(FILE, source.text)
     program = kernels.source(FILE, source.text, dict(source.defines))
-    with kernels.trials.of(build._replace(kind=KERNEL, kernel=KERNEL_NAME)):
-        with opencl(f"clCreateKernel {KERNEL_NAME}"):
-            kernel = cl.Kernel(program, KERNEL_NAME)
-        items = min(source.group_items, device.group_limit(kernel))
+    kernel, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=KERNEL_NAME))
+    items = min(source.group_items, limit)
     trial = build._replace(kind=RUN, kernel=KERNEL_NAME, sizes=(1, items))
     return Joined(len(launches), kernel, items, trial)

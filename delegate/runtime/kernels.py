@@ -251,11 +251,19 @@ class Kernels:
             KernelBuildError: as `build`. DeviceError: the driver cannot make the kernel, or it
                 cannot run within the device's or its profile's limits.
         """
-        program = self.build(launch)
-        with self.trials.of(self.trial(KERNEL, launch)):
-            with opencl(f"clCreateKernel {launch.kernel}"):
-                kernel = cl.Kernel(program, launch.kernel)
-            return kernel, max(1, min(launch.group_items, self._device.group_limit(kernel)))
+        kernel, limit = self.made(self.build(launch), self.trial(KERNEL, launch))
+        return kernel, max(1, min(launch.group_items, limit))
+
+    def made(self, program: cl.Program, trial: Trial) -> tuple[cl.Kernel, int]:
+        """Return a kernel object, and the largest work-group that it can run at; `trial`: of it.
+
+        Raises:
+            DeviceError: as `kernel`.
+        """
+        with self.trials.of(trial):
+            with opencl(f"clCreateKernel {trial.kernel}"):
+                kernel = cl.Kernel(program, trial.kernel)
+            return kernel, self._device.group_limit(kernel)
 
     def check(self, launches: Iterable[Launch]) -> str | None:
         """Return why these launches cannot run on this device, or None.

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import bisect
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Constant, Launch, Program, size_bytes
-from delegate.runtime.region import NOWHERE, Region, places_in
+from delegate.launch import Constant, Launch, Program, constants_of, size_bytes
 from delegate.runtime.replicated import Replication, not_replicated, replicated
 
 Bytes = NDArray[np.uint8]
@@ -23,6 +25,16 @@ SLACK_BYTES = 64
 LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
 _REPLICA_ALIGNMENT = 256  # bytes: cores that fetch lines in pairs fetch no other's
 HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
+
+
+class Region(NamedTuple):
+    """The begin of an arena that executors of several programs have: each kept value's place."""
+
+    offsets: Mapping[str, int]  # by name, in bytes
+    size_bytes: int
+
+
+NOWHERE = Region({}, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +49,7 @@ class Layout:
     stored: Mapping[Tensor, int]  # tensors with data that launches read from the arena -> offset
     firsts: tuple[int, ...]  # where each launch's own parameters begin in the blocks of all
     # Of each launch; those of a phase may run at once. Rising in the order of `replication`.
-    phases: tuple[int, ...]
+    phases: Sequence[int]
     constant_bytes: int  # of all launches, in one buffer
     replication: Replication
     region: Region
@@ -83,14 +95,15 @@ def layout_of(
     """
     # A batch fills the device by itself.
     replication = replicated(program) if is_whole and batch == 1 else not_replicated(program)
-    phases = phases_of(program, replication) if is_whole else _nodes_of(program)
+    phases: Sequence[int]
+    if is_whole:
+        phases = phases_of(program, replication)
+    else:
+        phases = [n for n, step in enumerate(program.steps) for _ in step.alternative.launches]
     slot_bytes, offsets = plan_arena(program, phases, replication, region)
     replica_bytes, own = plan_replica(program, replication)
     offsets = {**offsets, **{tensor: slot_bytes + offset for tensor, offset in own.items()}}
-    firsts, end = [], 0
-    for launch in program.launches:
-        firsts.append(end + HEAD_INTS)
-        end = firsts[-1] + len(launch.params)
+    sizes = (HEAD_INTS + len(launch.params) for launch in program.launches)
     return Layout(
         batch=batch,
         slot_bytes=slot_bytes,
@@ -98,7 +111,7 @@ def layout_of(
         outputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.outputs),
         offsets=offsets,
         stored={t: offset for t, offset in offsets.items() if t.data is not None},
-        firsts=tuple(firsts),
+        firsts=tuple(accumulate(sizes, initial=HEAD_INTS))[:-1],
         phases=phases,
         constant_bytes=plan_constants(constants_of(program.launches))[0],
         replication=replication,
@@ -135,21 +148,6 @@ def phases_of(program: Program, replication: Replication) -> tuple[int, ...]:
     return tuple(phases)
 
 
-def _nodes_of(program: Program) -> tuple[int, ...]:
-    return tuple(
-        place for place, step in enumerate(program.steps) for _ in step.alternative.launches
-    )
-
-
-@dataclass(slots=True)
-class _Block:
-    tensor: Tensor
-    size: int
-    first: int  # phase that writes it; -1 = before the run
-    last: int  # phase that reads it last
-    offset: int = -1
-
-
 def plan_arena(
     program: Program, phases: Sequence[int], replication: Replication, region: Region = NOWHERE
 ) -> tuple[int, Mapping[Tensor, int]]:
@@ -162,13 +160,12 @@ def plan_arena(
     reads stays to the end of the run.
     """
     root, own = program.roots(), replication.tensors
-    blocks: dict[Tensor, _Block] = {}
-    now = 0
-    end = max(phases, default=now) + 1
+    touched: dict[Tensor, list[int]] = defaultdict(list)  # in which phases; -1: before the run
+    now, end = 0, max(phases, default=0) + 1
 
     def touch(tensor: Tensor, phase: int) -> None:
         if tensor not in own:
-            _touch(blocks, root.get(tensor, tensor), phase)
+            touched[root.get(tensor, tensor)].append(phase)
 
     for tensor in program.inputs:
         touch(tensor, -1)
@@ -185,17 +182,17 @@ def plan_arena(
                     touch(tensor, end)
     for tensor in program.outputs:
         touch(tensor, end)
-    homes = _homes(program, blocks, root)
+    homes = _homes(program, touched, root)
     for tensor in homes:
-        del blocks[tensor]
-    for tensor, block in blocks.items():
+        del touched[tensor]
+    for tensor in touched:
         if tensor.data is not None:
-            block.first, block.last = -1, end
+            touched[tensor] = [-1, end]
     for tensor in program.inputs:
         if tensor.kept:
-            blocks[tensor].last = end
-    fixed = {tensor: at for tensor, at in places_in(program, region).items() if tensor in blocks}
-    free = {tensor: block for tensor, block in blocks.items() if tensor not in fixed}
+            touched[tensor].append(end)
+    fixed = {tensor: at for tensor, at in _places_in(region, program).items() if tensor in touched}
+    free = {tensor: phases for tensor, phases in touched.items() if tensor not in fixed}
     size, offsets = _placed(free, region.size_bytes)
     offsets |= fixed
     offsets |= {tensor: offsets[home] for tensor, home in homes.items()}
@@ -206,58 +203,67 @@ def plan_arena(
 def plan_replica(program: Program, replication: Replication) -> tuple[int, Mapping[Tensor, int]]:
     """Return the bytes of what each group has for itself, and each tensor's offset in them."""
     launches, root, own = program.launches, program.roots(), replication.tensors
-    blocks: dict[Tensor, _Block] = {}
+    touched: dict[Tensor, list[int]] = defaultdict(list)
     for now, place in enumerate(replication.order):
         for tensor in (*launches[place].reads, *launches[place].writes):
             if tensor in own:
-                _touch(blocks, root.get(tensor, tensor), now)
-    if not blocks:
+                touched[root.get(tensor, tensor)].append(now)
+    if not touched:
         return 0, {}
-    size, offsets = _placed(blocks)
+    size, offsets = _placed(touched)
     offsets |= {view: offsets[root[view]] for view in own if root.get(view) in offsets}
     return -(-size // _REPLICA_ALIGNMENT) * _REPLICA_ALIGNMENT, offsets
 
 
-def _touch(blocks: dict[Tensor, _Block], tensor: Tensor, phase: int) -> None:
-    if tensor not in blocks:
-        blocks[tensor] = _Block(tensor, room_of(tensor), phase, phase)
-    block = blocks[tensor]
-    block.first, block.last = min(block.first, phase), max(block.last, phase)
+def _placed(
+    touched: Mapping[Tensor, Sequence[int]], begin: int = 0
+) -> tuple[int, dict[Tensor, int]]:
+    """Return the bytes that tensors need, from `begin` on, and each one's offset.
 
-
-def _placed(blocks: Mapping[Tensor, _Block], begin: int = 0) -> tuple[int, dict[Tensor, int]]:
-    """Return the bytes that blocks need, from `begin` on, and each one's offset."""
+    `touched`: when each is written and read; it lives from the first of these to the last.
+    """
     # Where each that is placed begins and ends, in bytes and in phases; by the first.
     placed: list[tuple[int, int, int, int]] = []
-    for block in sorted(blocks.values(), key=lambda b: (-b.size, b.first, b.tensor.index)):
-        offset, size, own_first, own_last = begin, block.size, block.first, block.last
+    offsets: dict[Tensor, int] = {}
+    lives = {tensor: (min(phases), max(phases)) for tensor, phases in touched.items()}
+    for tensor in sorted(lives, key=lambda t: (-room_of(t), lives[t][0], t.index)):
+        offset, size, (own_first, own_last) = begin, room_of(tensor), lives[tensor]
         for at, behind, first, last in placed:
             if at >= offset + size:
                 break
             if behind > offset and last >= own_first and own_last >= first:
                 offset = behind
-        block.offset = offset
+        offsets[tensor] = offset
         bisect.insort(placed, (offset, offset + size, own_first, own_last))
     size = max((behind for _, behind, _, _ in placed), default=begin)
-    return size + SLACK_BYTES, {tensor: block.offset for tensor, block in blocks.items()}
+    return size + SLACK_BYTES, offsets
+
+
+def _places_in(region: Region, program: Program) -> Mapping[Tensor, int]:
+    """Return where values lie that a program finds, and new ones of which it finds no old one."""
+    root, offsets = program.roots(), region.offsets
+    found = {tensor.kept: tensor for tensor in program.inputs if tensor.kept in offsets}
+    new = {t.kept: root.get(t, t) for t in program.outputs if t.kept in offsets}
+    made = {tensor: name for name, tensor in new.items() if name not in found}
+    places = {tensor: offsets[name] for tensor, name in made.items() if tensor.data is None}
+    return places | {tensor: offsets[name] for name, tensor in found.items()}
 
 
 def _homes(
-    program: Program, blocks: Mapping[Tensor, _Block], root: Mapping[Tensor, Tensor]
+    program: Program, touched: Mapping[Tensor, Sequence[int]], root: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
     """Return what may be made where a run finds a kept value: new value -> the old one.
 
     No launch needs the old value from the phase on that writes the new one.
     """
-    ends = [root.get(tensor, tensor) for tensor in program.outputs]
     old = {tensor.kept: tensor for tensor in program.inputs if tensor.kept}
     homes: dict[Tensor, Tensor] = {}
-    for tensor, new in zip(program.outputs, ends, strict=True):
-        home = old.get(tensor.kept)
+    for tensor in program.outputs:
+        new, home = root.get(tensor, tensor), old.get(tensor.kept)
         if home is None or new in homes:
             continue
-        made, found = blocks[new], blocks[home]
-        if found.last < made.first and made.size == found.size and new.data is None:
+        is_free = max(touched[home]) < min(touched[new])
+        if is_free and room_of(new) == room_of(home) and new.data is None:
             homes[new] = home
     return homes
 
@@ -265,12 +271,6 @@ def _homes(
 def room_of(tensor: Tensor) -> int:
     """Return the bytes that a tensor takes in an arena."""
     return max(-(-size_bytes(tensor) // ALIGNMENT), 1) * ALIGNMENT
-
-
-def constants_of(launches: Iterable[Launch]) -> tuple[Constant, ...]:
-    """Return the constants that launches read, each once, in the order of the launches."""
-    values = (value for launch in launches for value in launch.params.values())
-    return tuple(dict.fromkeys(value for value in values if isinstance(value, Constant)))
 
 
 def aligned(constant: Constant) -> int:

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 
 import numpy as np
 import pyopencl as cl
 
 from delegate.errors import DeviceError
-from delegate.graph.ir import Tensor
+from delegate.launch import Program
 from delegate.runtime.layout import Layout, as_bytes
 from delegate.runtime.places import Arena, Place
 from delegate.runtime.state import Guarded, State
@@ -29,12 +28,9 @@ class Link:
         arena: Arena | None,
         buffer: cl.Buffer,
         layout: Layout,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
+        program: Program,
     ) -> None:
         """`arena`: that other executors have, too, None: there is none; `buffer`: the arena's own.
-
-        `inputs`, `outputs`: of the program, of which some are kept.
 
         Raises: DeviceError: no room.
         """
@@ -48,14 +44,14 @@ class Link:
             return known.setdefault(offset, Place(buffer, offset, layout.slot_bytes))
 
         # Where a run finds values. Nothing but new ones is written there.
-        ends = zip(inputs, layout.inputs, strict=True)
-        self._found = {tensor.kept: at(place) for tensor, (place, _) in ends if state.has(tensor)}
+        found = [tensor for tensor in program.inputs if state.has(tensor)]
+        self._found = {tensor.kept: at(layout.offsets[tensor]) for tensor in found}
         homes = {name: at(place) for name, place in layout.region.offsets.items()} | self._found
-        made = [at(offset) for offset, _ in layout.outputs]
+        made = [at(layout.offsets[tensor]) for tensor in program.outputs]
         # Each new value, where a run makes it, and where it goes before outputs are taken: to where
         # the next run finds it, or, if None, to its own buffer.
         self._left: list[tuple[str, Place, Place | None]] = []
-        for tensor, place in zip(outputs, made, strict=True):
+        for tensor, place in zip(program.outputs, made, strict=True):
             if state.has(tensor):
                 home = homes.get(tensor.kept)
                 # The old value may be an output, too, or another value's next one.

@@ -1,13 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped memory is given back."""
+"""A part of a buffer is mapped for the host, and given back."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 
+import numpy as np
 import pyopencl as cl
 
+from delegate.runtime.layout import Bytes
 from delegate.sandbox.process import keep_for_good
+
+
+@contextlib.contextmanager
+def mapped(
+    queue: cl.CommandQueue, buffer: cl.Buffer, access: int, offset: int, size: int
+) -> Iterator[Bytes]:
+    """Give a part of a buffer to the host while the context lasts; both numbers are in bytes."""
+    view, _ = cl.enqueue_map_buffer(queue, buffer, access, offset, (size,), np.uint8)
+    try:
+        yield view
+    finally:
+        unmap(view.base, queue)
 
 
 def unmap(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:

@@ -12,11 +12,10 @@ import pyopencl as cl
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.isa import ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS
 from delegate.launch import Launch
-from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import HEAD_INTS, Layout
-from delegate.runtime.side_by_side import body, in_groups_of, numbered, tile_function
+from delegate.runtime.side_by_side import body, in_groups_of, numbered, scratch_of, tile_function
 from delegate.runtime.sources import source_of
 from delegate.sandbox.trials import KERNEL, RUN, Trial
 
@@ -57,29 +56,26 @@ def persistent_kernel(
     # A group has a copy of the block of the launch that it runs, with its own replicas' places.
     space = "private" if one_item else "local"
     source, runs, table = _side_by_side(launches, layout, space)
-    order, own = layout.replication.order, layout.replication.launches
-    tiles = layout.batch * sum(launches[place].tiles for place in order if place not in own)
-    scratch = max((int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches), default=0)
+    replicated = layout.replication.launches
+    shared = (each.tiles for place, each in enumerate(launches) if place not in replicated)
+    tiles = layout.batch * sum(shared)
     block_ints = HEAD_INTS + max(len(launch.params) for launch in launches)
     defines = {
         "BODIES": " ".join(runs),
         "TILES": str(tiles),
-        "LAUNCHES": str(len(order)),
+        "LAUNCHES": str(len(launches)),
         "BLOCK_INTS": str(block_ints),
         "PARAMS_SPACE": space,
         "ONE_ITEM": str(int(one_item)),
-        **{order.upper(): str(int(order in proven)) for order in (ORDER_X86, ORDER_ARM, ORDER_PTX)},
+        **{way.upper(): str(int(way in proven)) for way in (ORDER_X86, ORDER_ARM, ORDER_PTX)},
+        **scratch_of(launches),
     }
-    if scratch:
-        defines["SCRATCH_INTS"] = str(scratch)
+    file = _file_of(launches)
     try:
         source += source_of(_FILE, defines)
-        build = kernels.build_of(_file_of(launches), source)
-        program = kernels.source(_file_of(launches), source, defines)
-        with kernels.trials.of(build._replace(kind=KERNEL, kernel=_KERNEL)):
-            with opencl("clCreateKernel of the persistent kernel"):
-                kernel = cl.Kernel(program, _KERNEL)
-            limit = device.group_limit(kernel)
+        build = kernels.build_of(file, source)
+        program = kernels.source(file, source, defines)
+        kernel, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=_KERNEL))
     except (DeviceError, KernelBuildError) as error:
         _log.info("launches run one by one: %s", error)
         return None
@@ -117,8 +113,7 @@ def _side_by_side(
         own = launch.tiles * layout.batch
         tiles += 0 if is_replicated else own
         table += [numbers[made_of], layout.firsts[place], own, after, int(is_replicated)]
-    source = "".join(numbered(text, number) for text, number in bodies.items())
-    return source, runs, table
+    return numbered(bodies), runs, table
 
 
 def _file_of(launches: Sequence[Launch]) -> str:

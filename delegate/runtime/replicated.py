@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Constant, Launch, Program, size_bytes
+from delegate.launch import Launch, Program, size_bytes
 
 # A launch of one tile keeps all other groups waiting, so repeating it costs nothing. More of them
 # are worth a wait if a core has them in its first cache.
@@ -41,15 +41,11 @@ def replicated(program: Program) -> Replication:
     reads, and whoever plans memory keeps that to the end of a run.
     """
     launches, root = program.launches, program.roots()
-    reads, writes = (
-        [[root.get(tensor, tensor) for tensor in tensors] for tensors in every]
-        for every in ([each.reads for each in launches], [each.writes for each in launches])
-    )
-    last: dict[Tensor, int] = {}  # place of the last launch that writes it
-    writers: dict[Tensor, list[int]] = {}
+    reads = [[root.get(tensor, tensor) for tensor in each.reads] for each in launches]
+    writes = [[root.get(tensor, tensor) for tensor in each.writes] for each in launches]
+    writers: dict[Tensor, list[int]] = {}  # places
     for place, written in enumerate(writes):
         for tensor in written:
-            last[tensor] = place
             writers.setdefault(tensor, []).append(place)
     # The host writes and reads these.
     shared = {root.get(tensor, tensor) for tensor in (*program.inputs, *program.outputs)}
@@ -60,29 +56,27 @@ def replicated(program: Program) -> Replication:
         for place, launch in enumerate(launches)
         if _is_small(launch, one_item) and kept.isdisjoint(reads[place])
     }
-    is_settled = False
-    while not is_settled:
+    while True:
         own = {t for t, places in writers.items() if t not in shared and found.issuperset(places)}
         staying = {
             place
             for place in found
             if own.issuperset(writes[place])
-            and all(last.get(t, -1) < place for t in reads[place] if t not in own)
+            and all(writers[t][-1] < place for t in reads[place] if t in writers and t not in own)
         }
-        is_settled, found = staying == found, staying
-    own = {tensor for place in found for tensor in writes[place]}
+        if staying == found:
+            break
+        found = staying
     own |= {view for view, source in root.items() if source in own}
     return Replication(_order(reads, writes, found), frozenset(found), frozenset(own))
 
 
 def _is_small(launch: Launch, one_item: bool) -> bool:
     touched = sum(size_bytes(tensor) for tensor in {*launch.reads, *launch.writes})
-    constants = {value for value in launch.params.values() if isinstance(value, Constant)}
-    weights = sum(constant.size_bytes for constant in constants)
     if launch.tiles == 1:
-        return touched <= _ONE_TILE_BYTES and weights <= _MOST_WEIGHTS
+        return touched <= _ONE_TILE_BYTES and launch.constant_bytes <= _MOST_WEIGHTS
     # Groups of many items wait for memory in each tile.
-    return one_item and touched <= _MORE_TILES_BYTES and not weights
+    return one_item and touched <= _MORE_TILES_BYTES and not launch.constant_bytes
 
 
 def _order(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -27,9 +27,9 @@ def body(launch: Launch, space: str = "global") -> str:
     return text + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
 
 
-def numbered(text: str, number: int) -> str:
-    """Return a build whose functions have a number in their names, as `tile_function` says."""
-    return text.replace(_BODY, f"_{number}")
+def numbered(bodies: Mapping[str, int]) -> str:
+    """Return all builds; each one's functions have its number, as `tile_function` says."""
+    return "".join(text.replace(_BODY, f"_{number}") for text, number in bodies.items())
 
 
 def tile_function(launch: Launch, number: int) -> str:
@@ -45,6 +45,12 @@ def in_groups_of(items: int, launch: Launch) -> Launch:
     own = int(launch.defines.get("SCRATCH_INTS", 0))
     scratch = own * -(-items // launch.group_items)
     return replace(launch, defines={**launch.defines, "SCRATCH_INTS": scratch}) if own else launch
+
+
+def scratch_of(launches: Iterable[Launch]) -> dict[str, str]:
+    """Return the macro of the scratch memory that is enough for each launch, if any wants it."""
+    most = max((int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches), default=0)
+    return {"SCRATCH_INTS": str(most)} if most else {}
 
 
 @cache

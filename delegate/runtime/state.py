@@ -20,9 +20,8 @@ from delegate.graph.ir import Tensor
 from delegate.launch import element_type
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
-from delegate.runtime.layout import as_bytes, room_of
+from delegate.runtime.layout import NOWHERE, Region, as_bytes, room_of
 from delegate.runtime.places import Arena, Place, Value, Values
-from delegate.runtime.region import NOWHERE, Region
 
 
 class State:

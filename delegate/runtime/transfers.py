@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout
 from delegate.runtime.link import Link
-from delegate.runtime.mapping import unmap, unmap_if_possible
+from delegate.runtime.mapping import mapped, unmap_if_possible
 from delegate.runtime.places import Arena
 from delegate.runtime.state import Guarded
 
@@ -158,25 +157,16 @@ class Mapped(Copied):
 
     def put(self, inputs: Sequence[Bytes]) -> None:
         """Copy into mapped memory."""
+        access = cl.map_flags.WRITE_INVALIDATE_REGION
         for source, place in zip(inputs, self.layout.inputs, strict=True):
-            with self._mapped(cl.map_flags.WRITE_INVALIDATE_REGION, *place) as view:
+            with mapped(self.queue, self.arena, access, *place) as view:
                 np.copyto(view, source)
 
     def take(self, outputs: Sequence[Bytes]) -> None:
         """Copy from mapped memory."""
         for result, place in zip(outputs, self.layout.outputs, strict=True):
-            with self._mapped(cl.map_flags.READ, *place) as view:
+            with mapped(self.queue, self.arena, cl.map_flags.READ, *place) as view:
                 np.copyto(result, view)
-
-    @contextmanager
-    def _mapped(self, access: int, offset: int, size: int) -> Iterator[Bytes]:
-        view, _ = cl.enqueue_map_buffer(
-            self.queue, self.arena, access, offset, (size,), np.uint8, is_blocking=True
-        )
-        try:
-            yield view
-        finally:
-            unmap(view.base, self.queue)
 
 
 class Pinned(Copied):

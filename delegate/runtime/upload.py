@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,13 +17,12 @@ import pyopencl as cl
 from delegate.errors import DeviceError
 from delegate.launch import Constant
 from delegate.runtime.layout import SLACK_BYTES, Bytes, aligned, as_bytes
-from delegate.runtime.mapping import unmap
+from delegate.runtime.mapping import mapped
 
 _PIECE_BYTES = 1 << 20  # of host memory through which constants go up
 _NOT_KEPT = "the device's memory does not hold what was written to it"
 _AHEAD = 8  # constants that may lie packed in the host's memory
 _Made = TypeVar("_Made")
-Offsets = Mapping[Constant, int]  # in bytes
 
 
 @dataclass(eq=False)
@@ -38,109 +36,84 @@ class Key:
     digest: bytes | None = None
 
 
-class Upload:
-    """Fills a part of a buffer in order, and reads back what it wrote. Gaps are zeros."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a buffer, and the constants that fill it; zeros lie between them."""
 
-    def __init__(self, queue: cl.CommandQueue, buffer: cl.Buffer, begin: int, end: int) -> None:
-        self._queue, self._buffer, self._end = queue, buffer, end
-        self._piece = np.zeros(min(end - begin, _PIECE_BYTES), np.uint8)
-        self._kept = np.empty_like(self._piece)
-        self._begin = begin  # of the piece, in the buffer
-
-    def add(self, values: Bytes, offset: int) -> None:
-        """Write a constant behind those before it."""
-        if values.size >= _PIECE_BYTES >> 4:  # from where it lies
-            self._write(offset - self._begin)
-            while values.size:
-                self._write_from(values[:_PIECE_BYTES])
-                values = values[_PIECE_BYTES:]
-            return
-        while values.size:
-            at = offset - self._begin
-            if at >= self._piece.size:
-                self._write(self._piece.size)
-                continue
-            part = values[: self._piece.size - at]
-            self._piece[at : at + part.size] = part
-            offset, values = offset + part.size, values[part.size :]
-
-    def end(self) -> None:
-        """Write what is left, to the part's end."""
-        while self._begin < self._end:
-            self._write(min(self._piece.size, self._end - self._begin))
-
-    def _write(self, count: int) -> None:
-        """Write so many bytes of the piece, and empty it."""
-        while count > 0:
-            piece = self._piece[:count]
-            self._write_from(piece)
-            count -= piece.size
-            piece[:] = 0
-
-    def _write_from(self, values: Bytes) -> None:
-        kept = self._kept[: values.size]
-        cl.enqueue_copy(self._queue, self._buffer, values, dst_offset=self._begin)
-        # Kernels address memory by constants: wrong ones could end the process.
-        cl.enqueue_copy(self._queue, kept, self._buffer, src_offset=self._begin)
-        if not np.array_equal(kept, values):
-            raise DeviceError(_NOT_KEPT)
-        self._begin += values.size
+    buffer: cl.Buffer
+    begin: int  # in the buffer, in bytes
+    size_bytes: int
+    offsets: Mapping[Constant, int]  # in the part, in bytes; rising
+    done: Callable[[Constant], object]  # is called with each that was packed
 
 
-def upload(
-    queue: cl.CommandQueue,
-    buffer: cl.Buffer,
-    begin: int,
-    size: int,
-    offsets: Offsets,
-    done: Callable[[Constant], object],
-) -> None:
-    """Fill a part of a buffer with constants, by their offsets in it, and zeros between them.
-
-    `done`: is called with each that was packed.
+def upload(queue: cl.CommandQueue, part: Part) -> None:
+    """Fill a part of a buffer, and read back what was written.
 
     Raises:
         DeviceError: the memory does not hold what was written to it.
     """
-    filling = Upload(queue, buffer, begin, begin + size)
-    packed = packed_ahead(offsets, lambda _, values: values)
-    for (constant, offset), values in zip(offsets.items(), packed, strict=True):
-        filling.add(values, begin + offset)
-        done(constant)
-    filling.end()
+    piece = np.zeros(min(part.size_bytes, _PIECE_BYTES), np.uint8)  # what comes next
+    kept = np.empty_like(piece)
+    written = 0  # of the part, in bytes
+
+    def write_next(values: Bytes) -> None:
+        nonlocal written
+        write(queue, part.buffer, part.begin + written, values, kept[: values.size])
+        written += values.size
+
+    def write_piece(end: int) -> None:
+        """Write the piece, and zeros behind it, up to an offset, and empty the piece."""
+        while written < end:
+            values = piece[: end - written]
+            write_next(values)
+            values[:] = 0
+
+    packed = packed_ahead(part.offsets, lambda _, values: values)
+    for (constant, offset), values in zip(part.offsets.items(), packed, strict=True):
+        is_large = values.size >= _PIECE_BYTES >> 4
+        if is_large or offset + values.size > written + piece.size:
+            write_piece(offset)
+        if is_large:  # from where it lies
+            for first in range(0, values.size, _PIECE_BYTES):
+                write_next(values[first:][:_PIECE_BYTES])
+        else:
+            piece[offset - written :][: values.size] = values
+        part.done(constant)
+    write_piece(part.size_bytes)
 
 
-def pack_in_place(
-    queue: cl.CommandQueue,
-    buffer: cl.Buffer,
-    begin: int,
-    size: int,
-    offsets: Offsets,
-    done: Callable[[Constant], object],
+def write(
+    queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, values: Bytes, kept: Bytes
 ) -> None:
+    """Write values to a buffer, and read them back into other memory of the host, as long as they.
+
+    Raises:
+        DeviceError: the memory does not hold what was written to it.
+    """
+    cl.enqueue_copy(queue, buffer, values, dst_offset=offset)
+    # Kernels address memory by constants and params: wrong ones could end the process.
+    cl.enqueue_copy(queue, kept, buffer, src_offset=offset)
+    if not np.array_equal(kept, values):
+        raise DeviceError(_NOT_KEPT)
+
+
+def pack_in_place(queue: cl.CommandQueue, part: Part) -> None:
     """Do what `upload` does where the host has the device's memory: nothing is copied twice."""
-
-    @contextlib.contextmanager
-    def mapped(flags: int) -> Iterator[Bytes]:
-        found, _ = cl.enqueue_map_buffer(queue, buffer, flags, begin, (size,), np.uint8)
-        try:
-            yield found
-        finally:
-            unmap(found.base, queue)
-
-    with mapped(cl.map_flags.WRITE_INVALIDATE_REGION) as memory:
+    place = part.begin, part.size_bytes
+    with mapped(queue, part.buffer, cl.map_flags.WRITE_INVALIDATE_REGION, *place) as memory:
 
         def put(constant: Constant, values: Bytes) -> int:
-            part = memory[offsets[constant] :][: aligned(constant)]
-            part[: values.size] = values
-            part[values.size :] = 0
-            done(constant)
+            own = memory[part.offsets[constant] :][: aligned(constant)]
+            own[: values.size] = values
+            own[values.size :] = 0
+            part.done(constant)
             return _sum_of(values)
 
-        memory[size - SLACK_BYTES :] = 0
-        sums = [*packed_ahead(offsets, put)]
-    with mapped(cl.map_flags.READ) as memory:
-        kept = (_sum_of(memory[at:][: each.size_bytes]) for each, at in offsets.items())
+        memory[part.size_bytes - SLACK_BYTES :] = 0
+        sums = [*packed_ahead(part.offsets, put)]
+    with mapped(queue, part.buffer, cl.map_flags.READ, *place) as memory:
+        kept = (_sum_of(memory[at:][: each.size_bytes]) for each, at in part.offsets.items())
         if [*kept] != sums:
             raise DeviceError(_NOT_KEPT)
 

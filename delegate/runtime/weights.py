@@ -18,19 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from delegate.launch import Constant, Launch
+from delegate.launch import Constant, Launch, constants_of
 from delegate.runtime.context import Context
 from delegate.runtime.device import Device
-from delegate.runtime.layout import (
-    LARGEST_BYTES,
-    SLACK_BYTES,
-    aligned,
-    constants_of,
-    plan_constants,
-)
+from delegate.runtime.layout import LARGEST_BYTES, SLACK_BYTES, aligned, plan_constants
 from delegate.runtime.pages import let_go
 from delegate.runtime.recipe import Recipe, recipe_of
-from delegate.runtime.upload import Key, digest_of, pack_in_place, packed_ahead, upload
+from delegate.runtime.upload import Key, Part, digest_of, pack_in_place, packed_ahead, upload
 
 # Behind the constants of a whole program, and at most a sixteenth of theirs: for the few that
 # another one has and this one has not, as the graph for one token beside that for many.
@@ -168,7 +162,7 @@ class Weights:
         Raises:
             DeviceError: there is no room, or the memory does not hold what was written to it.
         """
-        of_each, of_all = [constants_of([launch]) for launch in launches], constants_of(launches)
+        of_each, of_all = [launch.constants for launch in launches], constants_of(launches)
         groups = [of_all] * len(launches) if as_one else of_each
         with self._room.lock, self._room.learning(of_all):
             keys = self._room.keys
@@ -283,9 +277,9 @@ class Weights:
     def _put(self, queue: cl.CommandQueue, shelf: _Shelf, constants: Sequence[Constant]) -> None:
         """Put constants behind those that a shelf has; after an error it has what it had."""
         size, offsets = plan_constants(constants)
-        fill = pack_in_place if self._device.shares_memory else upload
         recipes = {each: self._room.recipe(each) for each in constants}
-        fill(queue, shelf.buffer, shelf.end, size, offsets, lambda each: _let_go(recipes[each]))
+        part = Part(shelf.buffer, shelf.end, size, offsets, lambda each: _let_go(recipes[each]))
+        (pack_in_place if self._device.shares_memory else upload)(queue, part)
         keys = {each: self._room.made(each) or Key(each.size_bytes) for each in constants}
         self._room.keys.update(keys)
         shelf.places |= {key: shelf.end + offsets[constant] for constant, key in keys.items()}

@@ -22,7 +22,7 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.region import NOWHERE, Region
+from delegate.runtime.layout import NOWHERE, Region
 from delegate.runtime.registers import registers
 from delegate.runtime.state import State
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m delegate.start.helper_child`: the child process of delegate.sandbox.helper.
 
-A request is pickled: a word for what is asked, and its arguments. What is told is a step that
+A request is pickled: a method of _Performer, and its arguments. What is told is a step that
 begins, one that ended, a line to log, the answer.
 """
 
@@ -13,7 +13,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,6 @@ def main() -> int:
         icds.trust()  # what this process dies of is the parent's to find
         surroundings.trust()
         performer = _Performer(teller)
-        answers: dict[str, Callable[..., Any]] = {
-            "platforms": performer.platforms,
-            "self-tests": performer.self_tests,
-            "engine": performer.engine,
-            "ahead": performer.ahead,
-        }
         for message in parent.messages(IDLE_SECONDS):
             sent = pickle.loads(message["payload"])
             request, teller.step_seconds, teller.between_seconds, room, level = sent
@@ -94,7 +88,7 @@ def main() -> int:
                 surroundings.take_as_much(room)
             word, *arguments = request
             with progress.told_to(lambda *step: teller.tell(progress=step)):
-                answer = answers[word](*arguments)
+                answer = getattr(performer, word)(*arguments)
             teller.tell(answer=answer)
             signal.alarm(0)
     return 0

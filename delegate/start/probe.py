@@ -49,7 +49,7 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     def left() -> tuple[object, ...]:
         waiting = [test for test in others if test not in done and test not in records.left_out]
         passed = [test.name for test in others if done.get(test) == PASSED]
-        return ("self-tests", info, profile, waiting, passed) if waiting else ()
+        return ("self_tests", info, profile, waiting, passed) if waiting else ()
 
     try:
         if surroundings.shortages() or first not in done:
@@ -73,7 +73,7 @@ def _fault(info: DeviceInfo, profile: DeviceProfile | None, test: Trial) -> str:
     A child that dies may do so by chance.
     """
     for _ in range(2):
-        request = "self-tests", info, profile, [test], ()
+        request = "self_tests", info, profile, [test], ()
         heard = helper.ask(*request, step_seconds=TIMEOUT_SECONDS)
         if (answer := heard.found.get(test)) is not None:
             return "" if answer == PASSED else answer

@@ -8,11 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate.compiler import compile_partition
 from delegate.graph.kept import carried, with_variables
-from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, Node, Tensor
-from delegate.target import Target
+from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op, t
 
 SHAPE, PART = (6, 4), (1, 4)
@@ -28,8 +26,7 @@ VIEW = op("RESHAPE", [OLD, const(np.array([4, 6], np.int32))], [SHAPED])
 
 def copies(graph: Graph) -> int:
     """Return how many launches of a graph's updates copy the whole tensor."""
-    partition = partition_of(graph, range(len(graph.nodes)))
-    program = compile_partition(partition, Target(), lambda _, ways: ways[-1])
+    program = plain_program(graph)
     updates = [step for step in program.steps if step.op == "DYNAMIC_UPDATE_SLICE"]
     assert all(
         (len(step.alternative.launches) == 1) == (step.alternative.view is not None)

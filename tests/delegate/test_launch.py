@@ -6,14 +6,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from delegate import DeviceError, DeviceInfo, Model, Options, ops
-from delegate.graph.partition import partition_of
 from delegate.inspect import Node, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, is_temporary, temporary
@@ -27,6 +25,7 @@ from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.support.compare import interpreter, invoke
 from tests.support.deal import any_driver
+from tests.support.forms import executor_of
 from tests.support.nets import assert_equal_outputs, delegate_for, net
 
 NAME = "with a temporary"
@@ -48,19 +47,12 @@ def with_temporary(node: Node, target: Target) -> Alternative:
 
 
 @pytest.fixture(autouse=True)
-def _two_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+def _two_ways(no_choices: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         found = LOWER(node, target)
         return (with_temporary(node, target), *found) if node.op == "MAXIMUM" else found
 
     monkeypatch.setattr(ops, "lower", lower)
-    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
-    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: nowhere)
-
-
-def executor_of(engine: Engine, batch: int = 1) -> Executor:
-    partition = partition_of(GRAPH, range(len(GRAPH.nodes)))
-    return engine.executor(partition, engine.target(installed_rules()), batch)
 
 
 def taken(executor: Executor) -> list[str]:
@@ -81,13 +73,13 @@ def test_choices_between_both_see_outputs_alone(
     # Alternatives, forms, loaded and literal numbers are all compared and timed.
     engine = Engine(Options(device.index, tune="full"))
     with caplog.at_level(logging.WARNING, "delegate"):
-        measured = executor_of(engine, batch)
+        measured = executor_of(engine, GRAPH, batch=batch)
     assert wrong(caplog) == []
     (node,) = [step for step in measured.program.steps if step.op == "MAXIMUM"]
     assert node.names[0] == NAME
     assert len(node.names) > 1
     first, plain = (
-        executor_of(Engine(Options(device.index, tune="off", alternative=name)), batch)
+        executor_of(Engine(Options(device.index, tune="off", alternative=name)), GRAPH, batch=batch)
         for name in (NAME, "plain")
     )
     assert (taken(first)[1], taken(plain)[1]) == (NAME, "plain")
@@ -105,7 +97,7 @@ def test_choices_between_both_see_outputs_alone(
 @pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
 def test_every_form_runs_it(device: DeviceInfo, form: str, is_literal: bool) -> None:
     engine = Engine(Options(device.index, tune="off", alternative=NAME))
-    loaded = executor_of(engine)
+    loaded = executor_of(engine, GRAPH)
     program = loaded.program.literal() if is_literal else loaded.program
     executor = Executor(engine.device, Kernels(engine.device), program, form=form)
     if form == ONE_BY_ONE or engine.device.proven & ORDERS:

@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from delegate.compiler import compile_partition
-from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, Tensor, write_model
 from delegate.launch import Alternative, Launch, Program, Step, temporary
 from delegate.once import once
 from delegate.runtime.layout import phases_of
 from delegate.runtime.replicated import not_replicated
-from delegate.target import Target
 from tests.support.cases import LANES_16, PLAIN, SIMT, Way, assert_exact_way
 from tests.support.deal import where_rows_are_known
+from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op, t
 
 
@@ -43,8 +41,7 @@ def products(asymmetric: tuple[bool, ...]) -> Graph:
 
 def test_equal_rows_are_quantised_once() -> None:
     graph = products((False, False, True, False, False))
-    partition = partition_of(graph, range(len(graph.nodes)))
-    program = compile_partition(partition, Target(), lambda _, ways: ways[-1])
+    program = plain_program(graph)
     kernels = Counter(launch.kernel for launch in program.launches)
     # x with a zero point and without, and what the last one reads.
     assert kernels["quantize_row_float"] == 3

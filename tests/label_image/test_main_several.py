@@ -211,13 +211,12 @@ def test_several_pictures_end_when_nobody_reads_the_rows(pictures: Path, many: P
     assert int(classified[1]) < 15000
 
 
-@needs_tflite
-def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
-    pictures: Path, many: Path
-) -> None:
+def interrupted(pictures: Path, many: Path, *more: str) -> tuple[dict[str, Any], str]:
+    """Press Ctrl-C after the first picture; return the --json document, and stderr."""
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
+    words += [*more, str(many), "--json", str(pictures / "j")]
     with subprocess.Popen(
-        [sys.executable, "-m", "label_image", *words, str(many), "--json", str(pictures / "j")],
+        [sys.executable, "-m", "label_image", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     ) as child:  # fmt: skip
         assert child.stdout is not None
@@ -227,9 +226,17 @@ def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
     assert child.returncode == 130
     assert "Traceback" not in err
     document = json.loads((pictures / "j").read_text())
-    done = document["classified"]
     assert document["interrupted"] is True
-    assert 1 <= done < 20000
+    assert 1 <= document["classified"] < 20000
+    return document, err
+
+
+@needs_tflite
+def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
+    pictures: Path, many: Path
+) -> None:
+    document, err = interrupted(pictures, many)
+    done = document["classified"]
     assert len(document["pictures"]) in (done - 1, done)  # the last one's row may be all there is
     assert f"pictures  {done} classified" in err
 
@@ -381,21 +388,8 @@ def test_one_picture_needs_one_device(device: DeviceInfo, pictures: Path, run: R
 def test_ctrl_c_among_pictures_of_several_devices_keeps_what_is_done(
     device: DeviceInfo, pictures: Path, many: Path
 ) -> None:
-    words = [str(pictures / word) if "." in word else word for word in SEVERAL]
-    words += ["--use_gpu", "--device", "all", "--batch", "4", "--tune", "off", "--compare=false"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "label_image", *words, str(many), "--json", str(pictures / "j")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-    ) as child:  # fmt: skip
-        assert child.stdout is not None
-        assert "\t" in child.stdout.readline()
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=60)
-    assert child.returncode == 130
-    assert "Traceback" not in err
-    document = json.loads((pictures / "j").read_text())
-    assert document["interrupted"] is True
-    assert 1 <= document["classified"] < 20000
+    words = ["--use_gpu", "--device", "all", "--batch", "4", "--tune", "off", "--compare=false"]
+    document, _ = interrupted(pictures, many, *words)
     assert document["gpu"]["devices"]
 
 

@@ -28,6 +28,7 @@ from tests.support.cases import (
 )
 from tests.support.compare import Arrays, assert_within
 from tests.support.model import chain_model, op, t
+from tests.support.refusals import sparse, unquantised
 
 SHAPES = [(), (1,), (3,), (63,), (64,), (65,), (2, 3, 5, 7), (4097,)]
 
@@ -155,18 +156,12 @@ def common_refusals(node: Node) -> dict[str, tuple[Node, str]]:
         "types_differ": (changed(node, -1, dtype="int8"), "uint8 in, int8 out: they must be equal"),
         "shape_changes": (changed(node, -1, shape=(16, 16)), "256 -> 16x16: the shape must stay"),
         "empty": (changed(changed(node, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),
-        "without_quantisation": (
-            changed(node, 0, quantization=None),
-            "uint8 without quantisation: scale and zero point are missing",
-        ),
+        "without_quantisation": unquantised(node, 0),
         "per_channel": (
             changed(node, 0, quantization=quantization([0.5, 0.25])),
             "2 scales: only one a tensor is allowed here",
         ),
-        "sparse": (
-            changed(node, 0, is_sparse=True),
-            "input 0 is sparse: only dense tensors are implemented",
-        ),
+        "sparse": sparse(node, 0),
         "no_input": (replace(node, inputs=()), "0 inputs: 1 expected"),
         "no_output": (replace(node, outputs=()), "0 outputs: 1 is expected"),
     }

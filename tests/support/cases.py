@@ -293,6 +293,12 @@ def only_launch(alternative: Alternative) -> Launch:
     return launch
 
 
+def assert_constants(launch: Launch) -> None:
+    """A launch's constants are packed to as many bytes as they say."""
+    for constant in launch.constants:
+        assert constant.pack().nbytes == constant.size_bytes
+
+
 def integers(shape: Sequence[int], dtype: str, seed: int = 0) -> NDArray[Any]:
     """Return random values over the whole range of an 8-bit type."""
     limits = np.iinfo(dtype)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -262,6 +263,14 @@ def fully_connected(rows: int, dtype: str) -> Node:
         [t((rows, 90), dtype, 0.45, zeros[2])],
         {"fused_activation_function": "NONE", "weights_format": "DEFAULT"},
     )
+
+
+def of_geometry(
+    rows: Iterable[Sequence[object]], make: Callable[..., Convolution] = Convolution, **fields: Any
+) -> list[Convolution]:
+    """Return a convolution for each size, kernel, stride, dilation and padding."""
+    names = "size", "kernel", "stride", "dilation", "padding"
+    return [make(**dict(zip(names, row, strict=True)), **fields) for row in rows]
 
 
 def channel_refusals(node: Node) -> dict[str, tuple[Node, str]]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from delegate.compiler import compile_partition
@@ -10,6 +12,9 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
 from delegate.launch import Program, size_bytes
 from delegate.runtime.executor import Executor
+from delegate.start.engine import Engine
+from delegate.target import Target
+from delegate.tflite.library import installed_rules
 from tests.support.cases import Way
 
 
@@ -17,6 +22,20 @@ def program_of(graph: Graph, way: Way) -> Program:
     """Return the program of a whole graph, of each node's first alternative."""
     partition = partition_of(graph, range(len(graph.nodes)))
     return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
+
+
+def plain_program(graph: Graph) -> Program:
+    """Return the same of each node's last alternative."""
+    partition = partition_of(graph, range(len(graph.nodes)))
+    return compile_partition(partition, Target(), lambda node, alternatives: alternatives[-1])
+
+
+def executor_of(
+    engine: Engine, graph: Graph, nodes: Sequence[int] | None = None, batch: int = 1
+) -> Executor:
+    """Return some nodes of a graph ready to run, None: all of them."""
+    partition = partition_of(graph, range(len(graph.nodes)) if nodes is None else nodes)
+    return engine.executor(partition, engine.target(installed_rules()), batch)
 
 
 def assert_same_runs(expected: Executor, other: Executor, runs: int) -> None:

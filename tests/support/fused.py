@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate import DeviceInfo, OpenCLDelegate
-from delegate.graph.partition import partition_of
+from delegate.graph.partition import Partition, partition_of
 from delegate.inspect import Node, Tensor, read_model
 from delegate.passes import PASSES, run_passes
 from tests.support.cases import RUN, Way, forced, require_isa
@@ -286,11 +286,22 @@ EVERY = {
 }
 
 
+def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> Partition:
+    """Return nodes that run together; what the last one makes is read elsewhere, and `outputs`."""
+    graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
+    return partition_of(graph, range(len(nodes)))
+
+
+def every(node: Node) -> bool:
+    """Accept what a pass makes."""
+    return True
+
+
 def fused(nodes: list[Node], passes: Collection[str] = tuple(PASSES)) -> Node:
     """Return the one node that passes make of them."""
     graph = graph_of(nodes)
     whole = partition_of(graph, range(len(nodes)))
-    (node,) = run_passes(whole, lambda node: True, passes).nodes
+    (node,) = run_passes(whole, every, passes).nodes
     return node
 
 

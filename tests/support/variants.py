@@ -23,8 +23,7 @@ from delegate.ops._registry import Lower
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.delegate.ops import test_layers_channel_shuffle as channel_shuffle
-from tests.delegate.ops import test_transformer
-from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES, fused
+from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES
 from tests.delegate.ops.test_gather import of_int4
 from tests.support.cases import (
     DOTS,
@@ -38,6 +37,7 @@ from tests.support.cases import (
 )
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke, oracle
 from tests.support.fused import EVERY as TRANSFORMERS
+from tests.support.fused import fused
 from tests.support.guards import guarded
 from tests.support.model import chain_model, op, t
 from tests.support.moves import like, numbers
@@ -125,11 +125,11 @@ def _models() -> Iterator[tuple[bytes, Node]]:
         if node.op.isupper() or node.is_custom:  # and not what passes made
             yield chain_model([node]), node
     for case in (*CASES, *FLOAT_CASES):
-        yield case.model(), fused(case)
+        yield case.model(), case.node()
     for nodes in channel_shuffle.CASES.values():
-        yield channel_shuffle.model_of(nodes), channel_shuffle.fused(nodes)
+        yield channel_shuffle.model_of(nodes), fused(nodes)
     for nodes in TRANSFORMERS.values():
-        yield chain_model(nodes), test_transformer.fused(nodes)
+        yield chain_model(nodes), fused(nodes)
     for index in ("int32", "int64"):
         for inner in (1, 2, 4, 8, 16):
             model = chain_model(_looked_up(index, inner))

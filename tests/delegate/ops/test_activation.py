@@ -46,6 +46,7 @@ from tests.support.compare import RUNTIME, assert_within
 from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.floats import Doubles
+from tests.support.refusals import unquantised
 
 RELUS = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 # The one quantisation of their outputs that TFLite takes, by type.
@@ -106,10 +107,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         for name in ("RELU_0_TO_1", "HARD_SWISH")
     },
     "ELU-uint8": (NODE["ELU"], "uint8: only float32, int8"),
-    "ELU-int8_without_quantisation": (
-        changed(of("ELU", "int8", zeros=(3, -2)).node(), -1, quantization=None),
-        "int8 without quantisation: scale and zero point are missing",
-    ),
+    "ELU-int8_without_quantisation": unquantised(of("ELU", "int8", zeros=(3, -2)).node(), -1),
     "HARD_SWISH-output_scale": (
         without(NODE["HARD_SWISH"], 2.0**-13),
         f"output scale {2.0**-13}: below 1/128 of the input's, {float(np.float32(0.1))}",

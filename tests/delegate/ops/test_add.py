@@ -39,6 +39,7 @@ from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.pairs import BROADCASTS, QUANT, Case, cases, every_pair
+from tests.support.refusals import activated, sparse, unquantised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +164,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         retyped(NODE, "float16", (0, 1, -1)),
         "float16: only uint8, int8, int16, int32, float32, int64 are implemented",
     ),
-    "without_quantisation": (
-        changed(NODE, 1, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 1),
     "output_scale": (
         changed(NODE, -1, quantization=quantization(2.0**-23)),
         f"output scale {2.0**-23}: too small beside 0.10000000149011612",
@@ -175,14 +173,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(changed(changed(NODE, 0, shape=(0,)), 1, shape=(0,)), -1, shape=(0,)),
         "shape 0: it is empty",
     ),
-    "fused_tanh": (
-        changed(NODE, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
-    "sparse_constant": (
-        changed(NODE, 1, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "fused_tanh": activated(NODE, "TANH"),
+    "sparse_constant": sparse(NODE, 1),
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
     "left_out_input": (replace(NODE, inputs=(NODE.inputs[0], None)), "2 inputs: 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),

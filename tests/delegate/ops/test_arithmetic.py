@@ -38,6 +38,7 @@ from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_ways
 from tests.support.model import chain_model, const
 from tests.support.pairs import BROADCASTS, MOST_DIMENSIONS, QUANT, Case, cases, every_pair
+from tests.support.refusals import activated
 
 NUMBERS = ("int32", "float32")
 TYPES = {
@@ -160,14 +161,8 @@ REFUSALS = {
         changed(case("SQUARED_DIFFERENCE").node(), -1, quantization=quantization(1e-15)),
         "a scale ratio of ",
     ),
-    "fused_tanh": (
-        changed(NODE, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
-    "fused_tanh_int32": (
-        changed(NUMBER, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_tanh": activated(NODE, "TANH"),
+    "fused_tanh_int32": activated(NUMBER, "TANH"),
     "computed_divisor": (changed(NUMBER, 1, data=None), "the divisors are not constant"),
     "zero": (changed(NUMBER, 1, data=np.zeros((1, 7, 5, 3), np.int32)), "a divisor is 0"),
     "minus_one": (case("FLOOR_MOD", "int32", values=(-1,)).node(), "a divisor is -1"),

@@ -40,6 +40,7 @@ from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS
+from tests.support.refusals import sparse, unquantised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,10 +200,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(changed(NODE, 0, shape=(5, 65001)), 1, shape=(65001, 9)),
         "shapes 5x65001 x 65001x9 -> 5x9: 65001 terms a sum, at most 65000 are implemented",
     ),
-    "without_quantisation": (
-        changed(INT8, 1, quantization=None),
-        "int8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(INT8, 1),
     "per_channel": (
         changed(INT8, 1, quantization=quantization([0.5] * 9)),
         "9 scales: only one a tensor is allowed here",
@@ -229,10 +227,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         ),
         f"scales {float(np.float32(3e38))} * 2.0: more than a float holds",
     ),
-    "sparse": (
-        changed(NODE, 1, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "sparse": sparse(NODE, 1),
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
 }
 

@@ -24,14 +24,22 @@ from tests.support.cases import (
     SOME_REGISTERS,
     WAYS,
     Way,
+    assert_constants,
     assert_exact_way,
     changed,
     only_launch,
     quantization,
     refusal,
 )
-from tests.support.convolution import ABSENT_OPTIONS, Convolution, channel_refusals, convolutions
+from tests.support.convolution import (
+    ABSENT_OPTIONS,
+    Convolution,
+    channel_refusals,
+    convolutions,
+    of_geometry,
+)
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
+from tests.support.refusals import activated, sparse, unquantised
 
 # What lower() returns.
 
@@ -111,9 +119,7 @@ def test_tiled_launch(way: Way, tiles: int, group_items: int, tile_items: int) -
     assert launch.params["tile_items"] == tile_items
     assert (launch.tiles, launch.group_items) == (tiles, group_items)
     assert launch.defines["TILE_W"] == 4
-    for value in launch.params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(launch)
 
 
 def test_no_bias_is_zeros() -> None:
@@ -169,16 +175,10 @@ REFUSALS = {
         "stride_h is 'SAME': an int32 is needed",
     ),
     "padding": (changed(CONV, options={"padding": 7}), "padding 7: only SAME and VALID exist"),
-    "fused_tanh": (
-        changed(CONV, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_tanh": activated(CONV, "TANH"),
     **channel_refusals(CONV),
     "computed_weights": (changed(CONV, 1, data=None), "weights are not constant"),
-    "sparse_weights": (
-        changed(CONV, 1, data=None, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "sparse_weights": sparse(CONV, 1, data=None),
     "float32": (
         changed(CONV, 0, dtype="float32"),
         "float32 in, uint8 out: only uint8 or int8 in both are implemented",
@@ -192,18 +192,9 @@ REFUSALS = {
         "uint8 in, int8 out: only uint8 or int8 in both are implemented",
     ),
     "hybrid_weights": (changed(CONV, 1, dtype="int8"), "int8 weights with uint8 activations"),
-    "input_without_quantisation": (
-        changed(CONV, 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
-    "output_without_quantisation": (
-        changed(CONV, -1, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
-    "weights_without_quantisation": (
-        changed(CONV, 1, quantization=None),
-        "weights without quantisation: scale and zero point are missing",
-    ),
+    "input_without_quantisation": unquantised(CONV, 0),
+    "output_without_quantisation": unquantised(CONV, -1),
+    "weights_without_quantisation": unquantised(CONV, 1, "weights"),
     "per_channel_input": (
         changed(CONV, 0, quantization=quantization([0.5, 0.25])),
         "2 scales: only one a tensor is allowed here",
@@ -285,9 +276,8 @@ def test_wrong_outputs(count: int) -> None:
 
 # Its numbers.
 
-GEOMETRY = [
-    Convolution(size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding)
-    for size, kernel, stride, dilation, padding in [
+GEOMETRY = of_geometry(
+    [
         ((7, 5, 3), (3, 3), (1, 1), (1, 1), "SAME"),
         ((7, 5, 3), (3, 3), (2, 2), (1, 1), "SAME"),
         ((7, 5, 3), (3, 3), (2, 2), (1, 1), "VALID"),
@@ -301,8 +291,8 @@ GEOMETRY = [
         ((3, 3, 7), (3, 3), (1, 1), (1, 1), "VALID"),
         ((1, 1, 17), (1, 1), (1, 1), (1, 1), "SAME"),
         ((1, 1, 1), (1, 1), (1, 1), (1, 1), "SAME"),
-    ]
-]
+    ],
+)
 # Around 4 pixels a work-item and, on lanes, around ceil(items / 16) items a work-group.
 PIXELS = [
     Convolution(size=(h, w, 3), kernel=(2, 2), batch=n)

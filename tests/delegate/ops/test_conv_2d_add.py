@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
-from delegate.graph.partition import partition_of
 from delegate.inspect import Node, read_model
-from delegate.passes.fuse_add import rewrite
 from tests.support.cases import (
     DOTS,
     FLOAT4,
@@ -43,7 +41,9 @@ from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution, convolutions, float_convolution
 from tests.support.deal import one_width
 from tests.support.factories import refused
-from tests.support.model import chain_model, graph_of, op, t
+from tests.support.fused import fused
+from tests.support.model import chain_model, op, t
+from tests.support.refusals import activated
 
 QUANT8_WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAGED, *DOTS)
 
@@ -73,18 +73,15 @@ class ResidualEnd:
         options = {"fused_activation_function": self.fused}
         return [conv, op("ADD", operands, [total], options, version=2)]
 
+    def node(self) -> Node:
+        """Return the one node that the pass makes of them."""
+        return fused(self.nodes())
+
     def model(self, seed: int = 0) -> bytes:
         return chain_model(self.nodes(seed))
 
 
-def fused(case: ResidualEnd) -> Node:
-    """Return the one node the pass makes of a case."""
-    graph = graph_of(case.nodes())
-    (node,) = rewrite(partition_of(graph, (0, 1)), lambda node: True).nodes
-    return node
-
-
-NODE = fused(ResidualEnd())
+NODE = ResidualEnd().node()
 
 
 @pytest.mark.parametrize("way", QUANT8_WAYS, ids=str)
@@ -107,20 +104,15 @@ REFUSALS = {
     "types": (changed(NODE, 3, dtype="int8"), "the sum of tensors of several types"),
     "tie": (
         # Half of the sum of two integers is a tie for every odd one, away from 0 in TFLite.
-        fused(
-            ResidualEnd(
-                conv=Convolution(dtype="int8", zeros=(0, 0, 0), multiplier=0.0625 * 0.03 / 0.5),
-                scales=(0.5, 1.0),
-                zeros=(0, 0),
-            )
-        ),
+        ResidualEnd(
+            conv=Convolution(dtype="int8", zeros=(0, 0, 0), multiplier=0.0625 * 0.03 / 0.5),
+            scales=(0.5, 1.0),
+            zeros=(0, 0),
+        ).node(),
         "no floats were found that equal this sum",
     ),
     "weights": (changed(NODE, 1, data=None), "weights are not constant"),
-    "activation": (
-        changed(NODE, options={"sum_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "activation": activated(NODE, "TANH", "sum_activation_function"),
 }
 
 test_refusals = refused(REFUSALS)
@@ -166,7 +158,7 @@ def assert_fused_exact(case: ResidualEnd, device: DeviceInfo, way: Way) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
     require_isa(way, device)
-    names = {alternative.name.split()[0] for alternative in ops.lower(fused(case), way.target)}
+    names = {each.name.split()[0] for each in ops.lower(case.node(), way.target)}
     if way.alternative not in ("", *names):
         pytest.skip("too small for this kernel")
     assert_fused_exact(case, device, way)
@@ -186,7 +178,7 @@ FLOAT_CASES = [
 @pytest.mark.parametrize("case", FLOAT_CASES, ids=str)
 def test_floats_are_those_of_both_ops(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
     (inputs, *_) = inputs_for(read_model(case.model()))
-    for name in (alternative.name for alternative in ops.lower(fused(case), way.target)):
+    for name in (alternative.name for alternative in ops.lower(case.node(), way.target)):
         each = replace(way, alternative=name)
         with fused_forced(each):
             delegate = OpenCLDelegate(case.model(), device.index, tune="off", profiling=True)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, Tensor
-from delegate.launch import Constant
 from tests.support.cases import (
     AVX2,
     FUSED,
@@ -25,14 +24,16 @@ from tests.support.cases import (
     WAYS,
     X86,
     Way,
+    assert_constants,
     assert_exact_way,
     changed,
     only_launch,
     quantization,
     refusal,
 )
-from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions
+from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions, of_geometry
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
+from tests.support.refusals import activated, sparse, unquantised
 
 
 def depthwise(
@@ -105,9 +106,7 @@ def test_vector_launch(way: Way, tiles: int, group_items: int, tile_items: int) 
     assert launch.params["row_blocks"] == 2
     assert launch.params["tile_items"] == tile_items
     assert (launch.tiles, launch.group_items) == (tiles, group_items)
-    for value in launch.params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(launch)
 
 
 def vnni(channels: int, way: Way = VNNI, **fields: Any) -> list[str]:
@@ -164,9 +163,7 @@ def test_x86_takes_windows_that_fit_the_gathered_columns(fields: dict[str, Any],
 def numbers_of(case: Convolution, way: Way = VNNI, **facts: Any) -> dict[str, int]:
     way = replace(way, facts={**way.facts, **facts})
     launch = only_launch(ops.lower(case.node(), way.target)[0])
-    for value in launch.params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(launch)
     names = ("groups", "rows", "row_chunks", "chunks", "chunk_w", "blocks", "items", "tile_items")
     numbers = {name: launch.params[name] for name in names}
     assert all(isinstance(number, int) for number in numbers.values())
@@ -239,10 +236,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "the last two must be equal and a multiple of the first",
     ),
     "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
-    "sparse_weights": (
-        changed(NODE, 1, data=None, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "sparse_weights": sparse(NODE, 1, data=None),
     "computed_bias": (changed(NODE, 2, data=None), "the bias is not a constant"),
     "bias_of_3": (changed(NODE, 2, shape=(3,)), "bias int32 of (3,): int32 of (4,) is needed"),
     "int16": (
@@ -250,10 +244,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "int16 in, uint8 out: only uint8 or int8 in both are implemented",
     ),
     "int4_weights": (changed(INT8, 1, dtype="int4"), "int4 weights with int8 activations"),
-    "weights_without_quantisation": (
-        changed(NODE, 1, quantization=None),
-        "weights without quantisation: scale and zero point are missing",
-    ),
+    "weights_without_quantisation": unquantised(NODE, 1, "weights"),
     "uint8_per_channel": (
         changed(NODE, 1, quantization=quantization([0.5] * 4, axis=3)),
         "uint8 weights with 4 scales: per channel is int8 only",
@@ -270,10 +261,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(INT8, -1, quantization=quantization(0.5, 128)),
         "zero point 128: outside int8",
     ),
-    "fused_sign_bit": (
-        changed(NODE, options={"fused_activation_function": "SIGN_BIT"}),
-        "fused activation SIGN_BIT: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_sign_bit": activated(NODE, "SIGN_BIT"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
@@ -290,16 +278,8 @@ def test_wrong_inputs(inputs: tuple[int | None, ...]) -> None:
 
 # Its numbers.
 
-GEOMETRY = [
-    Convolution(
-        size=size,
-        kernel=kernel,
-        depth_multiplier=1,
-        stride=stride,
-        dilation=dilation,
-        padding=padding,
-    )
-    for size, kernel, stride, dilation, padding in [
+GEOMETRY = of_geometry(
+    [
         ((7, 5, 5), (3, 3), (1, 1), (1, 1), "SAME"),
         ((7, 5, 5), (3, 3), (2, 2), (1, 1), "SAME"),
         ((7, 11, 5), (3, 3), (2, 2), (1, 1), "VALID"),
@@ -308,8 +288,9 @@ GEOMETRY = [
         ((11, 13, 5), (3, 2), (1, 1), (3, 5), "VALID"),
         ((2, 3, 7), (7, 7), (1, 1), (1, 1), "SAME"),
         ((1, 1, 1), (1, 1), (1, 1), (1, 1), "SAME"),
-    ]
-]
+    ],
+    depth_multiplier=1,
+)
 # Around 4 pixels of a row a work-item, and around every vector of channels.
 PIXELS = [
     replace(depthwise(h, w, 5, (2, 2)), batch=n)

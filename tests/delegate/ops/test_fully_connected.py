@@ -34,6 +34,7 @@ from tests.support.convolution import IN_SCALE, RULES, WEIGHT_SCALE, scales_and_
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS
+from tests.support.refusals import activated, sparse, unquantised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +170,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "weights format SHUFFLED4x16INT8: only DEFAULT",
     ),
     "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
-    "sparse_weights": (
-        changed(NODE, 1, data=None, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "sparse_weights": sparse(NODE, 1, data=None),
     "7_scales_for_8_channels": (
         changed(INT8, 1, quantization=quantization([0.5] * 7)),
         "weights have 7 scales on axis 0: 8 on axis 0 are needed",
@@ -214,20 +212,14 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "uint8 in, float32 out: only uint8 or int8 in both are implemented",
     ),
     "hybrid": (changed(NODE, 1, dtype="int8"), "int8 weights with uint8 activations"),
-    "without_quantisation": (
-        changed(NODE, 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 0),
     "weight_zero_point_outside": (
         changed(INT8, 1, quantization=quantization(0.5, 255)),
         "zero point 255: outside int8",
     ),
     "bias_int64": (changed(NODE, 2, dtype="int64"), "bias int64 of (8,): int32 of (8,) is needed"),
     "computed_bias": (changed(NODE, 2, data=None), "the bias is not a constant"),
-    "fused_tanh": (
-        changed(NODE, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_tanh": activated(NODE, "TANH"),
     # With weights of another format TFLite has a second output for scratch.
     "two_outputs": (replace(NODE, outputs=NODE.outputs * 2), "2 outputs: 1 is expected"),
 }

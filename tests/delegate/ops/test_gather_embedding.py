@@ -17,6 +17,7 @@ from tests.support.compare import RUNTIME
 from tests.support.factories import exact, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import assert_moved, like, numbers
+from tests.support.refusals import unquantised
 from tflite_opencl.common.build import stored_as
 
 # tflite-runtime has no int4 or int2 tables, and gives zeros for a scale a row.
@@ -118,9 +119,8 @@ test_refusal = refused(
             ),
             "weights in blocks: only of FULLY_CONNECTED",
         ),
-        "int4_without_scales": (
-            changed(floats(table((9, 4), stored="int4"), numbers([1])), 1, quantization=None),
-            "weights without quantisation: scale and zero point are missing",
+        "int4_without_scales": unquantised(
+            floats(table((9, 4), stored="int4"), numbers([1])), 1, "weights"
         ),
         "int2_rows_that_share_bytes": (
             floats(table((9, 6), stored="int2"), numbers([1])),

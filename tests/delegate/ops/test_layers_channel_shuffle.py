@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
-from delegate.graph.partition import partition_of
 from delegate.inspect import Node, read_model
-from delegate.passes.fuse_shuffle import rewrite
 from tests.support.cases import LANES_4, LANES_8, LANES_16, RUN, SIMT, Way, forced, require_isa
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.factories import refused
-from tests.support.model import chain_model, graph_of, op
+from tests.support.fused import fused
+from tests.support.model import chain_model, op
 from tests.support.moves import like, numbers
 
 WAYS = (SIMT, LANES_4, LANES_8, LANES_16)
@@ -47,13 +46,6 @@ def shuffle(
 
 def model_of(nodes: list[Node]) -> bytes:
     return chain_model(nodes, outputs=nodes[-1].outputs)
-
-
-def fused(nodes: list[Node]) -> Node:
-    """Return the one node that the pass makes of them."""
-    graph = graph_of(nodes)
-    (node,) = rewrite(partition_of(graph, range(len(nodes))), lambda node: True).nodes
-    return node
 
 
 CASES = {

@@ -15,6 +15,7 @@ from tests.support.cases import LANES_8, SIMT, assert_exact_way, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, op, t
 from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like
+from tests.support.refusals import rescaled, sparse, unquantised
 
 
 def joined(
@@ -50,19 +51,13 @@ REFUSALS = {
         changed(INT8, 1, quantization=t((), "int8", 0.25, 3).quantization),
         "input and output differ in scale or zero point",
     ),
-    "uint8_without_a_scale": (
-        changed(NODE, 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "uint8_without_a_scale": unquantised(NODE, 0),
     "a_scale_too_large": (
         changed(NODE, 0, quantization=t((), "uint8", 3e9, 3).quantization),
         "a scale ratio of 6e+09: beyond 32 bits",
     ),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
-    "sparse": (
-        changed(NODE, 1, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "sparse": sparse(NODE, 1),
 }
 CASES = {
     "channels": joined([(2, 5, 7, 16), (2, 5, 7, 32)]),
@@ -138,10 +133,7 @@ PACK_REFUSALS = {
     "count": (changed(PACK_NODE, options={"values_count": 3}), "3 layers, 2 inputs"),
     "shapes": (changed(PACK_NODE, 1, shape=(3, 2)), "layers 2x3 and 3x2"),
     "output": (changed(PACK_NODE, -1, shape=(3, 2)), "output 3x2: the inputs give 2x2x3"),
-    "scales": (
-        changed(PACK_NODE, 1, quantization=None),
-        "input and output differ in scale or zero point",
-    ),
+    "scales": rescaled(PACK_NODE, 1),
     "types": (changed(PACK_NODE, 1, dtype="int8"), "int8 in, uint8 out: they must be equal"),
     "no_input": (replace(PACK_NODE, inputs=()), "0 inputs: 1 expected"),
 }

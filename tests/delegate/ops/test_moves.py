@@ -26,6 +26,7 @@ from tests.support.moves import (
     numbers,
     one_value,
 )
+from tests.support.refusals import rescaled
 
 
 def broadcast_to(
@@ -89,10 +90,7 @@ FILL_REFUSALS = {
     "computed": (changed(FILL_NODE, 0, data=None), "computed shape: only constant"),
     "values": (changed(FILL_NODE, 1, shape=(2,)), "value 2: one number is needed"),
     "types": (changed(FILL_NODE, 1, dtype="int8"), "int8 in, uint8 out: they must be equal"),
-    "scales": (
-        changed(FILL_NODE, 1, quantization=None),
-        "input and output differ in scale or zero point",
-    ),
+    "scales": rescaled(FILL_NODE, 1),
     "output": (changed(FILL_NODE, -1, shape=(3, 2)), "output 3x2: the inputs give 2x3"),
 }
 FILL_CASES = {

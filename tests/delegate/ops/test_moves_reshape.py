@@ -19,6 +19,7 @@ from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
+from tests.support.refusals import rescaled, sparse
 
 
 def reshape(
@@ -57,10 +58,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "strings": (retyped(NODE, "string"), "string: only types of a fixed size"),
     "bfloat16": (retyped(NODE, "bfloat16"), "bfloat16: only types of a fixed size"),
-    "sparse": (
-        changed(NODE, 0, is_sparse=True),
-        "input 0 is sparse: only dense tensors are implemented",
-    ),
+    "sparse": sparse(NODE, 0),
     "another_shape": (
         changed(NODE, 1, data=np.array([15, 2], np.int32)),
         "the new shape is (15, 2), the output's (30,)",
@@ -185,10 +183,7 @@ EXPAND_DIMS_REFUSALS = {
         changed(EXPAND_DIMS_NODE, -1, dtype="int8"),
         "uint8 3x5 -> int8 3x1x5: type and size must stay",
     ),
-    "scales": (
-        changed(EXPAND_DIMS_NODE, -1, quantization=None),
-        "input and output differ in scale or zero point",
-    ),
+    "scales": rescaled(EXPAND_DIMS_NODE, -1),
 }
 EXPAND_DIMS_CASES = {
     "first": expand((3, 5), 0),

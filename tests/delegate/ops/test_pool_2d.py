@@ -48,6 +48,7 @@ from tests.support.factories import drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model, op, t
 from tests.support.nodes import CHANNELS, SIZES
+from tests.support.refusals import activated, unquantised
 
 OPS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
 
@@ -218,10 +219,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 0, dtype="float32"),
         "float32 in, uint8 out: they must be equal",
     ),
-    "float_fused_tanh": (
-        changed(FLOAT_NODE, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "float_fused_tanh": activated(FLOAT_NODE, "TANH"),
     "signedness_changes": (
         changed(NODE, -1, dtype="int8"),
         "uint8 in, int8 out: they must be equal",
@@ -230,14 +228,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, quantization=quantization(0.5, 128)),
         "the scale or zero point changes: TFLite's kernel would not rescale",
     ),
-    "without_quantisation": (
-        changed(NODE, 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
-    "fused_tanh": (
-        changed(NODE, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "without_quantisation": unquantised(NODE, 0),
+    "fused_tanh": activated(NODE, "TANH"),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
     "two_inputs": (replace(NODE, inputs=NODE.inputs * 2), "2 inputs: 1 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),

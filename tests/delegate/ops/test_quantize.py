@@ -33,6 +33,7 @@ from tests.support.compare import interpreter
 from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
+from tests.support.refusals import unquantised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +138,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         Requantization(dtypes=("int16", "uint8")).node(),
         "int16 to uint8: only to int8 and int16",
     ),
-    "without_quantisation": (
-        changed(NODE, -1, quantization=None),
-        "int8 without quantisation: scale and zero point are missing",
-    ),
-    "float_without_quantisation": (
-        changed(FLOAT, -1, quantization=None),
-        "int8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, -1),
+    "float_without_quantisation": unquantised(FLOAT, -1),
     "per_channel": (
         changed(NODE, -1, quantization=quantization([0.5] * 11, axis=3)),
         "11 scales: only one a tensor is allowed here",

@@ -28,6 +28,7 @@ from tests.support.cases import (
 from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, op, t
+from tests.support.refusals import unquantised
 
 TYPES = ("uint8", "int8", "int16")
 
@@ -85,10 +86,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 0, dtype="int32"),
         "int32: only uint8 and int8 and int16 are implemented",
     ),
-    "without_quantisation": (
-        changed(NODE, 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 0),
     "per_channel": (
         changed(NODE, 0, quantization=quantization([0.5] * 256)),
         "256 scales: only one a tensor is allowed here",

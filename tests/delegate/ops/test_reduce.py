@@ -37,6 +37,7 @@ from tests.support.reductions import (
     assert_reduces_or_refused,
     reductions,
 )
+from tests.support.refusals import unquantised
 
 NUMBERS = ("uint8", "int8", "int16", "int32", "float32")
 TYPES = {
@@ -109,10 +110,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         Reducing(op="REDUCE_ANY", dtype="int32").node(),
         "int32: only bool are implemented",
     ),
-    "without_quantisation": (
-        changed(SUM, 0, quantization=None),
-        "int8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(SUM, 0),
     "scale_ratio": (
         changed(SUM, -1, quantization=quantization(1e-30)),
         "35 elements at a scale ratio of 1e+29: too large",

@@ -34,6 +34,7 @@ from tests.support.reductions import (
     assert_reduces_or_refused,
     reductions,
 )
+from tests.support.refusals import unquantised
 
 DTYPES = ("uint8", "int8", "int16", "int32", "float32")
 
@@ -107,10 +108,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "int8 in, uint8 out: they must be equal",
     ),
     "bool": (retyped(NODE, "bool"), "bool: only uint8 and int8 and int16 are implemented"),
-    "without_quantisation": (
-        changed(NODE, -1, quantization=None),
-        "int8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, -1),
     "int16_zero": (
         Reducing(dtype="int16", zeros=(1, 0)).node(),
         "int16 with zero point 1: it must be 0",

@@ -16,6 +16,7 @@ from tests.support.compare import assert_exact, interpreter, invoke
 from tests.support.deal import where_rows_are_known
 from tests.support.factories import refused
 from tests.support.model import remembering
+from tests.support.refusals import activated
 from tests.support.remembering import assert_runs, drawn
 from tflite_opencl.conformance.cases.rnns import rnn
 
@@ -66,10 +67,7 @@ test_refusal = refused(
             "float32 with int8 weights: float32 with float32 or int8",
         ),
         "computed": (changed(FLOATS[1], 1, data=None), "weights are not constant"),
-        "activation": (
-            changed(FLOATS[1], options={"fused_activation_function": "SIGN_BIT"}),
-            "fused activation SIGN_BIT: only NONE, RELU, RELU6, RELU_N1_TO_1",
-        ),
+        "activation": activated(FLOATS[1], "SIGN_BIT"),
         "rank": (changed(FLOATS[1], 0, shape=(2, 11)), "input 2x11: rank 3 is needed"),
         "weights": (changed(FLOATS[1], 2, shape=(6, 5)), "weights 6x11, 6x5"),
         "depth": (changed(FLOATS[1], 0, shape=(2, 3, 10)), "input 2x3x10, weights 6x11"),

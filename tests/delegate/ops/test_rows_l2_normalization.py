@@ -32,6 +32,7 @@ from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
+from tests.support.refusals import unquantised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +85,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, quantization=quantization(0.5, 128)),
         f"output scale 0.5, zero point 128: TFLite's is {1 / 128}, 128",
     ),
-    "without_quantisation": (
-        changed(NODE, 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 0),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }

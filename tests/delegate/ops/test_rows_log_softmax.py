@@ -35,6 +35,7 @@ from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
+from tests.support.refusals import unquantised
 
 
 def log_softmax(
@@ -53,10 +54,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(log_softmax((3, 5), "uint8"), -1, quantization=quantization(0.5, 255)),
         "output scale 0.5, zero point 255: TFLite's is 0.0625, 255",
     ),
-    "without_quantisation": (
-        changed(log_softmax((3, 5), "uint8"), 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(log_softmax((3, 5), "uint8"), 0),
     "scale": (log_softmax((3, 5), "uint8", 2.0**-25), f"scale {2.0**-25}: out of range"),
     "long_rows_of_8_bits": (log_softmax((2, 4096), "int8"), "rows of 4096: at most 4095"),
     "types_differ": (changed(NODE, -1, dtype="int8"), "float32 in, int8 out: they must be equal"),

@@ -51,6 +51,7 @@ from tests.support.factories import drawn, exact, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
 from tests.support.nodes import CHANNELS, SIZES
+from tests.support.refusals import unquantised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +215,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, quantization=quantization([0.5, 0.25])),
         f"output scale 0.5, 0.25, zero point 0, 0: TFLite's is {1 / 256}, 0",
     ),
-    "output_without_quantisation": (
-        changed(NODE, -1, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "output_without_quantisation": unquantised(NODE, -1),
     "from_float32": (
         changed(NODE, 0, dtype="float32"),
         "float32 in, uint8 out: they must be equal",
@@ -230,10 +228,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(FLOAT_NODE, options={"beta": math.nan}),
         "beta nan: it must be finite and not negative",
     ),
-    "without_quantisation": (
-        changed(NODE, 0, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 0),
     "absent_options_table": (
         changed(NODE, options={"beta": 0.0}),
         f"beta 0.0 with scale {float(np.float32(0.1))}: out of range",

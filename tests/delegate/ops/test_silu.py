@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
-from delegate.graph.partition import partition_of
 from delegate.inspect import Node, write_model
-from delegate.passes.fuse_silu import rewrite
 from tests.support.cases import GROUPS, X86, Way, changed, forced, quantization, require_isa
 from tests.support.compare import assert_same, interpreter, invoke
 from tests.support.factories import refused
+from tests.support.fused import fused
 from tests.support.model import graph_of, op, t
 
 Quantities = tuple[float, int]
@@ -32,12 +31,6 @@ def silu(
     y = t((2, 128), dtype, result[0], result[1] if least else result[1] + 128)
     options = {"fused_activation_function": activation}
     return [op("LOGISTIC", [x], [share]), op("MUL", [x, share], [y], options)]
-
-
-def fused(nodes: list[Node]) -> Node:
-    """Return the one node that the pass makes of them."""
-    (node,) = rewrite(partition_of(graph_of(nodes), range(len(nodes))), lambda _: True).nodes
-    return node
 
 
 CASES = {

@@ -14,6 +14,7 @@ from tests.support.cases import FUSED, GROUPS, SIMT, Way, changed, forced, only_
 from tests.support.compare import assert_exact, assert_within, interpreter, invoke
 from tests.support.factories import refused
 from tests.support.model import chain_model, remembering
+from tests.support.refusals import activated
 from tflite_opencl.common.remembered import remembered_bounds
 from tflite_opencl.conformance.cases.recurrent import svdf
 
@@ -63,10 +64,7 @@ test_refusal = refused(
             changed(INT8, 1, quantization=quantization(0.1, 3)),
             "weights with zero point 3: it must be 0",
         ),
-        "tanh": (
-            changed(FLOAT, options={"fused_activation_function": "TANH"}),
-            "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-        ),
+        "tanh": activated(FLOAT, "TANH"),
     }
 )
 

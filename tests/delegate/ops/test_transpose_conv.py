@@ -12,7 +12,6 @@ from hypothesis import given
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
-from delegate.launch import Constant
 from delegate.ops._launches.wide_sums import TWICE, WIDE
 from delegate.target import Rules
 from tests.support.cases import (
@@ -24,6 +23,7 @@ from tests.support.cases import (
     PLAIN,
     SIMT,
     Way,
+    assert_constants,
     assert_exact_way,
     changed,
     only_launch,
@@ -33,6 +33,7 @@ from tests.support.deal import any_driver
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.nodes import CHANNELS, SIZES
+from tests.support.refusals import activated, sparse, unquantised
 from tests.support.transpose_conv import Transposed, transposed
 
 # What lower() returns.
@@ -65,9 +66,7 @@ def test_phases_then_vectors_then_plain(way: Way, case: Transposed, names: list[
             continue
         launch = only_launch(alternative)
         assert (launch.params["in_h"], launch.params["out_h"]) == (4, 8)
-        for value in launch.params.values():
-            if isinstance(value, Constant):
-                assert value.pack().nbytes == value.size_bytes
+        assert_constants(launch)
 
 
 @pytest.mark.parametrize(
@@ -111,18 +110,12 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "weights 8x0x3x3: rank 4 (OHWI) is needed",
     ),
     "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
-    "sparse_weights": (
-        changed(NODE, 1, data=None, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "sparse_weights": sparse(NODE, 1, data=None),
     "zero_stride": (
         changed(NODE, options={"stride_w": 0}),
         "kernel 3x3, stride 2x0, dilation 1x1: each must be at least 1",
     ),
-    "fused_tanh": (
-        changed(NODE, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_tanh": activated(NODE, "TANH"),
     "signedness": (
         changed(NODE, -1, dtype="int8"),
         "uint8 in, int8 out: only uint8 or int8 in both are implemented",
@@ -140,10 +133,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(INT16, 2, quantization=quantization(0.5, 2)),
         "int16 with zero point 2: it must be 0",
     ),
-    "without_quantisation": (
-        changed(NODE, 2, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 2),
     "7_scales_for_8_channels": (
         changed(INT8, 1, quantization=quantization([0.5] * 7)),
         "weights have 7 scales on axis 0: 8 on axis 0 are needed",

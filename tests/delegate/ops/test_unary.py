@@ -42,6 +42,7 @@ from tests.support.cases import (
 from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
+from tests.support.refusals import unquantised
 
 EXACT = ("ABS", "NEG", "SIGN", "SQUARE", "FLOOR", "ROUND", "CEIL")
 ROUNDED = {"SQRT": np.sqrt, "RSQRT": lambda x: 1 / np.sqrt(x), "EXP": np.exp, "LOG": np.log}
@@ -122,10 +123,7 @@ REFUSALS = {
         Activation(op="RSQRT", dtype="int8", zeros=(-128, 0), scales=(1.0, 1e4)).node(),
         "a scale ratio of 0.0001: not within 2^-10 and 2^20",
     ),
-    "scale": (
-        changed(INT8, 0, quantization=None),
-        "int8 without quantisation: scale and zero point are missing",
-    ),
+    "scale": unquantised(INT8, 0),
     "ratio": (
         changed(INT8, -1, quantization=quantization(1e-11)),
         "a scale ratio of 1e+10: more than 2^30",

@@ -33,6 +33,7 @@ from tests.support.cases import (
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.pairs import every_pair
+from tests.support.refusals import sparse, unquantised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +111,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "more dimensions than the result's 4",
     ),
     "empty": (changed(changed(NODE, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),
-    "without_quantisation": (
-        changed(NODE, 1, quantization=None),
-        "uint8 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 1),
     "scale_ratio": (
         changed(NODE, -1, quantization=quantization(1e-12)),
         "a scale ratio of 2^37: more than 2^30",
@@ -122,10 +120,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         Prelu(shape=(2, 3, 2, 3, 2), alpha=(2, 1, 2, 1, 2)).node(),
         "5 dimensions that differ: at most 4 are implemented",
     ),
-    "sparse": (
-        changed(NODE, 1, is_sparse=True),
-        "input 1 is sparse: only dense tensors are implemented",
-    ),
+    "sparse": sparse(NODE, 1),
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }

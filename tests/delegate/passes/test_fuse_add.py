@@ -4,30 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from delegate.graph.partition import Partition, partition_of
 from delegate.inspect import Node, Tensor
-from delegate.passes.fuse_add import rewrite
+from delegate.passes import run_passes
 from tests.support.convolution import Convolution
-from tests.support.model import graph_of, op, t
+from tests.support.fused import every, partition
+from tests.support.model import op, t
 
-
-def every(node: Node) -> bool:
-    return True
-
-
-def none(node: Node) -> bool:
-    return False
+rewrite = partial(run_passes, names=["fuse_add"])
 
 
 def added(first: Tensor, second: Tensor) -> Node:
     result = t(first.shape, "uint8", 0.1, 7)
     return op("ADD", [first, second], [result], {"fused_activation_function": "RELU"})
-
-
-def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> Partition:
-    graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
-    return partition_of(graph, range(len(nodes)))
 
 
 CONV = Convolution(fused="RELU6").node()
@@ -81,4 +71,4 @@ def test_what_is_left_alone() -> None:
     seen = partition([CONV, add], (BETWEEN,))
     assert rewrite(seen, every) is seen
     refused = partition([CONV, add])
-    assert rewrite(refused, none) is refused
+    assert rewrite(refused, lambda node: False) is refused

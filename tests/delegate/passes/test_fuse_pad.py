@@ -4,25 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from delegate.graph.ir import Graph
-from delegate.graph.partition import Partition, partition_of
-from delegate.inspect import Node, Tensor
-from delegate.passes.fuse_pad import rewrite
+from delegate.inspect import Node
+from delegate.passes import run_passes
 from tests.support.convolution import Convolution
 from tests.support.deal import any_driver
-from tests.support.model import const, graph_of, op, t
+from tests.support.fused import every, partition
+from tests.support.model import const, op, t
+
+rewrite = partial(run_passes, names=["fuse_pad"])
 
 pytestmark = any_driver
 
 AMOUNTS = ((0, 0), (1, 2), (0, 3), (0, 0))
-
-
-def every(node: Node) -> bool:
-    return True
 
 
 def padded(
@@ -49,14 +47,9 @@ def padded(
     return [op("PAD", [source, const(np.array(amounts, np.int32))], [middle]), conv]
 
 
-def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> tuple[Graph, Partition]:
-    graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
-    return graph, partition_of(graph, range(len(nodes)))
-
-
 @pytest.mark.parametrize("depth", [0, 1], ids=["conv_2d", "depthwise"])
 def test_rewrite(depth: int) -> None:
-    _, before = partition(padded(depth=depth))
+    before = partition(padded(depth=depth))
     after = rewrite(before, every)
     (node,) = after.nodes
     assert (node.op, node.index) == (before.nodes[1].op, 1)
@@ -77,7 +70,7 @@ def test_what_is_left_alone() -> None:
         "read_twice": [pad, conv, op("ADD", [pad.outputs[0]] * 2, [t((1, 9, 8, 4), "uint8")])],
     }
     for name, nodes in others.items():
-        _, before = partition(nodes)
+        before = partition(nodes)
         assert rewrite(before, every) is before, name
-    _, seen = partition([pad, conv], pad.outputs)
+    seen = partition([pad, conv], pad.outputs)
     assert rewrite(seen, every) is seen

@@ -4,24 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from delegate.graph.partition import Partition, partition_of
-from delegate.inspect import Node, Tensor
-from delegate.passes.fuse_shuffle import rewrite
+from delegate.passes import run_passes
 from tests.delegate.ops.test_layers_channel_shuffle import shuffle
-from tests.support.model import graph_of, op, t
+from tests.support.fused import every, partition
+from tests.support.model import op, t
 from tests.support.moves import like, numbers
 
+rewrite = partial(run_passes, names=["fuse_shuffle"])
+
 NODES = shuffle((1, 5, 7, 58))
-
-
-def every(node: Node) -> bool:
-    return True
-
-
-def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> Partition:
-    graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
-    return partition_of(graph, range(len(nodes)))
 
 
 def test_rewrite() -> None:

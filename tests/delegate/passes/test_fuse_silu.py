@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from delegate.graph.partition import Partition, partition_of
-from delegate.inspect import Node, Tensor
-from delegate.passes.fuse_silu import rewrite
+from delegate.passes import run_passes
 from tests.delegate.ops.test_silu import silu
-from tests.support.model import graph_of, op, t
+from tests.support.fused import every, partition
+from tests.support.model import op, t
 
-
-def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> Partition:
-    graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
-    return partition_of(graph, range(len(nodes)))
+rewrite = partial(run_passes, names=["fuse_silu"])
 
 
 def test_rewrite() -> None:
     logistic, product = silu("int8")
     for inputs in (product.inputs, product.inputs[::-1]):
         before = partition([logistic, replace(product, inputs=inputs)])
-        (node,) = rewrite(before, lambda _: True).nodes
+        (node,) = rewrite(before, every).nodes
         assert (node.op, node.index) == ("silu", 1)
         assert node.inputs == before.nodes[0].inputs
         assert node.intermediates == before.nodes[0].outputs
@@ -48,5 +45,5 @@ def test_what_is_left_alone() -> None:
         accepts = name != "refused"
         assert rewrite(before, lambda _, found=accepts: found) is before, name
     seen = partition([logistic, product], (share,))
-    assert rewrite(seen, lambda _: True) is seen
+    assert rewrite(seen, every) is seen
     assert x is not None

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate.graph.partition import Partition, partition_of
 from delegate.inspect import Node, Tensor
 from delegate.passes import PASSES, run_passes
 from tests.support.fused import (
@@ -20,15 +19,17 @@ from tests.support.fused import (
     SCALED,
     SHARES,
     attention,
+    every,
     gate,
     layer_norm,
     norm,
+    partition,
     rope,
     scaled,
     seen,
     share,
 )
-from tests.support.model import const, graph_of, op, t
+from tests.support.model import const, op, t
 from tests.support.moves import numbers
 
 RELU = {"fused_activation_function": "RELU"}
@@ -41,15 +42,6 @@ KINDS = {
     "fuse_rope": ("rope", ROPES),
     "fuse_gate": ("silu_mul", GATES),
 }
-
-
-def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> Partition:
-    graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
-    return partition_of(graph, range(len(nodes)))
-
-
-def every(node: Node) -> bool:
-    return True
 
 
 @pytest.mark.parametrize("name", KINDS)

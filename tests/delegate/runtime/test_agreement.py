@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -193,13 +192,6 @@ def test_the_reference_kernels_tell_what_a_variable_is_then() -> None:
     found = reference_outputs(installed_rules(), node, [now, state.reshape(1, 8)])
     assert found is not None
     assert [values.tolist() for values in found] == [[1, 3, 5, 7], [1, 5, 3, 5, 5, 5, 7, 5]]
-
-
-@pytest.fixture
-def no_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begin with none, and keep none."""
-    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
-    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: nowhere)
 
 
 @any_driver

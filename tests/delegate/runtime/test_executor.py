@@ -13,11 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate import DeviceError, DeviceInfo
-from delegate.compiler import compile_partition
-from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_device_profile
 from delegate.isa import PARAMS_ARGUMENT
-from delegate.launch import Program
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
@@ -32,7 +29,7 @@ from delegate.runtime.transfers import (
     Pinned,
     transfer_for,
 )
-from delegate.target import Target
+from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
 from tests.support.opencl import opencl_error
@@ -41,14 +38,9 @@ from tests.support.opencl import opencl_error
 SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
 
 
-def program_of(graph: Graph) -> Program:
-    partition = partition_of(graph, range(len(graph.nodes)))
-    return compile_partition(partition, Target(), lambda node, alternatives: alternatives[-1])
-
-
 def executor_on(device: DeviceInfo, graph: Graph = SUMS, profiling: bool = False) -> Executor:
     opened = Device(device, profiling)
-    return Executor(opened, Kernels(opened), program_of(graph))
+    return Executor(opened, Kernels(opened), plain_program(graph))
 
 
 @cache
@@ -94,7 +86,7 @@ def test_every_transfer_brings_the_same_bytes(
     if (transfer, batch) == (DIRECT, 1):
         require_direct(device)
     opened = Device(device)
-    executor = Executor(opened, Kernels(opened), program_of(SUMS), batch, transfer=transfer)
+    executor = Executor(opened, Kernels(opened), plain_program(SUMS), batch, transfer=transfer)
     rng = np.random.default_rng(4)
     for _ in range(3):
         values = rng.integers(0, 256, batch * 18).astype(np.uint8)
@@ -113,7 +105,7 @@ def test_blocks_as_arguments_give_the_same_bytes(
 ) -> None:
     limits = None if profile is None else read_device_profile(profile)
     opened = Device(device, proven=[PARAMS_ARGUMENT], profile=limits)
-    kernels, program = Kernels(opened), program_of(SUMS)
+    kernels, program = Kernels(opened), plain_program(SUMS)
     assert all(kernels.is_argument(launch) for launch in program.launches)
     executor = Executor(opened, kernels, program, batch)
     values = np.random.default_rng(4).integers(0, 256, batch * 18).astype(np.uint8)
@@ -138,7 +130,7 @@ def test_memory_that_cannot_be_unmapped_is_never_freed() -> None:
 def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
     for transfer in transfers_on(device):
         opened = Device(device)
-        executor = Executor(opened, Kernels(opened), program_of(SUMS), transfer=transfer)
+        executor = Executor(opened, Kernels(opened), plain_program(SUMS), transfer=transfer)
         given, *taken = (executor.transfer.host_array(18) for _ in range(3))
         given[:] = np.arange(18) + 120
         executor.submit([given], taken)
@@ -149,7 +141,7 @@ def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
 def test_several_executors_share_a_device(device: DeviceInfo) -> None:
     opened = Device(device)
     kernels = Kernels(opened)
-    first, second = (Executor(opened, kernels, program_of(SUMS)) for _ in range(2))
+    first, second = (Executor(opened, kernels, plain_program(SUMS)) for _ in range(2))
     low, high = np.full(18, 120, np.uint8), np.full(18, 150, np.uint8)
     for _ in range(2):
         assert run(first, low) == sums(low)
@@ -201,9 +193,9 @@ def test_what_does_not_fit_in_one_buffer_is_refused(
     opened = Device(device)
     opened.max_alloc_bytes = limit
     with pytest.raises(DeviceError, match=text):
-        Executor(opened, Kernels(opened), program_of(SUMS))
+        Executor(opened, Kernels(opened), plain_program(SUMS))
     opened.max_alloc_bytes = 256
-    Executor(opened, Kernels(opened), program_of(SUMS)).close()
+    Executor(opened, Kernels(opened), plain_program(SUMS)).close()
 
 
 def test_a_driver_that_refuses_memory_leaves_none_taken(
@@ -261,7 +253,7 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
     if not opened.shares_memory:
         pytest.skip("the host does not see this device's memory")
     require_direct(device)
-    executor = Executor(opened, Kernels(opened), program_of(SUMS), transfer=DIRECT)
+    executor = Executor(opened, Kernels(opened), plain_program(SUMS), transfer=DIRECT)
     transfer = executor.transfer
     assert isinstance(transfer, Direct)
     finish, seen = cl.CommandQueue.finish, []

@@ -13,17 +13,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch, Program, Step, size_bytes, temporary
+from delegate.launch import (
+    Alternative,
+    Constant,
+    Launch,
+    Program,
+    Step,
+    constants_of,
+    size_bytes,
+    temporary,
+)
 from delegate.runtime.layout import (
     ALIGNMENT,
     SLACK_BYTES,
+    Region,
     block_of,
-    constants_of,
     layout_of,
     phases_of,
     plan_constants,
 )
-from delegate.runtime.region import Region
 from delegate.runtime.replicated import not_replicated
 from tests.support.model import const, t
 

@@ -18,8 +18,8 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import as_bytes
 from delegate.runtime.state import State
-from tests.delegate.runtime.test_executor import program_of
 from tests.support.deal import any_driver
+from tests.support.forms import plain_program
 from tests.support.model import graph_of, op, t
 from tests.support.opencl import opencl_error
 
@@ -50,7 +50,7 @@ class Bed:
 
     def executor(self, graph: Graph) -> Executor:
         own = {"state": self.state, "region": self.state.region}
-        return Executor(self._opened, self.kernels, program_of(graph), **own)
+        return Executor(self._opened, self.kernels, plain_program(graph), **own)
 
     def update(self, place: int, value: int) -> None:
         row = np.full(PART, value, np.int32)

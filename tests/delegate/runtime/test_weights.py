@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ import pytest
 
 from delegate import DeviceError, DeviceInfo, Options
 from delegate.errors import TooLarge
-from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
 from delegate.isa import ORDERS
 from delegate.launch import Constant, Launch
@@ -29,7 +28,7 @@ from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import SLACK_BYTES, Bytes
 from delegate.runtime.weights import Place, Taken, Weights
 from delegate.start.engine import Engine
-from delegate.tflite.library import installed_rules
+from tests.support.forms import executor_of
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image
 from tests.support.opencl import opencl_error
@@ -340,13 +339,6 @@ def test_threads_share_it(device: DeviceInfo) -> None:
     assert weights.size_bytes == 0
 
 
-def executor_of(
-    engine: Engine, graph: Graph, nodes: Sequence[int] = (0,), batch: int = 1
-) -> Executor:
-    partition = partition_of(graph, nodes)
-    return engine.executor(partition, engine.target(installed_rules()), batch)
-
-
 def convolutions(height: int = 7) -> Graph:
     """Return two nodes that multiply by equal weights, which are tensors of their own."""
     rng = np.random.default_rng(5)
@@ -367,9 +359,9 @@ def convolutions(height: int = 7) -> Graph:
 
 
 SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
-    "shape": lambda engine, _: executor_of(engine, convolutions(height=9)),
+    "shape": lambda engine, _: executor_of(engine, convolutions(height=9), (0,)),
     "partition": lambda engine, _: executor_of(engine, convolutions(), (1,)),
-    "batch": lambda engine, _: executor_of(engine, convolutions(), batch=3),
+    "batch": lambda engine, _: executor_of(engine, convolutions(), (0,), batch=3),
     "sibling": lambda engine, first: engine.sibling(first),
     "literal": lambda engine, first: engine._made(first.program.literal(), ONE_BY_ONE, 1),
 }
@@ -379,7 +371,7 @@ SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
 @pytest.mark.parametrize("kind", SECOND)
 def test_executors_of_an_engine_share_what_is_equal(device: DeviceInfo, kind: str) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    first = executor_of(engine, convolutions())
+    first = executor_of(engine, convolutions(), (0,))
     size = engine.weights.size_bytes
     assert size > 0
     second = SECOND[kind](engine, first)
@@ -399,7 +391,7 @@ def test_forms_share_their_constants(device: DeviceInfo, first_form: str) -> Non
     engine = Engine(Options(device.index, tune="off"))
     if not engine.device.proven & ORDERS:
         pytest.skip(f"{device.name} does not order memory between work-groups")
-    with executor_of(engine, convolutions(), (0, 1)) as executor:
+    with executor_of(engine, convolutions()) as executor:
         program = executor.program
     forms = first_form, PERSISTENT if first_form == ONE_BY_ONE else ONE_BY_ONE
     made = [engine._made(program, form, 1) for form in forms]
@@ -417,7 +409,7 @@ def test_an_executor_that_does_not_fit_keeps_nothing(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    with executor_of(engine, convolutions()) as executor:
+    with executor_of(engine, convolutions(), (0,)) as executor:
         program, size = executor.program, engine.weights.size_bytes
     real, made = cl.Buffer, list[cl.Buffer]()
 
@@ -438,7 +430,7 @@ def test_an_executor_that_does_not_fit_keeps_nothing(
 
 def test_an_executor_that_nobody_closed_keeps_nothing_for_good(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    executor = executor_of(engine, convolutions())
+    executor = executor_of(engine, convolutions(), (0,))
     assert engine.weights.size_bytes > 0
     del executor
     gc.collect()

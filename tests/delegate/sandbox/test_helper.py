@@ -126,7 +126,9 @@ def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:
     heard = ask("nothing")
     assert not heard.is_answered
-    assert str(heard.ended) == "ended with code 1: KeyError: 'nothing'"
+    assert str(heard.ended) == (
+        "ended with code 1: AttributeError: '_Performer' object has no attribute 'nothing'"
+    )
     assert helper._helper is None
 
 

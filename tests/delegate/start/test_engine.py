@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Options
-from delegate.graph.partition import partition_of
-from delegate.inspect import Graph
 from delegate.isa import ORDERS
 from delegate.launch import Program
 from delegate.runtime import bench
@@ -21,29 +18,17 @@ from delegate.runtime.calls import FORMS, JOINED, ONE_BY_ONE, PERSISTENT
 from delegate.runtime.executor import Executor
 from delegate.start.engine import Engine
 from delegate.target import Rules
-from delegate.tflite.library import installed_rules
 from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.forms import Chosen, Forms
 from delegate.tuning.tune import Tuner
 from tests.support.deal import any_driver
+from tests.support.forms import executor_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 
-pytestmark = any_driver
+pytestmark = [any_driver, pytest.mark.usefixtures("no_choices")]
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
-
-
-@pytest.fixture(autouse=True)
-def _empty_tune_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Only tune's: what the self-tests found is kept.
-    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
-    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: nowhere)
-
-
-def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executor:
-    partition = partition_of(graph, range(len(graph.nodes)))
-    return engine.executor(partition, engine.target(installed_rules()), batch)
 
 
 def offers(engine: Engine, form: str) -> bool:
@@ -64,7 +49,7 @@ def test_the_fastest_form_is_taken(
         return 1.0 if self.form == fastest else 2.0
 
     monkeypatch.setattr(Executor, "repeat", told)
-    executor = executor_of(engine)
+    executor = executor_of(engine, CHAIN)
     assert executor.form == fastest
     values = np.full(18, 130, np.uint8)
     out = np.zeros(18, np.uint8)
@@ -90,10 +75,10 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
 
     monkeypatch.setattr(Tuner, "choose", spent)
     monkeypatch.setattr(Executor, "repeat", told)
-    assert executor_of(engine).form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
+    assert executor_of(engine, CHAIN).form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
     again = Engine(Options(device.index, tune="quick"))  # the next start has no seconds at all
     again.chooser.go_on(engine.chooser.state()[0], 0.0)
-    assert executor_of(again).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
+    assert executor_of(again, CHAIN).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
 
 
 @pytest.mark.parametrize("tune", ["quick", "full"])
@@ -111,7 +96,7 @@ def test_a_long_program_that_is_likely_faster_as_one_is_tried_one_by_one_for_tho
     monkeypatch.setattr(Forms, "_made", told)
     engine = Engine(Options(device.index, tune=tune))
     engine.chooser.go_on({}, 1e3)
-    form = executor_of(engine).form
+    form = executor_of(engine, CHAIN).form
     if offers(engine, PERSISTENT) and tune == "quick":
         assert (form, made) == (PERSISTENT, [])
     else:
@@ -143,7 +128,7 @@ def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
         Engine(Options(device.index, profiling=True)),
         Engine(Options(device.index, tune="off")),
     ):
-        assert executor_of(engine).form == ONE_BY_ONE
+        assert executor_of(engine, CHAIN).form == ONE_BY_ONE
 
 
 def test_a_choice_among_launches_apart_is_none_among_all_forms(
@@ -159,7 +144,7 @@ def test_a_choice_among_launches_apart_is_none_among_all_forms(
     signatures = set()
     for profiling in (False, True):
         engine = Engine(Options(device.index, profiling=profiling))
-        program = executor_of(engine).program
+        program = executor_of(engine, CHAIN).program
         asked.clear()
         engine._forms.fastest([program, program], 1)
         signatures.add(asked[0])
@@ -185,7 +170,7 @@ def test_all_means_what_kernels_are_built_with_and_their_widest_vectors_too(
 
 def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    one = executor_of(engine, batch=2)
+    one = executor_of(engine, CHAIN, batch=2)
     two = engine.sibling(one)
     low, high = np.full(36, 120, np.uint8), np.full(36, 130, np.uint8)
     outputs = [np.zeros(36, np.uint8) for _ in range(2)]
@@ -235,7 +220,7 @@ def test_a_form_that_computes_wrongly_is_not_taken(
     monkeypatch.setattr(Forms, "fastest", noted)
     monkeypatch.setattr("delegate.tuning.forms.right_of", only_the_first)
     with caplog.at_level(logging.WARNING, "delegate"):
-        assert executor_of(engine).form == ONE_BY_ONE
+        assert executor_of(engine, CHAIN).form == ONE_BY_ONE
     (count,) = counts  # a device may have another program as one launch
     made = [form for form in FORMS if offers(engine, form)] * count
     # rusticl 25.0 brings wrong bytes by "direct", which is said the first time.
@@ -260,8 +245,8 @@ def test_findings_are_saved_once_a_partition(
         "delegate.tuning.chooser._UNSAVED_SECONDS", float("inf")
     )  # a slow machine saves more
     engine = Engine(Options(device.index, tune="full"))
-    executor_of(engine)
-    executor_of(engine)
+    executor_of(engine, CHAIN)
+    executor_of(engine, CHAIN)
     assert saved == [True, False]
 
 
@@ -272,4 +257,4 @@ def test_a_start_that_may_not_measure_runs_what_is_likely_to_be_the_fastest(
     for tune, is_one in (("quick", True), ("off", False)):
         engine = Engine(Options(device.index, tune=tune))
         expected = PERSISTENT if is_one and offers(engine, PERSISTENT) else ONE_BY_ONE
-        assert executor_of(engine).form == expected
+        assert executor_of(engine, CHAIN).form == expected

@@ -26,6 +26,7 @@ from tests.support.cases import (
     SIMT,
     WAYS,
     Way,
+    assert_constants,
     changed,
     only_launch,
 )
@@ -35,12 +36,14 @@ from tests.support.convolution import (
     channel_refusals,
     float_convolution,
     float_convolutions,
+    of_geometry,
 )
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import LIMITS, assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS, SIZES
+from tests.support.refusals import activated
 
 
 def product(
@@ -162,9 +165,7 @@ def test_groups_of_many_items_go_by_channels_and_ask_for_nothing() -> None:
 def test_constants_are_as_long_as_they_say(way: Way) -> None:
     for case in (float_convolution(out_c=37), float_convolution(kernel=(1, 1), out_c=37)):
         for alternative in ops.lower(case.node(), way.target):
-            for value in only_launch(alternative).params.values():
-                if isinstance(value, Constant):
-                    assert value.pack().nbytes == value.size_bytes
+            assert_constants(only_launch(alternative))
 
 
 def test_no_bias_is_zeros() -> None:
@@ -200,10 +201,7 @@ REFUSALS = {
         changed(CONV, -1, dtype="uint8"),
         "float32 in, uint8 out: only uint8 or int8 in both are implemented",
     ),
-    "fused_tanh": (
-        changed(CONV, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_tanh": activated(CONV, "TANH"),
     **channel_refusals(CONV),
     "product_hybrid": (
         changed(PRODUCT, 1, dtype="int8"),
@@ -228,11 +226,8 @@ test_refusal = refused(REFUSALS)
 # Its numbers.
 
 CASES = [
-    *(
-        float_convolution(
-            size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding
-        )
-        for size, kernel, stride, dilation, padding in [
+    *of_geometry(
+        [
             ((7, 5, 3), (3, 3), (1, 1), (1, 1), "SAME"),
             ((7, 19, 3), (3, 3), (2, 2), (1, 1), "SAME"),
             ((7, 5, 3), (3, 3), (2, 2), (1, 1), "VALID"),
@@ -245,7 +240,8 @@ CASES = [
             ((3, 2, 5), (7, 7), (1, 1), (1, 1), "SAME"),
             ((1, 1, 1), (1, 1), (1, 1), (1, 1), "SAME"),
             ((5, 7, 9), (5, 7), (1, 1), (1, 1), "VALID"),
-        ]
+        ],
+        float_convolution,
     ),
     *(
         float_convolution(size=(height, 1, 13), kernel=(1, 1), out_c=out_c)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
-from delegate.launch import Constant
 from tests.support.cases import (
     DRAWN_WAYS,
     FEW_REGISTERS,
@@ -25,39 +25,28 @@ from tests.support.cases import (
     SOME_REGISTERS,
     WAYS,
     Way,
+    assert_constants,
     changed,
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals
-from tests.support.convolution import Convolution, float_convolution, float_convolutions
+from tests.support.convolution import (
+    Convolution,
+    float_convolution,
+    float_convolutions,
+    of_geometry,
+)
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
+from tests.support.refusals import activated
 
 
-def depthwise(
-    size: tuple[int, int, int] = (7, 5, 8),
-    kernel: tuple[int, int] = (3, 3),
-    stride: tuple[int, int] = (1, 1),
-    dilation: tuple[int, int] = (1, 1),
-    padding: str = "SAME",
-    depth_multiplier: int = 1,
-    fused: str = "NONE",
-    batch: int = 1,
-) -> Convolution:
+def depthwise(size: tuple[int, int, int] = (7, 5, 8), **fields: Any) -> Convolution:
     """Return a depthwise convolution by its parameters."""
-    return float_convolution(
-        size=size,
-        kernel=kernel,
-        stride=stride,
-        dilation=dilation,
-        padding=padding,
-        depth_multiplier=depth_multiplier,
-        fused=fused,
-        batch=batch,
-    )
+    return float_convolution(**{"size": size, "depth_multiplier": 1} | fields)
 
 
 # What lower() returns.
@@ -132,9 +121,7 @@ def test_bands(size: tuple[int, int, int], batch: int, bands: dict[str, int]) ->
 def test_constants_are_as_long_as_they_say(way: Way) -> None:
     for case in (depthwise(), depthwise(size=(7, 5, 1), depth_multiplier=5)):
         for alternative in ops.lower(case.node(), way.target):
-            for value in only_launch(alternative).params.values():
-                if isinstance(value, Constant):
-                    assert value.pack().nbytes == value.size_bytes
+            assert_constants(only_launch(alternative))
 
 
 # What it refuses.
@@ -152,10 +139,7 @@ REFUSALS = {
         changed(NODE, -1, dtype="uint8"),
         "float32 in, uint8 out: only uint8 or int8 in both are implemented",
     ),
-    "fused_sign": (
-        changed(NODE, options={"fused_activation_function": "SIGN_BIT"}),
-        "fused activation SIGN_BIT: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_sign": activated(NODE, "SIGN_BIT"),
     "2_rows_of_weights": (changed(NODE, 1, shape=(2, 3, 3, 4)), "weights 2x3x3x4: 1HWO is needed"),
     "no_multiple": (
         changed(NODE, 0, shape=(1, 7, 5, 3)),
@@ -170,9 +154,8 @@ test_refusal = refused(REFUSALS)
 # Its numbers.
 
 CASES = [
-    *(
-        depthwise(size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding)
-        for size, kernel, stride, dilation, padding in [
+    *of_geometry(
+        [
             ((7, 5, 8), (3, 3), (1, 1), (1, 1), "SAME"),
             ((7, 5, 8), (3, 3), (1, 1), (1, 1), "VALID"),
             ((7, 8, 8), (3, 3), (2, 2), (1, 1), "SAME"),
@@ -191,7 +174,8 @@ CASES = [
             ((11, 13, 5), (5, 2), (1, 3), (1, 1), "SAME"),
             ((3, 2, 5), (7, 7), (1, 1), (1, 1), "SAME"),
             ((5, 7, 16), (5, 7), (1, 1), (1, 1), "VALID"),
-        ]
+        ],
+        depthwise,
     ),
     *(depthwise(size=(3, 9, channels)) for channels in (1, 3, 4, 15, 16, 17)),
     *(depthwise(fused=fused, batch=2) for fused in FUSED[1:]),

@@ -28,17 +28,26 @@ from tests.support.cases import (
     SIMT,
     WAYS,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
     only_launch,
     quantization,
 )
-from tests.support.convolution import IN_SCALE, RULES, Convolution, channel_refusals, convolutions16
+from tests.support.convolution import (
+    IN_SCALE,
+    RULES,
+    Convolution,
+    channel_refusals,
+    convolutions16,
+    of_geometry,
+)
 from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
+from tests.support.refusals import activated, unquantised
 
 CONV = Convolution(dtype="int16")
 DEPTHWISE = Convolution(dtype="int16", size=(7, 5, 11), depth_multiplier=1)
@@ -66,9 +75,7 @@ def test_vectors_then_plain(way: Way, case: Convolution, names: list[str]) -> No
     found = ops.lower(case.node(), way.target)
     assert [alternative.name for alternative in found] == names
     for alternative in found:
-        for value in only_launch(alternative).params.values():
-            if isinstance(value, Constant):
-                assert value.pack().nbytes == value.size_bytes
+        assert_constants(only_launch(alternative))
 
 
 @pytest.mark.parametrize(
@@ -113,10 +120,7 @@ REFUSALS = {
         changed(NODE, 1, quantization=quantization(0.5, 3)),
         "int8 weights with zero point 3: it must be 0",
     ),
-    "without_quantisation": (
-        changed(NODE, 0, quantization=None),
-        "int16 without quantisation: scale and zero point are missing",
-    ),
+    "without_quantisation": unquantised(NODE, 0),
     "7_scales_for_8_channels": (
         changed(NODE, 1, quantization=quantization([0.5] * 7)),
         "weights have 7 scales on axis 0: 8 on axis 0 are needed",
@@ -142,10 +146,7 @@ REFUSALS = {
         changed(NODE, -1, quantization=quantization(1e-6)),
         "a scale ratio of 2^11: more than 2^7",
     ),
-    "fused_tanh": (
-        changed(NODE, options={"fused_activation_function": "TANH"}),
-        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
-    ),
+    "fused_tanh": activated(NODE, "TANH"),
     "window_too_large": (
         changed(changed(NODE, 0, shape=(1, 2, 5, 3)), options={"padding": "VALID"}),
         "output 7x5: the window gives 0x3",
@@ -171,23 +172,16 @@ test_refusal = refused(REFUSALS)
 # Their numbers.
 
 CASES = [
-    *(
-        Convolution(
-            size=size,
-            kernel=kernel,
-            stride=stride,
-            dilation=dilation,
-            padding=padding,
-            dtype="int16",
-        )
-        for size, kernel, stride, dilation, padding in [
+    *of_geometry(
+        [
             ((7, 5, 3), (3, 3), (2, 2), (1, 1), "VALID"),
             ((7, 5, 4), (1, 1), (1, 1), (1, 1), "VALID"),
             ((11, 13, 1), (10, 4), (2, 1), (1, 1), "SAME"),
             ((11, 13, 5), (3, 2), (1, 3), (2, 3), "SAME"),
             ((1, 3, 2), (1, 1), (1, 1), (1, 1), "SAME"),
             ((1, 1, 1), (1, 1), (1, 1), (1, 1), "SAME"),
-        ]
+        ],
+        dtype="int16",
     ),
     *(replace(CONV, out_c=out_c, per_channel=True) for out_c in (1, 3, 7, 17, 33)),
     *(replace(CONV, fused=fused, batch=2) for fused in FUSED[1:]),

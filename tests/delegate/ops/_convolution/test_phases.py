@@ -29,6 +29,7 @@ from tests.support.cases import (
     WAYS,
     X86,
     Way,
+    assert_constants,
 )
 from tests.support.factories import assert_seeded_or_refused, drawn, exact
 from tests.support.transpose_conv import Transposed, transposed
@@ -65,9 +66,7 @@ def test_names(way: Way, case: Transposed, names: list[str]) -> None:
     found = ops.lower(case.node(), way.target)
     assert [a.name for a in found if a.name.startswith("phases")] == [f"phases {n}" for n in names]
     for launch in (launch for alternative in found for launch in alternative.launches):
-        for value in launch.params.values():
-            if isinstance(value, Constant):
-                assert value.pack().nbytes == value.size_bytes
+        assert_constants(launch)
 
 
 @pytest.mark.parametrize(

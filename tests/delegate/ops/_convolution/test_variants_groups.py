@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
-from delegate.launch import Constant
 from tests.support.cases import (
     FUSED,
     GROUPS,
@@ -20,6 +19,7 @@ from tests.support.cases import (
     SEEDS,
     SIMT,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
@@ -53,9 +53,7 @@ def test_launch(dtype: str) -> None:
         12,
         2,
     )
-    for value in launch.params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(launch)
 
 
 def test_groups_of_one_channel_are_depthwise() -> None:

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 
 from delegate import DeviceInfo, ops
-from delegate.launch import Constant
-from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact, fused
+from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact
 from tests.support.cases import (
     ARM,
     DOTPROD,
     I8MM,
     SEEDS,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
@@ -36,7 +36,11 @@ RESIDUAL = [
     ResidualEnd(conv=replace(WIDE, dtype=dtype, out_c=out_c), fused="RELU", zeros=(3, 9))
     for dtype, out_c in (("uint8", 40), ("int8", 21))
 ]
-BUILT = [WIDE.node(), replace(WIDE, dtype="int8", out_c=40).node(), *map(fused, RESIDUAL)]
+BUILT = [
+    WIDE.node(),
+    replace(WIDE, dtype="int8", out_c=40).node(),
+    *(case.node() for case in RESIDUAL),
+]
 ways = pytest.mark.parametrize("way", ARM, ids=str)
 
 # What lower() returns.
@@ -90,9 +94,7 @@ def test_not_where_no_block_fits_the_panel() -> None:
 def test_constants_are_as_long_as_planned(case: Convolution, way: Way) -> None:
     first = ops.lower(case.node(), way.target)[0]
     assert first.name.split()[0] == way.alternative
-    for value in only_launch(first).params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(only_launch(first))
 
 
 # Its numbers.

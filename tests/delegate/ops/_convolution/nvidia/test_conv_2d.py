@@ -24,11 +24,12 @@ from tests.support.cases import (
     SEEDS,
     SIMT,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     only_launch,
 )
-from tests.support.convolution import Convolution, convolutions
+from tests.support.convolution import Convolution, convolutions, of_geometry
 from tests.support.model import const, one_op_model, t
 
 # p_blocks, c_blocks, blocks_m, blocks_n, parts, turns, is_ahead
@@ -124,9 +125,7 @@ def test_window_launch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_constants_are_as_long_as_they_say(shape: _Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     for case in (pointwise((3, 3), 48, 33), Convolution(size=(4, 4, 5)), Convolution(dtype="int8")):
         launch = _launch(case, shape, monkeypatch)
-        for value in launch.params.values():
-            if isinstance(value, Constant):
-                assert value.pack().nbytes == value.size_bytes
+        assert_constants(launch)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +157,8 @@ POINTWISE = [
     *(pointwise((5, 5), 112, 40, dtype) for dtype in ("uint8", "int8")),
     replace(pointwise((3, 3), 32, 8), batch=3),
 ]
-WINDOWS = [
-    Convolution(size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding)
-    for size, kernel, stride, dilation, padding in [
+WINDOWS = of_geometry(
+    [
         ((7, 5, 3), (3, 3), (1, 1), (1, 1), "SAME"),
         ((13, 11, 3), (3, 3), (2, 2), (1, 1), "SAME"),
         ((7, 5, 3), (3, 3), (2, 2), (1, 1), "VALID"),
@@ -173,8 +171,8 @@ WINDOWS = [
         ((9, 9, 24), (3, 3), (1, 1), (1, 1), "SAME"),
         ((1, 1, 17), (1, 1), (1, 1), (1, 1), "SAME"),
         ((1, 40, 2), (1, 33), (1, 1), (1, 1), "SAME"),
-    ]
-]
+    ],
+)
 NUMBERS = [
     *(Convolution(fused=fused, multiplier=2.0**-11) for fused in FUSED[1:]),
     *(replace(case, dtype="int8", per_channel=True) for case in WINDOWS[:3]),

@@ -11,7 +11,6 @@ from hypothesis import given
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
-from delegate.launch import Constant
 from delegate.ops._convolution.nvidia import conv_2d
 from delegate.ops._convolution.nvidia.conv_2d import _Shape
 from tests.delegate.ops._convolution.nvidia.test_conv_2d import FOR_MANY, FOR_ONE, skip_long_builds
@@ -22,6 +21,7 @@ from tests.support.cases import (
     SEEDS,
     SIMT,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
 )
@@ -75,9 +75,7 @@ def test_pictures_that_are_alone() -> None:
 def test_constants_are_as_long_as_they_say() -> None:
     for node in (PRODUCTS[1].node(), CONVOLUTIONS[0].node(HYBRID[1], None)):
         for alternative in ops.lower(node, NATIVE.target):
-            for value in alternative.launches[-1].params.values():
-                if isinstance(value, Constant):
-                    assert value.pack().nbytes == value.size_bytes
+            assert_constants(alternative.launches[-1])
 
 
 # Its numbers.

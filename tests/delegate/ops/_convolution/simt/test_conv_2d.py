@@ -25,6 +25,7 @@ from tests.support.cases import (
     SEEDS,
     STAGED,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     integers,
@@ -47,9 +48,7 @@ def _names(case: Convolution, way: Way, **facts: Any) -> list[str]:
 def _launch(case: Convolution, way: Way) -> Launch:
     found = [a for a in ops.lower(case.node(), way.target) if a.name.startswith(way.alternative)]
     launch = only_launch(found[0])
-    for value in launch.params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(launch)
     return launch
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
-from delegate.launch import Constant, Launch
+from delegate.launch import Launch
 from tests.support.cases import (
     FLOAT4,
     FUSED,
@@ -21,6 +21,7 @@ from tests.support.cases import (
     SEEDS,
     SOME_REGISTERS,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     only_launch,
@@ -45,9 +46,7 @@ def _case(**fields: Any) -> Convolution:
 
 def _launch(case: Convolution, way: Way = LONG) -> Launch:
     launch = only_launch(ops.lower(case.node(), way.target)[0])
-    for value in launch.params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(launch)
     return launch
 
 

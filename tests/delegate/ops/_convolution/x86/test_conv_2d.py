@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, Tensor
-from delegate.launch import Constant
 from delegate.ops._convolution import packing, panels
 from delegate.ops._convolution.x86 import conv_2d
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
@@ -26,6 +25,7 @@ from tests.support.cases import (
     VNNI,
     X86,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
@@ -33,7 +33,7 @@ from tests.support.cases import (
     only_launch,
     quantization,
 )
-from tests.support.convolution import Convolution, convolutions
+from tests.support.convolution import Convolution, convolutions, of_geometry
 from tests.support.model import chain_model, const, op, t
 
 # What lower() returns.
@@ -160,9 +160,7 @@ def test_constants_are_as_long_as_planned(case: Convolution) -> None:
     target = replace(VNNI.target, isa=frozenset({"vnni", "avx2"}))
     for node in (case.node(), _narrow(case.node())):
         for alternative in ops.lower(node, target):
-            for value in only_launch(alternative).params.values():
-                if isinstance(value, Constant):
-                    assert value.pack().nbytes == value.size_bytes
+            assert_constants(only_launch(alternative))
 
 
 def test_tiles_read_little() -> None:
@@ -215,9 +213,8 @@ FEW = [Block(kind, kind.few[0]) for kind in KINDS]
 PAIRS = [Block(conv_2d.AVX2_PAIRS, size) for size in conv_2d.AVX2_PAIRS.sizes]
 FEW_PAIRS = [Block(conv_2d.AVX2_PAIRS, conv_2d.AVX2_PAIRS.few[0])]
 
-GEOMETRY = [
-    Convolution(size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding)
-    for size, kernel, stride, dilation, padding in [
+GEOMETRY = of_geometry(
+    [
         ((11, 13, 3), (3, 3), (1, 1), (1, 1), "SAME"),
         ((23, 29, 3), (3, 3), (2, 2), (1, 1), "SAME"),
         ((23, 31, 4), (3, 3), (2, 2), (1, 1), "VALID"),
@@ -231,8 +228,8 @@ GEOMETRY = [
         ((5, 3, 3), (7, 7), (1, 1), (1, 1), "SAME"),
         ((1, 17, 131), (1, 1), (1, 1), (1, 1), "SAME"),
         ((14, 14, 64), (1, 1), (1, 1), (1, 1), "SAME"),
-    ]
-]
+    ],
+)
 # Around a block of pixels, and whole and other rows of them.
 PIXELS = [
     Convolution(size=(h, w, 3), kernel=(2, 2), batch=n)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 
 from delegate import DeviceInfo, ops
-from delegate.launch import Constant
 from delegate.ops._convolution import packing
 from delegate.ops._convolution.x86 import tiles
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
-from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact, fused
+from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact
 from tests.support.cases import (
     AMX,
     SEEDS,
     VNNI,
     Way,
+    assert_constants,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
@@ -34,7 +34,7 @@ RESIDUAL = [
     ResidualEnd(conv=replace(WIDE, dtype=dtype), fused="RELU", zeros=(3, 9))
     for dtype in ("uint8", "int8")
 ]
-BUILT = [WIDE.node(), replace(WIDE, dtype="int8").node(), *map(fused, RESIDUAL)]
+BUILT = [WIDE.node(), replace(WIDE, dtype="int8").node(), *(case.node() for case in RESIDUAL)]
 
 # What lower() returns.
 
@@ -86,9 +86,7 @@ def test_not_where_weights_are_no_int8() -> None:
 def test_constants_are_as_long_as_planned(case: Convolution) -> None:
     first = ops.lower(case.node(), AMX.target)[0]
     assert first.name.startswith("amx")
-    for value in only_launch(first).params.values():
-        if isinstance(value, Constant):
-            assert value.pack().nbytes == value.size_bytes
+    assert_constants(only_launch(first))
 
 
 # Its numbers.
@@ -182,7 +180,7 @@ def test_fully_connected(dtype: str, device: DeviceInfo) -> None:
 @pytest.mark.parametrize("case", RESIDUAL, ids=str)
 def test_conv_2d_add(case: ResidualEnd, device: DeviceInfo) -> None:
     require_isa(AMX, device)
-    assert ops.lower(fused(case), AMX.target)[0].name.startswith("amx")
+    assert ops.lower(case.node(), AMX.target)[0].name.startswith("amx")
     assert_fused_exact(case, device, AMX)
 
 
