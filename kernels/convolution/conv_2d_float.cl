@@ -86,7 +86,9 @@ KERNEL(conv_2d_float)
   }
 
 #if USES_CONV_2D_TILED_FLOAT
-#if IS_LITERAL
+#if IS_LITERAL && KEEPS_LOOPS
+#define UNROLL _Pragma("nounroll")
+#elif IS_LITERAL
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL
@@ -97,7 +99,7 @@ KERNEL(conv_2d_float)
 // each pixel is asked for, and one out of bounds reads zeros kept among the constants. The last
 // block of pixels, and a vector of channels that would pass the last one, overlap what lies before
 // them and write the same values again: no short stores. IS_LITERAL says that sizes are literals
-// and windows small enough to be unrolled.
+// and windows small enough to be unrolled, KEEPS_LOOPS that they are not.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
 TILE(conv_2d_tiled_float) {

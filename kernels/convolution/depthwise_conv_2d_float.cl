@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: for all kernels but the plain one LANES channels and TILE_W output pixels of a row a
-// work-item, and IS_ALIGNED, see float.clh; for the 3x3 kernel HOP, the stride along a row.
+// work-item, and IS_ALIGNED, see float.clh; for the 3x3 kernel HOP, the stride along a row; for the
+// columns kernel ASKS_AHEAD, 1 where it asks for the inputs of blocks of channels that follow.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"
@@ -141,6 +142,7 @@ KERNEL(depthwise_conv_2d_3x3_float)
       global const STORED_FLOAT* source = row + j * out_c; \
       if (j == 0) source = first;                          \
       if (j == TILE_W + 1) source = last;                  \
+      if (ASKS_AHEAD) ASK_FOR(source + 4 * LANES);         \
       REALS input = LOAD_REALS(0, source);                 \
       additions                                            \
     }                                                      \

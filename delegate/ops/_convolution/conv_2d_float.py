@@ -30,7 +30,11 @@ _RESIDUAL_WIDTHS = ((128, 4), (0, 2))  # of eight halves, and as many of the ADD
 # neighbours, as of four vectors.
 _SUMS = {16: 24, 8: 12, 4: 12}  # by the lanes of a register
 _PIXELS = (16, 14, 12, 8, 7, 6, 4)
+_MORE_PIXELS = {8: (5,)}  # by the same; ten blocks of 5 waste less of 49 pixels than nine of 6
 _FEW = ((4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1))
+# Of 8 lanes that leave some of 16 registers: with more, an unrolled loop keeps inputs that several
+# pixels have in memory, where they are stored once and loaded as often as without that.
+_KEPT_SUMS = 8
 _NEAR_BYTES = 32768  # weights that the nearest cache keeps beside what else is used
 _CLAIM = 400  # cycles that a tile costs beside its work
 
@@ -79,6 +83,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
         params["row_blocks"] = row_blocks
         defines["IS_LITERAL"] = int(_is_literal(conv, target))
         if _is_literal(conv, target):
+            if target.group_items == 1 and lanes == 8 and vectors * tile_w > _KEPT_SUMS:
+                defines["KEEPS_LOOPS"] = 1
             for name in [*conv.area.params(), "in_c", "out_c"]:
                 defines[name.upper()] = cast(int, params.pop(name))
     kernel = "conv_2d_1x1_float" if conv.is_matrix else "conv_2d_tiled_float"
@@ -152,7 +158,8 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
 @lru_cache(1 << 8)  # layers share sizes
 def _wide_shapes(terms: int, out_c: int, pixels: int, width: int) -> list[tuple[int, int, int]]:
     """Return the same for a CPU whose registers have `width` lanes."""
-    sizes = [(v, t) for v in (1, 2, 3, 4, 6) for t in _PIXELS if v * t <= _SUMS.get(width, 0)]
+    widths = _PIXELS + _MORE_PIXELS.get(width, ())
+    sizes = [(v, t) for v in (1, 2, 3, 4, 6) for t in widths if v * t <= _SUMS.get(width, 0)]
     shapes = [
         (lanes, vectors, tile_w)
         for lanes in (16, 8, 4)

@@ -17,6 +17,9 @@ _REGISTERS = {1: 48, 2: 96}
 # rows and nine weights fill the 32 registers of AVX-512; others have 16.
 _COLUMNS = {16: (4, 7, 5, 6, 3)}
 _FEW_COLUMNS = (4, 3)
+# Of 8 lanes two leave the nine weights in the 16 registers, which more do not. But they touch each
+# line of the nearest cache more often, which loses lines where all rows fall on the same set.
+_TWO_COLUMNS_LANES, _SET_BYTES = 8, 4096
 # Rows that they go down: fewer load too many inputs twice, and more leave the first cache.
 _BAND_ROWS = 7
 _CORE_TILES = 4  # channels are parted where a core would have fewer tiles
@@ -31,17 +34,17 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
         return (last,)
     out_w, is_cpu = conv.area.out_w, target.group_items == 1
     most = min(target.vector_width, 16) if is_cpu else 4
-    cases = {"vector": tile_w_of(out_w, most)}
+    cases = [("vector", tile_w_of(out_w, most))]
     if is_cpu and _goes_down(conv.area):
-        cases = {"columns": _columns_of(out_w, target)}
+        cases = [("columns", size) for size in _columns_of(out_w, 4 * out_w * conv.out_c, target)]
     elif _leaves_by_one(conv.area):
         # Unrolled, all of a window's pixels and weights live at a time.
         most = most if target.keeps(_REGISTERS[conv.area.stride_w]) else 2
         # On CPUs "vector" is never faster: to measure both would choose it by mistake only.
-        cases = {"3x3": tile_w_of(out_w, most)} | ({} if is_cpu else cases)
+        cases = [("3x3", tile_w_of(out_w, most)), *([] if is_cpu else cases)]
     vectors = (
         Alternative(f"{case} {tile_w}x{lanes}", (_vector(conv, case, lanes, tile_w, target),))
-        for case, tile_w in cases.items()
+        for case, tile_w in cases
     )
     return (*vectors, last)
 
@@ -57,6 +60,8 @@ def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: 
     if case == "3x3":
         defines["HOP"] = conv.area.stride_w
     if case == "columns":
+        # Those that fill the registers were no faster by it.
+        defines["ASKS_AHEAD"] = int(tile_w == 2 and lanes == _TWO_COLUMNS_LANES)
         tiles, fields = _in_bands(conv, channel_blocks, target)
     else:
         items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
@@ -98,11 +103,13 @@ def _in_bands(
     return conv.batch * bands * parts, fields
 
 
-def _columns_of(pixels: int, target: Target) -> int:
-    """Return how many columns go down together, of a row of so many pixels."""
+def _columns_of(pixels: int, row_bytes: int, target: Target) -> list[int]:
+    """Return how many columns may go down together, of a row of so many pixels, best first."""
     sizes = _COLUMNS.get(target.vector_width, _FEW_COLUMNS)
     fitting = [size for size in sizes if size <= pixels] or [pixels]
-    return min(fitting, key=lambda size: ceil_div(pixels, size) * size)
+    least = min(fitting, key=lambda size: ceil_div(pixels, size) * size)
+    is_spread = target.vector_width == _TWO_COLUMNS_LANES and row_bytes % _SET_BYTES
+    return [2, least] if is_spread and least > 2 else [least]
 
 
 def _goes_down(area: Window) -> bool:

@@ -74,7 +74,36 @@ def _launch(
     defines = {"TILE_W": tile_w, **own}
     # All but products of 16 bits and corrected ones take inputs as uint8.
     least = 0 if kind is AVX2 or corrects else int(np.iinfo(conv.source.dtype).min)
+    if kind is not VNNI:
+        row = _panel_row(conv, target, tile_w, layout) if uses_panel else 0
+        # Rows of 16 bits are less the zero point.
+        least = conv.input_zero if row and kind is AVX2 else least
+        packed |= {"panel_row": row, "panel_zero": conv.input_zero}
     return _block_launch(conv, target, kind.name, tile_w, layout, packed, least, defines)
+
+
+def _panel_row(conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout) -> int:
+    """Return the bytes of a picture's row in the panel; 0: windows are put there one by one.
+
+    The rows that a tile's windows meet have to fit, and to be less than the windows are.
+    """
+    area = conv.area
+    if conv.is_matrix or conv.batch > 1 or area.dilation_w > 1 or area.pad_left < 0:
+        return 0
+    if layout.values == 4 and conv.source.dtype == "uint8":
+        return 0  # most windows are read where they are
+    width = max(area.pad_left + area.in_w, (area.out_w - 1) * area.stride_w + area.kernel_w)
+    groups = groups_of(conv, tile_w, layout.channels, target)
+    blocks, count = groups["pixel_blocks"], groups["pixel_groups"]
+    rows = 0
+    for group in range(count):
+        first = min(group * blocks // count * tile_w, conv.pixels - tile_w)
+        last = min((group + 1) * blocks // count * tile_w, conv.pixels) - 1
+        lines = last // area.out_w - first // area.out_w
+        rows = max(rows, lines * area.stride_h + (area.kernel_h - 1) * area.dilation_h + 1)
+    row_bytes = width * conv.in_c * (4 // layout.values)
+    windows = 4 * layout.steps * tile_w * ceil_div(blocks, count)
+    return row_bytes if rows * row_bytes < min(windows, PANEL_BYTES - 64) else 0
 
 
 def _is_short(conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout) -> bool:

@@ -66,6 +66,7 @@ def product(
 
 
 DEEP = float_convolution(size=(1, 1, 9), kernel=(1, 1), out_c=99)
+SMALL = float_convolution(size=(7, 7, 64), kernel=(1, 1), out_c=960)
 WIDE = float_convolution(size=(9, 32, 3), out_c=33)
 STRIDED = float_convolution(kernel=(1, 1), stride=(2, 2))
 
@@ -83,6 +84,8 @@ STRIDED = float_convolution(kernel=(1, 1), stride=(2, 2))
         (LANES_16, replace(WIDE, kernel=(1, 1)), ["1x1 8x48", "1x1 16x16", "plain"]),
         (LANES_16, replace(WIDE, out_c=96), ["tiled 8x48", "tiled 4x96", "plain"]),
         (LANES_8, replace(WIDE, out_c=96), ["tiled 4x24", "tiled 4x16", "plain"]),
+        (LANES_8, SMALL, ["1x1 5x16", "1x1 4x24", "plain"]),  # 50 pixels for 49
+        (LANES_16, SMALL, ["1x1 7x48", "1x1 7x32", "plain"]),
         (LANES_16, DEEP, ["1x1 1x64", "1x1 1x32", "plain"]),
         (LANES_16, STRIDED, ["tiled 2x8", "tiled 2x4", "plain"]),
     ],
@@ -103,6 +106,14 @@ def test_plain_launch() -> None:
         "pad_left": 1, "in_c": 3, "out_c": 3, "output_min": 0, "output_max": 0x40C00000,
         "elements": 60, "tile_items": 64,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("way", "keeps"), [(LANES_8, 1), (LANES_16, 0), (SIMT, 0)], ids=str)
+def test_short_sums_are_not_unrolled_where_they_fill_16_registers(way: Way, keeps: int) -> None:
+    case = float_convolution(size=(4, 112, 3), out_c=32, stride=(2, 2))
+    launch = only_launch(ops.lower(case.node(), way.target)[0])
+    assert launch.defines["IS_LITERAL"] == 1
+    assert launch.defines.get("KEEPS_LOOPS", 0) == keeps
 
 
 def test_short_sums_have_literal_sizes() -> None:

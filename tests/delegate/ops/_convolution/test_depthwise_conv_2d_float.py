@@ -67,7 +67,9 @@ AS_CONV = depthwise(size=(7, 8, 1), depth_multiplier=8)  # of one input channel:
         (LANES_16, depthwise(size=(9, 2, 33)), ["columns 2x16", "plain"]),
         (LANES_16, depthwise(size=(9, 14, 33)), ["columns 7x16", "plain"]),
         (LANES_16, depthwise(size=(9, 32, 33)), ["columns 4x16", "plain"]),
-        (LANES_8, depthwise(size=(9, 32, 33)), ["columns 4x8", "plain"]),
+        (LANES_8, depthwise(size=(9, 32, 33)), ["columns 2x8", "columns 4x8", "plain"]),
+        (LANES_8, depthwise(size=(9, 32, 32)), ["columns 4x8", "plain"]),  # rows of 4096 bytes
+        (LANES_8, depthwise(size=(9, 2, 33)), ["columns 2x8", "plain"]),
         (LANES_16, depthwise((9, 32, 33), stride=(2, 2)), ["3x3 16x16", "plain"]),
         (LANES_8, depthwise(stride=(3, 2)), ["3x3 2x8", "plain"]),
         (LANES_8, depthwise(stride=(1, 3)), ["vector 2x8", "plain"]),

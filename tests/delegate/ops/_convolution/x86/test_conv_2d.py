@@ -147,6 +147,29 @@ def test_windows_that_do_not_fit_the_panel_are_left_to_others() -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "rows", "pairs"),
+    [
+        ({}, 11 * 64 * 2, 11 * 64),
+        ({"dtype": "uint8"}, 11 * 64 * 2, 0),  # bytes are read where they are
+        ({"stride": (2, 2), "padding": "VALID", "size": (9, 9, 64)}, 9 * 64 * 2, 9 * 64),
+        ({"dilation": (2, 1)}, 11 * 64 * 2, 11 * 64),
+        ({"dilation": (1, 2)}, 0, 0),
+        ({"batch": 2}, 0, 0),
+        ({"kernel": (1, 1)}, 0, 0),
+        ({"size": (9, 80, 200)}, 0, 84 * 200),  # of 16 bits they do not fit
+        ({"kernel": (1, 2), "stride": (1, 3), "padding": "VALID"}, 0, 0),  # some are in no window
+    ],
+    ids=str,
+)
+def test_panel_has_rows_of_the_picture(change: dict[str, Any], rows: int, pairs: int) -> None:
+    case = Convolution(size=(7, 7, 64), kernel=(5, 5), out_c=32, dtype="int8")
+    found = ops.lower(_narrow(replace(case, **change).node()), AVX2.target)
+    params = {each.name: only_launch(each).params for each in found}
+    assert params["avx2 6x16"]["panel_row"] == rows
+    assert params["avx2 6x16 pairs"]["panel_row"] == pairs
+
+
+@pytest.mark.parametrize(
     "case",
     [
         Convolution(),
@@ -226,6 +249,8 @@ GEOMETRY = of_geometry(
         ((11, 23, 5), (3, 2), (1, 1), (3, 5), "VALID"),
         ((9, 9, 67), (3, 3), (2, 2), (1, 1), "SAME"),
         ((5, 3, 3), (7, 7), (1, 1), (1, 1), "SAME"),
+        ((7, 7, 33), (5, 5), (1, 1), (1, 1), "SAME"),
+        ((13, 9, 5), (5, 3), (2, 1), (3, 1), "SAME"),
         ((1, 17, 131), (1, 1), (1, 1), (1, 1), "SAME"),
         ((14, 14, 64), (1, 1), (1, 1), (1, 1), "SAME"),
     ],
