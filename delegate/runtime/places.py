@@ -99,7 +99,8 @@ class Value:
         place, values = next(iter(self.places)), np.empty(self.initial.shape, self.initial.dtype)
         for slot in self._slots():
             at = place.offset + slot * place.step
-            cl.enqueue_copy(queue, values[slot], place.buffer, src_offset=at)
+            # A slice, as one value by itself is no memory that can be written.
+            cl.enqueue_copy(queue, values[slot : slot + 1], place.buffer, src_offset=at)
         return values
 
     def _slots(self) -> range:
