@@ -314,6 +314,10 @@ def test_who_compiles_several_graphs_makes_what_the_first_child_will(
         built.append(source)
         return compiled(self, file, source)
 
+    if device.platform == "rusticl":
+        pytest.skip(
+            "it is taken for a CPU that knows its processor's instructions, and may end a process"
+        )
     options = Options(device.index, own_context=True)  # in which nothing was built
     monkeypatch.setattr(Kernels, "_compiled", noted)
     performer = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
@@ -322,8 +326,6 @@ def test_who_compiles_several_graphs_makes_what_the_first_child_will(
     performer.ahead(options, [CHAIN] * 2)
     assert not list(cache.cache_folder().glob("programs/add*"))
     ahead = {*built}
-    if device.platform == "rusticl":
-        return  # it is taken for a CPU that knows its processor's instructions
     assert bool(ahead) == (device.type == "cpu")
     built.clear()
     told = Told({}, {}, lambda **_: None)
