@@ -75,7 +75,7 @@ TILE(quantize_vector_float) {
     const FLOATS rounded = steps + ROUNDER;
     const FLOATS apart = fabs(steps - (rounded - ROUNDER));
     const INTS answers = AS_INTS(rounded) - ROUNDER_BITS + zero;
-    STORE(ELEMS, TO_ELEMS(clamp(answers, low, high)), output + at * LANES);
+    STORE(ELEMS, TO_ELEMS(clamp(answers, (INTS)low, (INTS)high)), output + at * LANES);
     if (any(!(apart < 0.4999f && fabs(steps) < 200000.0f)))
       for (int i = at * LANES; i < (at + 1) * LANES; i++) ANSWER(i);
   }

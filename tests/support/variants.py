@@ -134,7 +134,8 @@ def _models() -> Iterator[tuple[bytes, Node]]:
         for inner in (1, 2, 4, 8, 16):
             model = chain_model(_looked_up(index, inner))
             yield model, infer(read_model(model)).nodes[-1]
-    for nodes in (_scattered(), of_int4((9, 6), [8, 0, 3], reads="DEQUANTIZE")):
+    few = op("DEQUANTIZE", [t((3,), "uint8", 0.5, 3)], [t((3,))])  # fewer than a vector has
+    for nodes in ([few], _scattered(), of_int4((9, 6), [8, 0, 3], reads="DEQUANTIZE")):
         model = chain_model(nodes, outputs=nodes[-1].outputs)
         yield model, infer(read_model(model)).nodes[-1]
 
