@@ -18,8 +18,10 @@
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(tiles) : "memory")
 #else
 #if ORDER_X86
-#define ORDER() __asm__ volatile("" ::: "memory")
-#define PAUSE() __asm__ volatile("pause" ::: "memory")
+// No inline assembly outside groups of one item: PoCL 4 to 7 take a call of it for one of their own
+// functions where they make loops of work-items, and end the process.
+#define ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#define PAUSE() __builtin_ia32_pause()
 #elif ORDER_ARM
 #define ORDER() __asm__ volatile("dmb ish" ::: "memory")
 #define PAUSE() __asm__ volatile("yield" ::: "memory")
@@ -29,7 +31,7 @@
 #endif
 // Linux's sched_yield. The thread that others wait for may have lost its core to another process;
 // those that wait on would keep it from coming back.
-#if ORDER_X86 && defined(__linux__) && defined(__x86_64__)
+#if ORDER_X86 && ONE_ITEM && defined(__linux__) && defined(__x86_64__)
 #define YIELD()                                                       \
   do {                                                                \
     int call = 24;                                                    \
@@ -94,7 +96,6 @@
     break;
 
 #if ONE_ITEM
-#define GROUP_SIZE __attribute__((reqd_work_group_size(1, 1, 1)))
 
 // Returns the group whose tiles this one takes first: the one that its thread was in the run
 // before, as its core may still have their weights and results. Where a thread's private memory
@@ -130,9 +131,9 @@ static int LOCAL(claim)(volatile global int* claimed, int end) {
 //
 // A replicated launch is run by every group, wholly and for itself, and nobody waits for it. No
 // launch writes what it reads once that is there, so a group that begins late finds it.
-kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
-                                          global const int* params, global int* control,
-                                          int first) {
+kernel ONE_ITEM_GROUPS void runtime_persistent(global uchar* arena, global const uchar* constants,
+                                               global const int* params, global int* control,
+                                               int first) {
   DECLARE_SCRATCH;
   volatile global int* finished = FINISHED(control);
   global const int* table = TABLE;
@@ -185,14 +186,12 @@ kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const ucha
   }
 }
 #else
-#define GROUP_SIZE
 #define MEET() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 
 // The same for groups of several items. They claim the tiles of all launches in order, the next one
 // while they run one. On its way to a tile's launch a group runs the replicated ones before it.
-kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
-                                          global const int* params, global int* control,
-                                          int first) {
+kernel void runtime_persistent(global uchar* arena, global const uchar* constants,
+                               global const int* params, global int* control, int first) {
   DECLARE_SCRATCH;
   volatile global int* claims = CLAIMED(control, 0);
   volatile global int* finished = FINISHED(control);

@@ -276,7 +276,8 @@ def side_by_side(source: str) -> str:
     """Return a program's source so that it can stand beside others: names and macros its own."""
     source = f"#define BODY _{next(_number)}\n" + source
     macros = dict.fromkeys(DEFINED.findall(source))
-    own, places = re.subn(r"^( *kernel void )name\(", r"\1LOCAL(name)(", source, flags=re.MULTILINE)
+    kernel = re.compile(r"^( *kernel GROUP_SIZE void )name\(", re.MULTILINE)
+    own, places = kernel.subn(r"\1LOCAL(name)(", source)
     assert places == 2  # with the block as an argument, and in memory
     return own + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
 
