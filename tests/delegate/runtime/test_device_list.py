@@ -230,7 +230,7 @@ def test_rusticl_by_name_without_its_variable(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cl, "get_platforms", lambda: platforms)
     with pytest.raises(NoDeviceError, match="shows devices only with RUSTICL_ENABLE=<driver>; the"):
         matching("rusticl")
-    with pytest.raises(NoDeviceError, match="^no OpenCL device matches 'mali'; the devices are 0"):
+    with pytest.raises(NoDeviceError, match=r"^no OpenCL device matches 'mali'; the devices are 0"):
         matching("mali")
 
 
