@@ -43,6 +43,8 @@ from delegate.progress import watched as watched
 from delegate.runtime.device_list import several_devices as several_devices
 from delegate.runtime.icds import Icd as Icd
 from delegate.runtime.icds import ask_platforms as ask_platforms
+from delegate.runtime.icds import icd_loader as icd_loader
+from delegate.runtime.icds import icd_loader_reads as icd_loader_reads
 from delegate.runtime.icds import list_icds as list_icds
 from delegate.runtime.inspection import LaunchSize as LaunchSize
 from delegate.runtime.inspection import LaunchTime as LaunchTime

@@ -45,13 +45,16 @@ class Store:
         """Return a table as it is on disk; an empty one where nothing is or the file is foreign."""
         return dict(_loaded(self._name).get(table, {}))
 
-    def save(self, table: str, entries: Mapping[str, Any], gone: Collection[str] = ()) -> None:
-        """Put entries into a table, and take some out of it; all that others saved stays."""
+    def save(self, table: str, entries: Mapping[str, Any], gone: Collection[str] = ()) -> bool:
+        """Put entries into a table, and take some out of it; all that others saved stays.
+
+        Returns: whether the file could be written.
+        """
         with _alone(self._name):
             tables: dict[str, Any] = dict(_loaded(self._name))
             kept = tables.get(table, {}) | dict(entries)
             tables[table] = {key: value for key, value in kept.items() if key not in gone}
-            cache.store(self._name, json.dumps({**tables, _DEVICE: self.identity}).encode())
+            return cache.store(self._name, json.dumps({**tables, _DEVICE: self.identity}).encode())
 
 
 def stores() -> Iterator[Store]:

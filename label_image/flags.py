@@ -242,7 +242,15 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str
         if value is None and flag.convert in _WITHOUT_VALUE:
             # `--use_gpu picture.bmp` must not swallow the picture.
             values = _WITHOUT_VALUE[flag.convert]
-            value = waiting.pop(0) if waiting and waiting[0].lower() in values else "true"
+            following = waiting[0] if waiting else ""
+            value = "true"
+            if following.lower() in values:
+                value = waiting.pop(0)
+            elif following.isalpha() and not os.path.exists(following):
+                known = ", ".join(sorted(values))
+                raise UsageError(
+                    f"{word} {following}: neither one of {known} nor a picture that is there"
+                )
         elif value is None:
             if not waiting:
                 raise UsageError(f"{word} needs a value")

@@ -65,7 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(printable("\n".join(version_lines("tflite-opencl")), kept="\n"))
             return SUCCESS
         if options.subcommand is None:
-            parser().error(f"a SUBCOMMAND is missing: {', '.join(SUBCOMMANDS)}")
+            parser().error(
+                f"a SUBCOMMAND is missing: {', '.join(SUBCOMMANDS)}; begin with `tflite-opencl "
+                "info`, or classify a picture with `label_image --use_gpu --image FILE`"
+            )
         bars.be_quiet(options.quiet)
         require_documents(vars(options))
         print(printable(_module(options.subcommand).run(options), kept="\n"))

@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> str:
 def _of_files(board: Board) -> Info:
     unasked = LoadedIcd((), "not asked: these are another machine's files")
     steps = Situation(board).next_steps()
-    return Info(board, {}, {}, unasked, (), unasked.failure, tuple(steps))
+    return Info(board, {}, None, {}, {}, unasked, (), unasked.failure, tuple(steps))
 
 
 def text_of(info: Info, width: int) -> str:

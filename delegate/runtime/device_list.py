@@ -17,6 +17,7 @@ from delegate.sandbox import process
 
 _log = logging.getLogger("delegate")
 _said: set[str] = set()
+_empty_platforms: list[str] = []  # their names, of the last listing
 _TYPES = (
     (cl.device_type.GPU, "gpu"),
     (cl.device_type.ACCELERATOR, "accelerator"),
@@ -27,6 +28,10 @@ _ORDER = ("gpu", "accelerator", "cpu", "custom")
 INSTALL_HINT = (
     "install one: on Debian pocl-opencl-icd (any CPU) or mesa-opencl-icd (with "
     "RUSTICL_ENABLE=<driver>: panfrost, v3d, freedreno, llvmpipe, ...), or the vendor's driver"
+)
+PERMISSION_HINT = (
+    "some drivers answer so where /dev/dri/renderD* or their own device may not be opened: see "
+    "tflite-opencl info, and join the groups render and video"
 )
 
 
@@ -84,9 +89,8 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
     icds.prepare()
     try:
         platforms = cl.get_platforms()
-    except cl.Error:
-        hint = f"{driver_caches.obstacles()}{INSTALL_HINT}"
-        raise NoDeviceError(f"no OpenCL platform was found; {hint}") from None
+    except cl.Error as error:
+        raise NoDeviceError(_why_no_platform(error)) from None
     for platform in platforms:
         try:
             with opencl("clGetPlatformInfo"):
@@ -94,10 +98,12 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
         except DeviceError as error:
             silent.append(f"a platform does not say its name: {error}")
             continue
+        devices = []
         try:
             devices = platform.get_devices()
-        except cl.Error:
-            devices = []
+        except cl.Error as error:
+            if error.code != cl.status_code.DEVICE_NOT_FOUND:
+                silent.append(f"platform {name} lists no devices: {_status_of(error)}")
         if not devices:
             empty.append(name)
         for device in devices:
@@ -111,6 +117,7 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
             _log.warning("%s; it is left out", each)
     if not entries:
         raise NoDeviceError(_why_none(empty, silent))
+    _empty_platforms[:] = empty
     entries.sort(key=lambda entry: _ORDER.index(entry[0].type))
     return [(replace(info, index=index), device) for index, (info, device) in enumerate(entries)]
 
@@ -130,13 +137,34 @@ def device_info(device: cl.Device, platform: str, version: str) -> DeviceInfo:
         )
 
 
+def _status_of(error: cl.Error) -> str:
+    """Return the failed call and its status."""
+    return f"{error.routine}: CL_{cl.status_code.to_string(error.code, 'status %d')}"
+
+
+def _why_no_platform(error: cl.Error) -> str:
+    """Return why the loader gives no platform, and what to do."""
+    if error.code != cl.status_code.PLATFORM_NOT_FOUND_KHR:
+        return f"no OpenCL platform can be listed: {_status_of(error)}; {PERMISSION_HINT}"
+    return f"no OpenCL platform was found; {icds.hint()}{driver_caches.obstacles()}{INSTALL_HINT}"
+
+
 def _why_none(empty: Sequence[str], silent: Sequence[str]) -> str:
     """Return what was found in the place of a device, and what to do."""
-    reasons = [f"platform {', '.join(empty)} has none"] if empty else []
-    hint = driver_caches.obstacles()
-    if "rusticl" in empty and not os.environ.get("RUSTICL_ENABLE"):
-        hint += "rusticl shows devices only with RUSTICL_ENABLE=<driver>; "
-    return f"no OpenCL device: {'; '.join([*reasons, *silent])}; {hint}{INSTALL_HINT}"
+    if silent:  # a driver is installed, and it told what is wrong
+        return f"no OpenCL device: {'; '.join(silent)}; {PERMISSION_HINT}"
+    hint = f"{driver_caches.obstacles()}{_rusticl_hint(empty)}{INSTALL_HINT}"
+    return f"no OpenCL device: platform {', '.join(empty)} has none; {hint}"
+
+
+def _rusticl_hint(empty: Sequence[str]) -> str:
+    """Return why rusticl has no devices, as the beginning of a sentence; "" if it has some."""
+    if "rusticl" not in empty:
+        return ""
+    enabled = os.environ.get("RUSTICL_ENABLE")
+    if not enabled:
+        return "rusticl shows devices only with RUSTICL_ENABLE=<driver>; "
+    return f"RUSTICL_ENABLE={enabled} names no driver of this Mesa, or none with hardware here; "
 
 
 def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
@@ -179,8 +207,9 @@ def _matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
         return devices
     chosen = tuple(info for info in devices if info.matches(str(selector)))
     if not chosen:
+        hint = _rusticl_hint(_empty_platforms) if "rusticl" in str(selector).lower() else ""
         raise NoDeviceError(
-            f"no OpenCL device matches '{selector}'; the devices are {_table(devices)}"
+            f"no OpenCL device matches '{selector}'; {hint}the devices are {_table(devices)}"
         )
     return chosen
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
 # A failed library is tried again after an hour: the cause may be elsewhere.
 _FAILURE_HOLDS_SECONDS = 3600
 _FOLDER = "/etc/OpenCL/vendors"
+VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")  # in place of that
 # What drivers look at before they name their platforms, beside variables.
 _PLACES = ("/sys/devices/system/cpu", "/dev/dri/renderD128", "/dev/nvidiactl", "/dev/galcore")
 _HOME = "PYOPENCL_HOME"  # pyopencl's wheels have a folder of their own below it
@@ -48,6 +50,16 @@ class Icd:
 
 
 _is_prepared = False
+# Those of this process' user: `prepare` sets some to hide libraries.
+_named_by_user = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
+
+
+def hint() -> str:
+    """Return which variables keep the loader from its own list, for the beginning of a sentence."""
+    read = {n: value for n, value in _named_by_user.items() if icd_loader_reads(n)}
+    unread = [n for n in _named_by_user if n not in read]
+    named = [f"{n} is {value}, where alone the loader looks; " for n, value in read.items()]
+    return "".join([*named, *(f"this OpenCL loader does not read {n}; " for n in unread)])
 
 
 def trust() -> None:
@@ -97,7 +109,8 @@ def _leave_out(found: Sequence[Icd], failures: Mapping[str, str]) -> None:
 def list_icds() -> list[Icd]:
     """Return what the loader opens in this process, in its order."""
     named = os.environ.get("OCL_ICD_VENDORS") or os.environ.get("OPENCL_VENDOR_PATH") or _FOLDER
-    libraries = [each for each in os.environ.get("OCL_ICD_FILENAMES", "").split(":") if each]
+    names = os.environ.get("OCL_ICD_FILENAMES", "") if icd_loader_reads("OCL_ICD_FILENAMES") else ""
+    libraries = [each for each in names.split(":") if each]
     found = [Icd(each, each) for each in libraries if not each.endswith(".icd")]
     files = [Path(each) for each in libraries if each.endswith(".icd")]
     for place in (Path(named), *_own_folder()):
@@ -131,14 +144,41 @@ def _is_own(icd: Icd) -> bool:
     return Path(icd.path).parent in _own_folder()
 
 
-def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any]], str | None]:
+@lru_cache(maxsize=1)
+def icd_loader() -> str | None:
+    """Return the path of the ICD loader that pyopencl has loaded here; None: it cannot be told."""
+    try:
+        maps = Path("/proc/self/maps").read_text(errors="surrogateescape")
+    except OSError:
+        return None
+    # pyopencl's wheels bring a loader with a name of its own: libOpenCL-<digest>.so.
+    return next(iter(re.findall(r"(/\S*/libOpenCL\S*\.so\S*)$", maps, re.MULTILINE)), None)
+
+
+@lru_cache(maxsize=8)
+def icd_loader_reads(variable: str) -> bool:
+    """Whether the loader here knows an environment variable: Khronos' and ocl-icd's differ."""
+    path = icd_loader()
+    try:
+        return path is None or variable.encode() in Path(path).read_bytes()
+    except OSError:
+        return True
+
+
+def ask_platforms(
+    icds: Sequence[Icd] | None = None, other_loader: str | None = None
+) -> tuple[list[dict[str, Any]], str | None]:
     """Return what a child process says of the platforms of these libraries; None: of all it finds.
 
     A platform is the fields of survey.PlatformInfo. The second value says how the child failed.
+    `other_loader`: the path of an ICD loader that the child uses in place of pyopencl's.
     """
     if icds is None and any(icd.left_out for icd in list_icds()):
         icds = [icd for icd in list_icds() if not icd.left_out]
-    heard = _asked(None if icds is None else _listing(icds))
+    listing = None if icds is None else _listing(icds)
+    if other_loader is not None:
+        listing = {**(listing or {}), "LD_PRELOAD": other_loader}
+    heard = _asked(listing)
     return (heard.answer, None) if heard.is_answered else ([], heard.ended.sentence)
 
 

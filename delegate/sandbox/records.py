@@ -114,12 +114,15 @@ class Records:
             self.done.update(found)
             self._store.save(TRIALS, {json.dumps(trial): how for trial, how in found.items()})
 
-    def ban(self, trial: Trial, end: str) -> None:
-        """Leave a trial out from now on; `end`: how its children ended."""
+    def ban(self, trial: Trial, end: str) -> bool:
+        """Leave a trial out from now on; `end`: how its children ended.
+
+        Returns: whether later starts will know of it.
+        """
         new = Ban(self._store.identity, trial, end, time.time(), surroundings.digest())
         self.left_out[trial] = new.why
         lapsed = [ban.key for ban in _bans(self._store) if ban.until <= new.since]
-        self._store.save(BANS, {new.key: [end, new.since]}, gone={*lapsed} - {new.key})
+        return self._store.save(BANS, {new.key: [end, new.since]}, gone={*lapsed} - {new.key})
 
     def blame(self, heard: Heard) -> Trial | None:
         """Return the trial that this start goes on without; None: another child tries it again.
@@ -133,11 +136,13 @@ class Records:
         trial = heard.trying[-1].blamed
         first = self._first.setdefault(trial, heard)
         ended = heard.ended
-        is_usual = trial.kind == SELF_TEST and ended.is_own  # an instruction that is not there
-        level = logging.INFO if is_usual else logging.WARNING
+        # A device does without an instruction, and without all launches as one kernel.
+        is_optional = (trial.kind == SELF_TEST or trial.is_of_a_model) and ended.is_own
+        level = logging.DEBUG if is_optional else logging.WARNING
         what = f"a child process {ended}, as it tried to {trial.words}"
         if first is heard:
-            _log.log(level, "%s: another one tries it again", what)
+            if not is_optional:  # of which one line is enough
+                _log.warning("%s: another one tries it again", what)
             return None
         if not (first.ended.is_own and ended.is_own and ended.is_like(first.ended)):
             _log.log(level, "%s again: this start does without%s", what, ended.remedy)
@@ -146,11 +151,13 @@ class Records:
             return trial
         if broken := self._broken():
             raise DeviceError(f"the device does not work in this environment: {broken}")
-        _log.log(
-            level, "%s, as another one did: it is left out for a week, or until "
-            "`tflite-opencl info --lift_bans`", what,
-        )  # fmt: skip
-        self.ban(trial, str(ended))
+        is_kept = self.ban(trial, str(ended))
+        until = (
+            "for a week, or until `tflite-opencl info --lift_bans`"
+            if is_kept
+            else "of this start: no later one will know, as the cache cannot be written"
+        )
+        _log.log(level, "%s, as another one did: it is left out %s", what, until)
         self._leave_file_out(trial, heard, is_kept=True)
         return trial
 

@@ -26,7 +26,7 @@ from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile
 from delegate.runtime.calls import PERSISTENT
 from delegate.runtime.device import Device
-from delegate.runtime.device_list import DeviceInfo
+from delegate.runtime.device_list import PERMISSION_HINT, DeviceInfo
 from delegate.runtime.dot_products import is_accelerated
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
@@ -294,4 +294,6 @@ def advice(info: DeviceInfo, text: str) -> str:
             "; this PoCL's LLVM is older than the CPU: install a newer PoCL, on Debian "
             "pocl-opencl-icd"
         )
+    if "clCreateContext" in text or "clCreateCommandQueue" in text:  # nothing was compiled yet
+        return f"; {PERMISSION_HINT}" if "OUT_OF_HOST_MEMORY" in text else ""
     return "; PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"

@@ -66,6 +66,12 @@ class Frame:
         return np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels
 
 
+def _hint(asked: Asked) -> str:
+    """Return how a camera is named, where a number was given, as to other programs."""
+    device = f"/dev/video{asked.name}"
+    return f"; a camera is named by its file: --video {device}" if asked.name.isdecimal() else ""
+
+
 class VideoFailed(OneLineError):
     """The video cannot be opened or read on; the text is one line that says why."""
 
@@ -99,7 +105,7 @@ class Frames:
                 self._wait()
         if self.why:
             self.close()
-            raise VideoFailed(f"cannot open the video {asked.shown}: {self.why}")
+            raise VideoFailed(f"cannot open the video {asked.shown}: {self.why}{_hint(asked)}")
 
     def __enter__(self) -> Frames:
         return self

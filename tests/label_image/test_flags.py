@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,10 @@ WRONG_WORDS = [
         "unknown option --external_delegate_pat; did you mean --external_delegate_path?",
     ),
     ("--help=1", "--help takes no value"),
+    (
+        "--use_gpu maybe",
+        "--use_gpu maybe: neither one of 0, 1, false, true nor a picture that is there",
+    ),
     ("--list_devices=1", "--list_devices takes no value"),
 ]
 
@@ -201,7 +206,16 @@ def test_a_boolean_is_false_in_every_spelling(form: str, text: str) -> None:
         ("--use_gpu all", True, False, "all"),
     ],
 )
-def test_all_may_be_compared(line: str, compare: bool, compares_all: bool, image: str) -> None:
+def test_all_may_be_compared(
+    line: str,
+    compare: bool,
+    compares_all: bool,
+    image: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("all").mkdir()  # a folder of pictures
     settings = parse(line.split())
     assert (settings.compare, settings.compares_all) == (compare, compares_all)
     assert settings.image == image

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from delegate import DeviceInfo, list_devices
+from delegate.runtime import inspection
 from delegate.runtime.executor import Executor
 from label_image import Classifier, RunError, open_path
 from label_image.path import Path as OnePath
@@ -205,6 +206,19 @@ def test_profiling_shows_opencls_nodes(device: DeviceInfo, files: Path, run: Run
     assert re.fullmatch(
         r"INFO:  {0,9}\d+\.\d{3}, Subgraph   0, Node   0, OpCode   1, AVERAGE_POOL_2D", rows[0]
     )
+
+
+@needs_tflite
+def test_event_times_that_are_of_no_use_are_the_hosts(
+    device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "_clock_of", lambda event: (0, 0, 0, 0))
+    on_device = ("--use_gpu", "--device", str(device.index), "--compare=false")
+    ran = run(*FILES, *on_device, "-p", "1")
+    assert ran.code == 0
+    (row,) = [line for line in ran.lines if "OpCode" in line]
+    assert float(row.split()[1].rstrip(",")) > 0
+    assert any("timers do not count the work" in line for line in ran.lines)
 
 
 def test_profiling_shows_where_the_time_goes(device: DeviceInfo, files: Path, run: Run) -> None:

@@ -75,6 +75,13 @@ def test_batches_on_the_cpu_give_the_same_rows(pictures: Path, run: Run, batch: 
     assert (ran.code, ran.out) == (0, FOLDER_ROWS)
 
 
+def test_a_film_is_no_picture(pictures: Path, run: Run) -> None:
+    (pictures / "film.mkv").write_bytes(b"no picture")
+    ran = run(*SEVERAL, "film.mkv")
+    assert ran.code == 255
+    assert any(line.endswith("by label_image --video FILE") for line in ran.beginning("ERROR"))
+
+
 def test_pictures_that_cannot_be_read_cost_a_line_each_and_the_exit_code(
     pictures: Path, run: Run
 ) -> None:

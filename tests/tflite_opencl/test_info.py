@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -65,12 +66,46 @@ def test_a_variable_that_hides_all_drivers_is_the_first_step(
     monkeypatch.setenv("OCL_ICD_VENDORS", "/nowhere")
     nothing = drivers.LoadedIcd((), None)
     monkeypatch.setattr(drivers, "ask_icd", lambda path: nothing)
-    monkeypatch.setattr(drivers, "ask_all", lambda: nothing)
+    monkeypatch.setattr(drivers, "ask_all", lambda **_: nothing)
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "no OpenCL platform was found"))
     assert main(["info"]) == 0
     last = capsys.readouterr().out.partition("What to do next\n")[2]
     meant = "1. OCL_ICD_VENDORS names /nowhere, which is not there: unset it, and look again"
     assert " ".join(last.split()).startswith(meant)
+
+
+def test_a_library_that_a_loader_drops_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library, file = tmp_path / "libvendorcl.so", tmp_path / "vendor.icd"
+    library.write_bytes(b"\x7fELF\0clGetPlatformIDs\0")
+    file.write_text(f"{library}\n")
+    monkeypatch.setattr(board_facts, "list_icds", lambda: [Icd(str(file), str(library))])
+    nothing = drivers.LoadedIcd((), None, library=str(library))
+    monkeypatch.setattr(drivers, "ask_icd", lambda path: nothing)
+    monkeypatch.setattr(drivers, "ask_all", lambda **_: nothing)
+    monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "no OpenCL platform was found"))
+    assert main(["info"]) == 0
+    said = "".join(capsys.readouterr().out.split())
+    assert f"{library}:itgivesnoplatform:ithasnoclIcdGetPlatformIDsKHR" in said
+
+
+def test_the_loader_in_use_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = drivers.LoadedIcd((), None)
+    monkeypatch.setattr(drivers, "ask_icd", lambda path: nothing)
+    monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "no OpenCL platform was found"))
+    monkeypatch.setattr(drivers, "ask_all", lambda **_: nothing)
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("OCL_ICD_FILENAMES", "libthere-is-none.so")
+    assert main(["info"]) == 0
+    rows = dict(re.findall(r"^  (\S[^ ]*(?: [^ ]+)*?) {2,}(.*\S)", capsys.readouterr().out, re.M))
+    mapped = Path("/proc/self/maps").read_text().split()
+    assert rows["loader"] in mapped
+    is_read = b"OCL_ICD_FILENAMES" in Path(rows["loader"]).read_bytes()
+    unread = "" if is_read else " (this loader does not read it)"
+    assert rows["OCL_ICD_FILENAMES"] == f"libthere-is-none.so{unread}"
 
 
 @cache
@@ -88,7 +123,7 @@ def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the command ask for no more than its device: the other answers are kept."""
     icds, platforms, devices = platforms_and_devices()
     monkeypatch.setattr(drivers, "ask_icd", lambda icd: icds[icd.path])
-    monkeypatch.setattr(drivers, "ask_all", lambda: platforms)
+    monkeypatch.setattr(drivers, "ask_all", lambda **_: platforms)
     monkeypatch.setattr(drivers, "ask_devices", lambda: devices)
 
 
@@ -236,7 +271,7 @@ def test_a_driver_that_dies_costs_itself_alone(
     python.chmod(0o755)
     monkeypatch.setattr(drivers.sys, "executable", str(python))
     said = drivers.ask_icd(Icd("bad.icd", "libbad.so"))
-    assert said == drivers.LoadedIcd((), "it died with SIGABRT: bad chip")
+    assert (said.platforms, said.failure) == ((), "it died with SIGABRT: bad chip")
     assert drivers.ask_devices() == ((), "it died with SIGABRT: bad chip")
 
 
@@ -254,7 +289,7 @@ def test_a_driver_that_hangs_is_not_waited_for(
 @pytest.mark.device
 def test_an_icd_file_without_its_library() -> None:
     gone = Icd("gone.icd", "libthere-is-none.so.1")
-    assert drivers.ask_icd(gone) == drivers.LoadedIcd((), None)
+    assert drivers.ask_icd(gone) == drivers.LoadedIcd((), None, library=gone.library)
 
 
 def test_an_icd_that_is_a_folder_is_asked_as_the_others(
@@ -265,7 +300,7 @@ def test_an_icd_that_is_a_folder_is_asked_as_the_others(
     nothing = drivers.LoadedIcd((), None)
     monkeypatch.setattr(board_facts, "list_icds", lambda: [])
     monkeypatch.setattr(drivers, "ask_icd", lambda icd: asked.append(icd) or nothing)
-    monkeypatch.setattr(drivers, "ask_all", lambda: nothing)
+    monkeypatch.setattr(drivers, "ask_all", lambda **_: nothing)
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "none"))
     facts = board_facts.facts_here(read_board(tmp_path), lambda found: found)
     assert asked == [Icd("/etc/OpenCL/vendors/a.icd", "")]

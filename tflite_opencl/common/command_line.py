@@ -13,6 +13,7 @@ from tflite_opencl.common.words import did_you_mean
 
 Examples = Sequence[tuple[str, str]]  # a command line, and what it does
 _HEADING = "examples:"
+_DOCUMENTS = ("--csv", "--html", "--json", "--markdown")
 _KEPT = "  "  # a line that begins so is not folded
 
 
@@ -42,7 +43,10 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             chosen = subparsers(self).get(getattr(options, "subcommand", ""), self)
             known = chosen._option_string_actions
-            meant = did_you_mean(unknown[0].partition("=")[0], known)
+            flag = unknown[0].partition("=")[0]
+            meant = did_you_mean(flag, known)
+            if flag in _DOCUMENTS and (others := [each for each in _DOCUMENTS if each in known]):
+                meant = f"; it writes {', '.join(f'{each} FILE' for each in others)}"
             chosen.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return options
 

@@ -20,7 +20,7 @@ from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
 from tflite_opencl.common.interpreter import delegates_for, outputs_of, run, taken_nodes
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.oracle import overwrites
-from tflite_opencl.common.profile import Profile, profile_of, timed_runs
+from tflite_opencl.common.profile import Profile, launch_times, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times
 from tflite_opencl.common.trace import Trace, trace_of
@@ -122,8 +122,11 @@ class OpenInterpreter:
         return tuple(outputs_of(self.interpreter))
 
     def profile(self) -> Sequence[LaunchTime]:
-        """Return the times of the OpenCL launches; needs Job.profile_rows."""
-        return self._delegate.profile() if self.delegation else ()
+        """Run some more times; return the OpenCL launches' times; needs Job.profile_rows."""
+        if not (self.delegation and self.delegation.delegated):
+            return ()
+        with self._running():
+            return launch_times(self._delegate, self.interpreter.invoke, 1)[0]
 
     def node_profile(self, graph: Graph) -> Profile | None:
         """Run some more times; return where the time goes; None: no node ran on OpenCL."""

@@ -90,7 +90,7 @@ def profile_of(delegate: OpenCLDelegate, graph: Graph, run: Callable[[], None]) 
     `graph`: the model's, with known shapes.
     Raises: DelegateError: the delegate was made without profiling=True. And what `run` raises.
     """
-    launches_apart, has_timers = _launch_times(delegate, run, RUNS)
+    launches_apart, has_timers = launch_times(delegate, run, RUNS)
     chosen = min(timed_runs(delegate, run, RUNS), key=lambda each: each.ended - each.begun)
     wall = (chosen.ended - chosen.begun) / 1e3
     launches = [launch for each in chosen.partitions for launch in each.launches]
@@ -206,7 +206,7 @@ LEAST_SHARE = 0.02
 _TRIES = 3  # what else the machine does makes a wait longer
 
 
-def _launch_times(
+def launch_times(
     delegate: OpenCLDelegate, run: Callable[[], None], runs: int
 ) -> tuple[Sequence[LaunchTime], bool]:
     """Run some times; return each launch's shortest time, and whether a timer of the device told.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, Died, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
-from tflite_opencl.conformance.subject import COMPILED_MODEL
+from tflite_opencl.conformance.subject import COMPILED_MODEL, LibraryError
 
 _BATCH = 120  # cases a worker; PoCL takes 2 MB of memory for each program
 _IDLE_DEATHS = 3  # workers that end before a case; then no other is tried
@@ -172,6 +172,7 @@ class Workers:
         """Run items in one process; yield their results, in order, until it is done or gone.
 
         Raises: CannotRun: the worker cannot start, or says that it can run nothing.
+            LibraryError: the delegate cannot be loaded.
         """
 
         def check() -> None:
@@ -188,7 +189,7 @@ class Workers:
             told = {name: getattr(self, name) for name in _TOLD}
             ready = child.ask(_STARTING_SECONDS, **told, names=names)
             if "fatal" in ready:
-                raise CannotRun(ready["fatal"])
+                raise (LibraryError if ready["is_library"] else CannotRun)(ready["fatal"])
             self.on_ready(ready["device"], ready["runtime"])
             for item in items:
                 result, is_alive = _result(child, item, self.timeout * item.patience)

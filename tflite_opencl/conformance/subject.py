@@ -28,6 +28,10 @@ OPENCL_OPTIONS = sorted(
 )
 
 
+class LibraryError(OneLineError):
+    """The delegate that a user names cannot be loaded; the text is one line that says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """An allocated interpreter with the delegate applied."""
@@ -114,13 +118,13 @@ class Subject:
             return f"the CPU alone, by a CompiledModel of {self.runtime.text}"
         if self.folder:
             if not Path(self.folder, ACCELERATOR).exists():
-                raise OneLineError(f"there is no {ACCELERATOR} in {self.folder}")
+                raise LibraryError(f"there is no {ACCELERATOR} in {self.folder}")
             CompiledInterpreter(self.runtime, _small(), self.folder, self.opencl_options())
             return f"{ACCELERATOR} of {self.folder}"
         try:
             self._delegate(b"")
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:
-            raise OneLineError(f"cannot load {self.spec}: {one_line(error)}") from None
+            raise LibraryError(f"cannot load {self.spec}: {one_line(error)}") from None
         return self.spec if self.spec.startswith(PYTHON) else str(Path(self.spec).resolve())
 
     def opencl_options(self) -> dict[str, Any]:

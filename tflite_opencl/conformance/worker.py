@@ -29,7 +29,7 @@ from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, SKIP, Result
-from tflite_opencl.conformance.subject import Subject
+from tflite_opencl.conformance.subject import LibraryError, Subject
 
 _WIDEST = 16  # bytes of an element
 
@@ -46,7 +46,7 @@ def main(worker: type[Worker] | None = None) -> int:
             subject = Subject(request["delegate"], request["options"], device, runtime)
             device = subject.describe()
         except (DelegateError, OneLineError) as error:
-            parent.send(fatal=one_line(error))
+            parent.send(fatal=one_line(error), is_library=isinstance(error, LibraryError))
             return 0
         known = _known({*request["names"]})
         gc.freeze()  # what is there now stays: collecting after each case then takes no time

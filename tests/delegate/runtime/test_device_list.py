@@ -6,13 +6,19 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
+from typing import NoReturn
 
 import pyopencl as cl
 import pytest
 
 from delegate import DeviceInfo, NoDeviceError, list_devices
 from delegate.runtime import device_list
-from delegate.runtime.device_list import INSTALL_HINT, matching, several_devices
+from delegate.runtime.device_list import (
+    INSTALL_HINT,
+    PERMISSION_HINT,
+    matching,
+    several_devices,
+)
 from delegate.runtime.survey import tried_platforms
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
@@ -201,6 +207,33 @@ def test_a_device_that_does_not_say_what_it_is_is_left_out(
         list_devices()
 
 
+@pytest.mark.parametrize("call", ["clGetPlatformIDs", "clGetDeviceIDs"])
+def test_a_status_of_a_listing_is_told(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise opencl_error(cl.RuntimeError, call, cl.status_code.OUT_OF_HOST_MEMORY)
+
+    platforms = [FakePlatform("Shut")]
+    if call == "clGetDeviceIDs":
+        monkeypatch.setattr(platforms[0], "get_devices", fail, raising=False)
+        monkeypatch.setattr(cl, "get_platforms", lambda: platforms)
+    else:
+        monkeypatch.setattr(cl, "get_platforms", fail)
+    with pytest.raises(NoDeviceError) as caught:
+        list_devices()
+    assert f"{call}: CL_OUT_OF_HOST_MEMORY; {PERMISSION_HINT}" in str(caught.value)
+    assert INSTALL_HINT not in str(caught.value)
+
+
+def test_rusticl_by_name_without_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUSTICL_ENABLE", raising=False)
+    platforms = [FakePlatform("Portable", FakeDevice("Core", GPU)), FakePlatform("rusticl")]
+    monkeypatch.setattr(cl, "get_platforms", lambda: platforms)
+    with pytest.raises(NoDeviceError, match="shows devices only with RUSTICL_ENABLE=<driver>; the"):
+        matching("rusticl")
+    with pytest.raises(NoDeviceError, match=r"^no OpenCL device matches 'mali'; the devices are 0"):
+        matching("mali")
+
+
 def test_another_driver_version_is_another_identity(device: DeviceInfo) -> None:
     assert dataclasses.replace(device, index=99).identity == device.identity
     assert dataclasses.replace(device, driver="other").identity != device.identity
@@ -215,7 +248,8 @@ def test_a_device_can_be_found_by_its_own_words(device: DeviceInfo) -> None:
 
 def test_without_any_driver_the_text_says_what_to_install(tmp_path: Path) -> None:
     told = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path))
-    assert told == f"no OpenCL platform was found; {INSTALL_HINT}\n"
+    hidden = f"OCL_ICD_VENDORS is {tmp_path}, where alone the loader looks"
+    assert told == f"no OpenCL platform was found; {hidden}; {INSTALL_HINT}\n"
 
 
 def test_rusticl_without_its_variable_is_explained(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -231,6 +232,29 @@ def test_times_are_of_the_last_run_and_none_before_it(device: DeviceInfo) -> Non
     assert all(row.microseconds > 0 and row.global_size > 0 for row in rows)
     executor.close()
     assert executor.profile() == []
+
+
+@pytest.mark.parametrize("code", ["PROFILING_INFO_NOT_AVAILABLE", "INVALID_EVENT", "reversed"])
+def test_event_times_that_are_of_no_use_are_zeros(
+    code: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing:
+        @property
+        def profile(self) -> SimpleNamespace:
+            if code == "reversed":
+                return SimpleNamespace(queued=1, submit=2, start=9, end=3)
+            status = getattr(cl.status_code, code)
+            raise opencl_error(cl.RuntimeError, "clGetEventProfilingInfo", status)
+
+    executor = executor_on(device, profiling=True)
+    run(executor, np.zeros(18, np.uint8))
+    events = executor._transfer.events
+    monkeypatch.setattr(executor._transfer, "events", [Refusing() for _ in events])
+    assert [(row.microseconds, row.clock_ns) for row in executor.profile()] == [
+        (0, (0, 0, 0, 0))
+    ] * 2
+    run(executor, np.zeros(18, np.uint8))  # the device goes on
+    executor.close()
 
 
 def test_a_batch_is_copied_where_one_picture_would_be_mapped() -> None:

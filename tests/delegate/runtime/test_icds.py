@@ -158,6 +158,10 @@ def test_what_the_loader_opens_is_found_by_its_variables(
     assert list_icds() == [a, wheel_s]
     monkeypatch.setenv("OCL_ICD_VENDORS", a.path)
     monkeypatch.setenv("OCL_ICD_FILENAMES", f"libb.so:{own / 'own.icd'}")
+    # Khronos' loader reads it, and ocl-icd, which pyopencl's wheels have, does not.
+    monkeypatch.setattr(icds, "icd_loader_reads", lambda variable: False)
+    assert list_icds() == [a, wheel_s]
+    monkeypatch.setattr(icds, "icd_loader_reads", lambda variable: True)
     assert list_icds() == [Icd("libb.so", "libb.so"), wheel_s, a, wheel_s]
     monkeypatch.setenv("OCL_ICD_FILENAMES", "")
     monkeypatch.setenv("OCL_ICD_VENDORS", str(own / "libown.so"))

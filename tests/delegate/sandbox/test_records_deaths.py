@@ -115,6 +115,30 @@ def test_a_file_whose_builds_end_their_children_is_left_out(
     assert (whole in Records("device").left_out) == (file == "add_vector")
 
 
+def test_without_a_cache_nothing_is_promised(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/no/such/folder")
+    records = Records("device")
+    with caplog.at_level(logging.WARNING, "delegate"):
+        for _ in range(2):
+            records.blame(dead())
+    assert "no later one will know, as the cache cannot be written" in caplog.text
+    assert "a week" not in caplog.text
+
+
+@pytest.mark.parametrize("trial", [Trial(SELF_TEST, "vnni"), Trial(BUILD, "runtime_persistent")])
+def test_the_death_of_what_is_optional_is_one_line_for_debugging(
+    records: Records, trial: Trial, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "delegate"):
+        for _ in range(2):
+            records.blame(dead(trial))
+    (line,) = [each for each in caplog.records if "child process" in each.message]
+    assert line.levelno == logging.DEBUG
+    assert line.message.endswith("or until `tflite-opencl info --lift_bans`")
+
+
 def test_an_instruction_that_is_not_there_is_no_warning(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -196,6 +196,13 @@ def test_what_is_no_video(content: bytes | None, why: str, files: Path, run: Run
     assert ran.beginning("ERROR") == [f"ERROR: cannot open the video video.mkv: {why}"]
 
 
+def test_a_number_is_no_camera(files: Path, run: Run) -> None:
+    ran = run(*EVERY, "0")
+    assert ran.code == 255
+    (error,) = ran.beginning("ERROR")
+    assert error.endswith("; a camera is named by its file: --video /dev/video0")
+
+
 def test_a_folder_is_no_video(files: Path, run: Run) -> None:
     assert run(*EVERY, ".").code == 255
 

@@ -59,7 +59,8 @@ def test_an_op_of_the_model_is_meant_first() -> None:
         (["info", "--jsn"], "unrecognized arguments: --jsn; did you mean --json? (tflite-opencl"),
         (["verify", "--tolrance=1", "-m", "x"], "did you mean --tolerance?"),
         (["info", "--qqqqq"], "unrecognized arguments: --qqqqq (tflite-opencl info --help"),
-        ([], f"a SUBCOMMAND is missing: {', '.join(command.SUBCOMMANDS)} "),
+        ([], f"a SUBCOMMAND is missing: {', '.join(command.SUBCOMMANDS)}; begin with "),
+        (["compare", "--html", "p.html"], "unrecognized arguments: --html; it writes --csv FILE"),
     ],
 )
 def test_a_wrong_word_is_one_line(

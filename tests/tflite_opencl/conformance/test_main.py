@@ -375,8 +375,14 @@ def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     output = ["--output", str(tmp_path / "out"), "--filter", TWO]
     assert main(["--device", "no such device", *output]) == 77
     assert capsys.readouterr().err.startswith("SKIP: ")
-    assert main(["--delegate", str(tmp_path / "none.so"), *output]) == 77
-    assert "cannot load" in capsys.readouterr().err
+
+
+def test_a_library_that_is_missing_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = ["--output", str(tmp_path / "out"), "--filter", TWO]
+    assert main(["--delegate", str(tmp_path / "none.so"), *output]) == 255
+    assert capsys.readouterr().err.startswith(f"ERROR: cannot load {tmp_path / 'none.so'}: ")
 
 
 @slow

@@ -39,6 +39,7 @@ class LoadedIcd:
     platforms: tuple[PlatformInfo, ...]
     failure: str | None  # how the process that asked ended, where it gave no answer
     left_out: str = ""  # why it was not asked
+    library: str = ""  # that the file names
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,16 @@ class SurveyedDevice:
 
 def ask_icd(icd: Icd) -> LoadedIcd:
     """Return what one ICD file's driver says."""
-    return LoadedIcd((), None, icd.left_out) if icd.left_out else ask_all([icd])
+    answer = LoadedIcd((), None, icd.left_out) if icd.left_out else ask_all([icd])
+    return replace(answer, library=icd.library)
 
 
-def ask_all(icds: Sequence[Icd] | None = None) -> LoadedIcd:
+def ask_all(icds: Sequence[Icd] | None = None, other_loader: str | None = None) -> LoadedIcd:
     """Return all platforms, as the loader finds them; here a driver that fails is not left out.
 
-    `icds`: those of these files alone.
+    `icds`: those of these files alone. `other_loader`: its path, in place of pyopencl's.
     """
-    platforms, failure = ask_platforms(icds)
+    platforms, failure = ask_platforms(icds, other_loader)
     return LoadedIcd(from_json(tuple[PlatformInfo, ...], platforms), failure)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delegate import DeviceInfo
-from delegate.inspect import Icd, PlatformInfo, list_icds
+from delegate.inspect import Icd, PlatformInfo, icd_loader, icd_loader_reads, list_icds
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.advice import Situation, expectation, library_steps
@@ -24,7 +24,10 @@ _HAS = (
     ("has_fp16", "halves"),
     ("has_images", "images"),
 )
-_ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
+_ENVIRONMENT = (
+    *("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"),
+    *("OPENCL_VENDOR_PATH", "POCL_AFFINITY"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Info:
 
     board: Board
     environment: dict[str, str]  # variables that drivers look at
+    loader: str | None  # the ICD loader that pyopencl uses
+    other_loaders: dict[str, LoadedIcd]  # the path of another one -> what it would find
     icds: dict[str, LoadedIcd]  # an ICD file's path -> what its driver says
     platforms: LoadedIcd
     devices: tuple[SurveyedDevice, ...]
@@ -53,6 +58,7 @@ def facts_here(board: Board, choose: Choose) -> Info:
         tell(0.0, "asking the drivers")
         icds = {path: drivers.ask_icd(icd) for path, icd in entries.items()}
         platforms = drivers.ask_all()
+        others = _other_loaders(board)
         found, why_none = drivers.ask_devices()
         surveyed = []
         asked = choose(found)
@@ -69,8 +75,45 @@ def facts_here(board: Board, choose: Choose) -> Info:
     if not found and (vendors := os.environ.get("OCL_ICD_VENDORS")):
         there = "" if os.path.exists(vendors) else ", which is not there"
         steps = [f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again", *steps]
-    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    return Info(board, environment, icds, platforms, tuple(surveyed), why_none, tuple(steps))
+    environment = {name: _value_of(name) for name in _ENVIRONMENT if name in os.environ}
+    return Info(
+        board, environment, icd_loader(), others, icds, platforms, tuple(surveyed), why_none,
+        tuple(steps),
+    )  # fmt: skip
+
+
+def _value_of(variable: str) -> str:
+    """Return an environment variable's value, and whether the loader looks at it."""
+    is_loaders = variable.startswith(("OCL_ICD_", "OPENCL_VENDOR_"))
+    unread = (
+        " (this loader does not read it)" if is_loaders and not icd_loader_reads(variable) else ""
+    )
+    return os.environ[variable] + unread
+
+
+def _other_loaders(board: Board) -> dict[str, LoadedIcd]:
+    """Return what the system's loaders find that are not the one in use."""
+    used = icd_loader()
+    files: dict[str, str] = {}  # a loader has several names
+    for path in board.loaders:
+        files.setdefault(os.path.realpath(path), path)
+    if used is not None:
+        files.pop(os.path.realpath(used), None)
+    return {path: drivers.ask_all(other_loader=path) for path in files.values()}
+
+
+def _why_dropped(library: str) -> str:
+    """Return why a loader takes no platform from a library, if its file shows that; else ""."""
+    try:
+        content = Path(library).read_bytes()
+    except (OSError, ValueError):
+        return ""
+    if b"clIcdGetPlatformIDsKHR" in content or b"clGetPlatformIDs" not in content:
+        return ""
+    return (
+        ": it has no clIcdGetPlatformIDsKHR, which a loader asks for; LD_PRELOAD=" + library
+        + " uses it without a loader"
+    )  # fmt: skip
 
 
 def sections(info: Info) -> list[tuple[str, Rows]]:
@@ -110,7 +153,12 @@ def _rows_of_hardware(board: Board) -> list[tuple[str, str]]:
 def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
     board = info.board
     none = "none of the system's; pyopencl's wheels bring one"
-    rows = [("loader", path) for path in board.loaders or (none,)]
+    rows = [
+        ("loader", path) for path in ([info.loader] if info.loader else board.loaders or [none])
+    ]
+    for path, seen in info.other_loaders.items():
+        names = ", ".join(each.name for each in seen.platforms) or "no platform"
+        rows.append(("other loader", f"{path}, which finds {seen.failure or names}"))
     rows += info.environment.items()
     for icd in board.icds:
         gone = ", which is not there" if icd.is_found is False else ""
@@ -118,12 +166,15 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
         if (loaded := info.icds.get(icd.path)) is not None:
             said += map(_platform_text, loaded.platforms)
             if loaded.failure or not loaded.platforms:
-                said.append(f"asked alone, {loaded.failure or 'it gives no platform'}")
+                why = loaded.failure or f"it gives no platform{_why_dropped(icd.library)}"
+                said.append(f"asked alone, {why}")
         rows.append((icd.path, "\n".join(said)))
     for path in info.icds.keys() - {icd.path for icd in board.icds}:
         loaded = info.icds[path]
         left_out = f"left out: {loaded.left_out}" if loaded.left_out else ""
         said = [*map(_platform_text, loaded.platforms), loaded.failure or left_out]
+        if not any(said):
+            said = [f"{loaded.library}: it gives no platform{_why_dropped(loaded.library)}"]
         rows.append((path, "\n".join(said).strip()))
     if not board.icds:
         rows.append((f"/{ICD_FOLDER}", "no .icd file: no driver is installed"))

@@ -7,6 +7,7 @@ Deliberately not here: cropping, aspect ratio, anti-aliasing. label_image has no
 import contextlib
 import io
 import logging
+import mimetypes
 import os
 import shutil
 import stat
@@ -86,6 +87,8 @@ def _read(read: Callable[[list[str]], NDArray[np.uint8]], name: str) -> NDArray[
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
             reason = "not a picture, or its beginning is damaged"
+            if (mimetypes.guess_type(name)[0] or "").startswith("video/"):
+                reason += "; a film is classified by label_image --video FILE"
         told = "; ".join([" ".join(reason.split()), *lines])
         raise PictureError(f"cannot read {name}: {told}") from error
     for text in [*notes, *lines]:
