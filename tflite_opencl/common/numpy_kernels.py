@@ -2,24 +2,25 @@
 """TFLite's arithmetic of 8-bit nodes in numpy: what they have to be where no TFLite is installed.
 
 It is the reference kernels' of ai-edge-litert, bit for bit, and takes nothing from `delegate` but
-the rules of fixed point. Products are summed in doubles, which hold these integers exactly.
+the rules of fixed point, and the functions that fold sizes and indices, so that these cannot
+differ. Products are summed in doubles, which hold these integers exactly.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Node, Tensor, fixed_point
+from delegate.inspect import Node, Tensor, fixed_point, integers
 
 Array = NDArray[Any]
 Doubles = NDArray[np.float64]
 _EIGHT_BITS = ("uint8", "int8")
-_REALS = {"NONE": (None, None), "RELU": (0, None), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1)}
 _LEFT_SHIFT = 20  # of ADD's terms. Source: tflite/kernels/add.cc
 
 
@@ -34,11 +35,13 @@ def compute(node: Node, inputs: Sequence[Array | None]) -> Array:
     Raises: NoNumpyForm: as `require`.
     """
     require(node)
-    return _FORMS[node.op](node, inputs)
+    return (_of_indices if integers.is_known(node) else _FORMS[node.op])(node, inputs)
 
 
 def require(node: Node) -> None:
     """Check that the arithmetic of a node is here. Raises: NoNumpyForm: it is not."""
+    if integers.is_known(node):
+        return
     if node.op not in _FORMS or len(node.outputs) != 1:
         raise NoNumpyForm(f"node {node.index} ({node.op}): numpy's reference has no such op")
     values = [node.inputs[0], *node.outputs]
@@ -51,10 +54,19 @@ def require(node: Node) -> None:
             raise NoNumpyForm(f"node {node.index} ({node.op}): {words}")
     if node.op in _SAME and len({_scale_and_zero(tensor) for tensor in values}) > 1:
         raise NoNumpyForm(f"node {node.index} ({node.op}): the scale or zero point changes")
-    if node.options.get("fused_activation_function", "NONE") not in _REALS:
+    if node.options.get("fused_activation_function", "NONE") not in integers.FUSED_BOUNDS:
         raise NoNumpyForm(f"node {node.index} ({node.op}): an activation that is no clamp")
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
         raise NoNumpyForm(f"node {node.index} ({node.op}): shuffled weights")
+
+
+def _of_indices(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Compute sizes or indices. Raises: NoNumpyForm: TFLite fails, or its result is not known."""
+    given = tuple(t and replace(t, data=v) for t, v in zip(node.inputs, inputs, strict=True))
+    values = integers.computed(replace(node, inputs=given), [v for v in inputs if v is not None])
+    if values is None:
+        raise NoNumpyForm(f"node {node.index} ({node.op}): numpy's reference has no such form")
+    return values
 
 
 def _scale_and_zero(tensor: Tensor | None) -> tuple[float, int]:
@@ -77,7 +89,8 @@ def _clamped(node: Node, values: Array) -> Array:
     (result,) = node.outputs
     limits, (scale, zero) = np.iinfo(result.dtype), _scale_and_zero(result)
     ends = [int(limits.min), int(limits.max)]
-    for place, real in enumerate(_REALS[node.options.get("fused_activation_function", "NONE")]):
+    fused = integers.FUSED_BOUNDS[node.options.get("fused_activation_function", "NONE")]
+    for place, real in enumerate(fused):
         if real is not None:
             bound = zero + int(_rounded(np.float32(real) / np.float32(scale)))
             ends[place] = min(max(bound, int(limits.min)), int(limits.max))
@@ -224,9 +237,7 @@ def _pad(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 
 def _reshape(node: Node, inputs: Sequence[Array | None]) -> Array:
-    values = inputs[0]
-    assert values is not None
-    return values.reshape(node.outputs[0].shape)
+    return np.asarray(inputs[0]).reshape(node.outputs[0].shape)
 
 
 def _softmax(node: Node, inputs: Sequence[Array | None]) -> Array:
@@ -252,11 +263,7 @@ def _softmax(node: Node, inputs: Sequence[Array | None]) -> Array:
         products = fixed_point.rounding_doubling_high_mul(shares[row], scale)
         exponent = 12 - headroom + 31 - limits.bits
         quanta[row] = fixed_point.rounding_divide_by_pot(products, exponent)
-    return (
-        np.clip(quanta + limits.min, limits.min, limits.max)
-        .astype(result.dtype)
-        .reshape(result.shape)
-    )
+    return _clamped(node, quanta + limits.min)
 
 
 def _one_over_one_plus(fraction: int) -> int:
