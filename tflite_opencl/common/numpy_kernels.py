@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Node, Tensor, fixed_point, integers
+from tflite_opencl.common.numpy_softmax import softmax
 
 Array = NDArray[Any]
 Doubles = NDArray[np.float64]
@@ -79,6 +80,15 @@ def _real(tensor: Tensor | None, values: Array | None) -> Doubles:
     """Return values less their zero point."""
     assert values is not None
     return values.astype(np.float64) - _scale_and_zero(tensor)[1]
+
+
+def _operands(node: Node, inputs: Sequence[Array | None]) -> tuple[Doubles, Doubles]:
+    """Return a product's values and weights; convolutions pass over the zero point of int8's."""
+    source, weights = node.inputs[:2]
+    is_passed_over = node.op != "FULLY_CONNECTED" and weights is not None
+    if is_passed_over and weights.dtype == "int8":
+        return _real(source, inputs[0]), np.asarray(inputs[1], np.float64)
+    return _real(source, inputs[0]), _real(weights, inputs[1])
 
 
 def _clamped(node: Node, values: Array) -> Array:
@@ -157,7 +167,7 @@ def _bias(inputs: Sequence[Array | None]) -> Array | float:
 
 def _conv_2d(node: Node, inputs: Sequence[Array | None]) -> Array:
     """Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h."""
-    values, weights = (_real(*pair) for pair in zip(node.inputs[:2], inputs[:2], strict=True))
+    values, weights = _operands(node, inputs)
     out_c, high, wide, in_c = weights.shape
     if values.shape[3] != in_c:
         raise NoNumpyForm(f"node {node.index} ({node.op}): groups of channels")
@@ -169,7 +179,7 @@ def _conv_2d(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 def _depthwise(node: Node, inputs: Sequence[Array | None]) -> Array:
     """Source: tflite/kernels/internal/reference/depthwiseconv_uint8.h, integer_ops."""
-    values, weights = (_real(*pair) for pair in zip(node.inputs[:2], inputs[:2], strict=True))
+    values, weights = _operands(node, inputs)
     _, high, wide, out_c = weights.shape
     taps = _taps(node, values, (high, wide), 0.0)
     by_tap, each = weights.reshape(-1, out_c), out_c // values.shape[3]
@@ -179,7 +189,7 @@ def _depthwise(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 def _fully_connected(node: Node, inputs: Sequence[Array | None]) -> Array:
     """Source: tflite/kernels/internal/reference/integer_ops/fully_connected.h, a double product."""
-    values, weights = (_real(*pair) for pair in zip(node.inputs[:2], inputs[:2], strict=True))
+    values, weights = _operands(node, inputs)
     sums = values.reshape(-1, weights.shape[1]) @ weights.T + _bias(inputs)
     (result,), matrix = node.outputs, node.inputs[1]
     assert matrix is not None
@@ -241,47 +251,13 @@ def _reshape(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 
 def _softmax(node: Node, inputs: Sequence[Array | None]) -> Array:
-    """Source: tflite/kernels/internal/reference/softmax.h Softmax."""
     (values,), (result,) = inputs, node.outputs
     assert values is not None
-    limits = np.iinfo(result.dtype)
-    if _scale_and_zero(result) != (2.0**-8, int(limits.min)):
+    least = int(np.iinfo(result.dtype).min)
+    if _scale_and_zero(result) != (2.0**-8, least):
         raise NoNumpyForm(f"node {node.index} ({node.op}): of another output than TFLite's")
-    digits = 31 - fixed_point.DISTANCE_BITS
-    real = node.options["beta"] * _scale_and_zero(node.inputs[0])[0] * (1 << digits)
-    multiplier, left = fixed_point.quantize_multiplier(min(real, float((1 << 31) - 1)))
-    rows = values.reshape(-1, values.shape[-1]).astype(np.int64)
-    distances = rows - rows.max(axis=1, keepdims=True)
-    scaled = fixed_point.rounding_doubling_high_mul(distances << left, multiplier)
-    is_near = distances >= -fixed_point.farthest_distance(left)
-    shares = np.where(is_near, fixed_point.exp_on_negative_values(scaled), 0)
-    sums = fixed_point.rounding_divide_by_pot(shares, 12).sum(axis=1)
-    quanta = np.empty(rows.shape, np.int64)
-    for row, total in enumerate(sums.tolist()):
-        headroom = 32 - total.bit_length()
-        scale = _one_over_one_plus((total << headroom) - (1 << 31))
-        products = fixed_point.rounding_doubling_high_mul(shares[row], scale)
-        exponent = 12 - headroom + 31 - limits.bits
-        quanta[row] = fixed_point.rounding_divide_by_pot(products, exponent)
-    return _clamped(node, quanta + limits.min)
-
-
-def _one_over_one_plus(fraction: int) -> int:
-    """Return 1 / (1 + x), x in [0, 1), both in 31 fractional bits.
-
-    Source: gemmlowp fixedpoint.h one_over_one_plus_x_for_x_in_0_1, with its constants: three steps
-    of Newton's method with 2 integer bits
-    """
-
-    def product(a: int, b: int) -> int:
-        return int(fixed_point.rounding_doubling_high_mul(a, b))
-
-    half = (fraction + (1 << 31)) // 2  # of x + the greatest below one, rounded half up
-    x = 1515870810 + product(half, -1010580540)  # 48/17 - 32/17 * half
-    for _ in range(3):
-        rest = (1 << 29) - product(half, x)
-        x += product(x, rest) << 2
-    return min(x << 1, (1 << 31) - 1)
+    quanta = softmax(values, node.options["beta"] * _scale_and_zero(node.inputs[0])[0])
+    return _clamped(node, quanta + least)
 
 
 _FORMS: Mapping[str, Callable[[Node, Sequence[Array | None]], Array]] = {
