@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
@@ -35,6 +37,7 @@ from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
+_MOST_OFFSET = 2.0**103  # half a step of the largest float, from which less is taken
 _LEAST_FUNCTIONS = 256  # elements a tile whose function costs as much as many elements
 
 
@@ -57,9 +60,27 @@ def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         input (..., c), scale and offset of c -> output (..., c)
     Raises:
-        Unsupported: other types, shapes that do not fit, a computed scale or offset.
+        Unsupported: other types, shapes that do not fit, a computed scale or offset, constants
+            that overflow by themselves.
     """
+    _require_no_overflow(node)
     return _norm(node, ("scale", "offset"), target)
+
+
+def _require_no_overflow(node: Node) -> None:
+    """Check that the kernel may leave out bounds which finite rows can reach by constants alone.
+
+    Raises:
+        Unsupported: an inverse deviation times a scale, or an offset less a product, may overflow.
+    """
+    (_, scale, offset), _ = inputs_of(node.inputs, 3)
+    gain, moved = (
+        float(np.abs(require_constant(tensor, "columns")).max(initial=0))
+        for tensor in (scale, offset)
+    )
+    epsilon = float(node.options["epsilon"])
+    if not (epsilon > 0 and gain < 1e38 * math.sqrt(epsilon) and moved < _MOST_OFFSET):
+        raise Unsupported(f"epsilon {epsilon}, scales to {gain}, offsets to {moved}: may overflow")
 
 
 def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternative, ...]:

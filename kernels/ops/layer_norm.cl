@@ -7,13 +7,18 @@
 DEFINE_PRODUCT_REST()
 DEFINE_ROOT()
 DEFINE_DIVIDE()
+DEFINE_BOUNDED()
 
 // 1 / root(variance + epsilon)
-#define INVERSE_ROOT(variance) LOCAL(divide)(1.0f, LOCAL(root)((variance) + as_float(EPSILON)))
+#define INVERSE_ROOT(variance) \
+  LOCAL(divide)(1.0f, LOCAL(root)(LOCAL(bounded)((variance) + as_float(EPSILON))))
 #define SQUARE_OF(x) ((x) * (x))
-// A value scaled and moved; `inverse`: of the row's deviation. Each step is rounded.
-#define NORMAL(x, mean, inverse, gain, bias) \
-  ((x) * ((inverse) * (gain)) + ((bias) - (mean) * ((inverse) * (gain))))
+// A value scaled and moved; `inverse`: of the row's deviation. Each step is rounded, and bounded
+// where the constants that delegate/ops/transformer.py lets through may make an infinity of it.
+#define NORMAL(x, mean, inverse, gain, bias, SUFFIX)             \
+  LOCAL(JOIN(bounded, SUFFIX))(                                  \
+      LOCAL(JOIN(bounded, SUFFIX))((x) * ((inverse) * (gain))) + \
+      ((bias) - LOCAL(JOIN(bounded, SUFFIX))((mean) * ((inverse) * (gain)))))
 
 #if USES_LAYER_NORM_FLOAT
 // output[r,i] = (input[r,i] - the row's mean) / the root of its variance and epsilon, times
@@ -34,7 +39,7 @@ TILE(layer_norm_float) {
     for (int c = 0; c < depth; c++) squares += SQUARE_OF(input[c] - mean);
     float inverse = INVERSE_ROOT(squares / (float)depth);
     for (int c = 0; c < depth; c++)
-      output[c] = NORMAL(input[c], mean, inverse, scale[c], offset[c]);
+      output[c] = NORMAL(input[c], mean, inverse, scale[c], offset[c], );
   }
 }
 
@@ -43,8 +48,9 @@ KERNEL(layer_norm_float)
 
 #if USES_LAYER_NORM_ROW_FLOAT
 #include "row_sum.clh"
-#define ITSELF(x) (x)
-#define SQUARE_BESIDE_MEAN(x) SQUARE_OF((x) - mean)
+DEFINE_BOUNDED(LANES)
+#define ITSELF(x, SUFFIX) (x)
+#define SQUARE_BESIDE_MEAN(x, SUFFIX) SQUARE_OF((x) - mean)
 
 // The same for a row, whose work-items share it.
 // SCRATCH_INTS: one a work-item for what it found.
@@ -71,10 +77,10 @@ TILE(layer_norm_row_float) {
     FLOATS x = LOAD_FLOATS(i, input);
     FLOATS gain = LOAD_FLOATS(i, scale);
     FLOATS bias = LOAD_FLOATS(i, offset);
-    STORE_FLOATS(NORMAL(x, mean, inverse, gain, bias), i, output);
+    STORE_FLOATS(NORMAL(x, mean, inverse, gain, bias, LANES), i, output);
   }
   for (int c = whole * LANES + FIRST; c < depth; c += items)
-    output[c] = NORMAL(input[c], mean, inverse, scale[c], offset[c]);
+    output[c] = NORMAL(input[c], mean, inverse, scale[c], offset[c], );
 }
 
 KERNEL(layer_norm_row_float)
