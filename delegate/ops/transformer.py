@@ -63,8 +63,9 @@ def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, shapes that do not fit, a computed scale or offset, constants
             that overflow by themselves.
     """
+    found = _norm(node, ("scale", "offset"), target)
     _require_no_overflow(node)
-    return _norm(node, ("scale", "offset"), target)
+    return found
 
 
 def _require_no_overflow(node: Node) -> None:
