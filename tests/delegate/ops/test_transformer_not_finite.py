@@ -11,6 +11,7 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Node, read_model
 from tests.support.cases import LANES_8, PLAIN, SIMT, Way, changed, forced, refusal, require_isa
 from tests.support.compare import interpreter, invoke
+from tests.support.floats import kinds
 from tests.support.fused import (
     ATTENTIONS,
     GATES,
@@ -24,7 +25,6 @@ from tests.support.fused import (
 )
 from tests.support.model import chain_model
 
-LARGEST = np.finfo(np.float32).max
 # By element: what is not finite, what overflows in a sum, product or square, what does not.
 ODD = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e25, 1e-40, 0.0, -0.0, 1.0, -2.0], "f")
 # By row: one of these among small numbers.
@@ -55,13 +55,6 @@ SCORES = {
     "distances": ATTENTIONS["distances"],
     "many": ATTENTIONS["many"],
 }
-
-
-def kinds(values: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return which class of number each value is."""
-    classes = [np.isnan(values), values == np.inf, values == -np.inf]
-    classes += [values >= 0.999 * LARGEST, values <= -0.999 * LARGEST]
-    return np.select(classes, [1, 2, 3, 4, 5], 0)
 
 
 def assert_same_kinds(nodes: list[Node], inputs: list[list[NDArray[np.float32]]], way: Way,
