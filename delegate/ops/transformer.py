@@ -37,7 +37,9 @@ from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_MOST_OFFSET = 2.0**103  # half a step of the largest float, from which less is taken
+# Within these no scale times an inverse deviation overflows, nor does an offset beside the largest
+# float.
+_LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
 _LEAST_FUNCTIONS = 256  # elements a tile whose function costs as much as many elements
 
 
@@ -63,25 +65,19 @@ def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, shapes that do not fit, a computed scale or offset, constants
             that overflow by themselves.
     """
-    found = _norm(node, ("scale", "offset"), target)
-    _require_no_overflow(node)
-    return found
+    return _norm(node, ("scale", "offset"), target)
 
 
-def _require_no_overflow(node: Node) -> None:
-    """Check that the kernel may leave out bounds which finite rows can reach by constants alone.
+def _require_no_overflow(epsilon: float, columns: Sequence[Tensor]) -> None:
+    """Check that by constants alone no row overflows: kernels bound what rows bring.
 
     Raises:
         Unsupported: an inverse deviation times a scale, or an offset less a product, may overflow.
     """
-    (_, scale, offset), _ = inputs_of(node.inputs, 3)
-    gain, moved = (
-        float(np.abs(require_constant(tensor, "columns")).max(initial=0))
-        for tensor in (scale, offset)
-    )
-    epsilon = float(node.options["epsilon"])
-    if not (epsilon > 0 and gain < 1e38 * math.sqrt(epsilon) and moved < _MOST_OFFSET):
-        raise Unsupported(f"epsilon {epsilon}, scales to {gain}, offsets to {moved}: may overflow")
+    largest = [float(np.abs(require_constant(each, "columns")).max(initial=0)) for each in columns]
+    if not (epsilon >= _LEAST_EPSILON and all(each < _MOST_COLUMN for each in largest)):
+        words = " and ".join(f"{each:g}" for each in largest)
+        raise Unsupported(f"epsilon {epsilon:g}, columns to {words}: may overflow")
 
 
 def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternative, ...]:
@@ -97,7 +93,9 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
     params: Params = {"input": source, "output": result, **_columns(source, columns, constants)}
     depth = source.shape[-1] if source.shape else 0
     count = math.prod(source.shape[:-1])
-    params |= {"depth": depth, "epsilon": bits(float(node.options["epsilon"]))}
+    epsilon = float(node.options["epsilon"])
+    _require_no_overflow(epsilon, constants)
+    params |= {"depth": depth, "epsilon": bits(epsilon)}
     own = params | {"elements": count}
     plain = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), own),))
     lanes = lanes_of(depth, target)

@@ -13,6 +13,9 @@ DEFINE_BOUNDED()
 #define INVERSE_ROOT(sum) \
   LOCAL(divide)(1.0f, LOCAL(root)(LOCAL(bounded)((sum) / (float)DEPTH + as_float(EPSILON))))
 
+// A value scaled, each step bounded.
+#define BOUNDED_NORMAL(x, gain) LOCAL(bounded)(LOCAL(bounded)((x) * inverse) * (gain))
+
 #if USES_RMS_NORM_FLOAT
 // output[r,i] = input[r,i] / the root of the mean of the row's squares and epsilon, times scale[i]
 // Source: the nodes apart: reference/mul.h, reduce.h, add.h, elementwise.cc
@@ -26,8 +29,7 @@ TILE(rms_norm_float) {
     float sum = 0.0f;
     for (int c = 0; c < depth; c++) sum += LOCAL(bounded)(input[c] * input[c]);
     float inverse = INVERSE_ROOT(sum);
-    for (int c = 0; c < depth; c++)
-      output[c] = LOCAL(bounded)(LOCAL(bounded)(input[c] * inverse) * scale[c]);
+    for (int c = 0; c < depth; c++) output[c] = BOUNDED_NORMAL(input[c], scale[c]);
   }
 }
 
@@ -38,10 +40,9 @@ KERNEL(rms_norm_float)
 #include "row_sum.clh"
 DEFINE_BOUNDED(LANES)
 #define SQUARE_OF(x, SUFFIX) LOCAL(JOIN(bounded, SUFFIX))((x) * (x))
-#define NORMAL(x, gain, SUFFIX) \
-  LOCAL(JOIN(bounded, SUFFIX))(LOCAL(JOIN(bounded, SUFFIX))((x) * inverse) * (gain))
 
-// The same for a row, whose work-items share it.
+// The same for a row, whose work-items share it. Where no square was bounded no step behind it can
+// be, for scales that delegate/ops/transformer.py lets through; other rows go value by value.
 // SCRATCH_INTS: one a work-item for what it found.
 // tile: one row; tiles: rows
 TILE(rms_norm_row_float) {
@@ -59,10 +60,11 @@ TILE(rms_norm_row_float) {
   float squares;
   ROW_SUM(squares, SQUARE_OF);
   float inverse = INVERSE_ROOT(squares);
+  whole = squares < 0x1p127f ? whole : 0;
   for (int i = FIRST; i < whole; i += items)
-    STORE_FLOATS(NORMAL(LOAD_FLOATS(i, input), LOAD_FLOATS(i, scale), LANES), i, output);
+    STORE_FLOATS(LOAD_FLOATS(i, input) * inverse * LOAD_FLOATS(i, scale), i, output);
   for (int c = whole * LANES + FIRST; c < depth; c += items)
-    output[c] = NORMAL(input[c], scale[c], );
+    output[c] = BOUNDED_NORMAL(input[c], scale[c]);
 }
 
 KERNEL(rms_norm_row_float)
