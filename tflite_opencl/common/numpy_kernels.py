@@ -85,8 +85,7 @@ def _real(tensor: Tensor | None, values: Array | None) -> Doubles:
 def _operands(node: Node, inputs: Sequence[Array | None]) -> tuple[Doubles, Doubles]:
     """Return a product's values and weights; convolutions pass over the zero point of int8's."""
     source, weights = node.inputs[:2]
-    is_passed_over = node.op != "FULLY_CONNECTED" and weights is not None
-    if is_passed_over and weights.dtype == "int8":
+    if node.op != "FULLY_CONNECTED" and weights is not None and weights.dtype == "int8":
         return _real(source, inputs[0]), np.asarray(inputs[1], np.float64)
     return _real(source, inputs[0]), _real(weights, inputs[1])
 

@@ -131,9 +131,8 @@ def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
     """
     if kind in ("uint8", "int8", "int8-per-channel"):
         low, high = (0, 255) if kind == "uint8" else (-128, 127)
-        weights = (low, high) if kind == "uint8" else (0, low, high)
-        if kind != "uint8" and base.op == "CONV_2D":
-            weights = (0,)
+        ends = (low, high) if kind == "uint8" or base.op != "CONV_2D" else ()
+        weights = ends if kind == "uint8" else (0, *ends)
         for zeros in itertools.product((low, high), weights, (low, high)):
             yield replace(base, zeros=zeros)
 
