@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.edit import with_tensors
-from delegate.graph.fold import FOLDERS, Folder
+from delegate.graph.integers import INDEX_TYPES, INTEGER_FOLDERS, Folder
 from delegate.graph.ir import Graph, Node, Tensor
 
 Values = NDArray[np.int64]
 Ranges = tuple[Values, Values]  # least and greatest value of each element, in the tensor's shape
 Rule = Callable[[list[Ranges], Node], Ranges]
 MOST_ELEMENTS = 1 << 16  # of indices: never pictures
-_INDEX_TYPES = ("int32", "int64")
 
 
 def with_ranges(graph: Graph) -> Graph:
@@ -45,7 +44,7 @@ def with_ranges(graph: Graph) -> Graph:
 
 def ranges_of(tensor: Tensor | None) -> Ranges | None:
     """Return the ranges of an index tensor; a constant's are its values."""
-    if tensor is None or tensor.dtype not in _INDEX_TYPES or tensor.is_sparse:
+    if tensor is None or tensor.dtype not in INDEX_TYPES or tensor.is_sparse:
         return None
     if tensor.data is not None:
         values = np.asarray(tensor.data).astype(np.int64)
@@ -57,7 +56,7 @@ def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     if len(node.outputs) != 1 + (node.op == "TOPK_V2") or node.is_custom or not node.inputs:
         return None
     result = node.outputs[-1]
-    if result.dtype not in _INDEX_TYPES or result.data is not None:
+    if result.dtype not in INDEX_TYPES or result.data is not None:
         return None
     if not 0 < math.prod(result.shape) <= MOST_ELEMENTS:
         return None
@@ -176,7 +175,7 @@ _BROADCAST = ("ADD", "MAXIMUM", "MINIMUM", "SUB", "MUL", "FLOOR_DIV", "FLOOR_MOD
 _RESHAPED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST")
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_RESHAPED, _both(lambda inputs, n: inputs[0].reshape(n.outputs[0].shape))),
-    **{op: _both(FOLDERS[op]) for op in _GROWING},
+    **{op: _both(INTEGER_FOLDERS[op]) for op in _GROWING},
     "SUB": _sub,
     "MUL": _mul,
     "FLOOR_DIV": _floor_div,

@@ -64,7 +64,9 @@ def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     def elu(values: Floats) -> Floats:
         return np.where(values < 0, expm1(values), values)
 
-    return lookup(source, result, rounded_floats(source, result, elu), target)
+    return lookup(
+        source, result, rounded_floats(source, result, elu, target.rules.saturating_cast), target
+    )
 
 
 @lowers("GELU")
@@ -95,8 +97,10 @@ def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
         answers: Floats = half * values * shares
         return answers
 
-    of = interpolated_floats if source.dtype == "int16" else rounded_floats
-    return lookup(source, result, of(source, result, gelu), target)
+    if source.dtype == "int16":
+        return lookup(source, result, interpolated_floats(source, result, gelu), target)
+    answers = rounded_floats(source, result, gelu, target.rules.saturating_cast)
+    return lookup(source, result, answers, target)
 
 
 @lowers("LEAKY_RELU")
@@ -161,13 +165,16 @@ def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> Answers:
 
     Raises:
         Unsupported: another output scale than 2^-15; an input scale of 16/3 or more, whose products
-            are no int32: C leaves open what TFLite computes then.
+            are no int32, or below 3.8e-14, whose multiplier is 0: C leaves open what TFLite
+            computes then.
     """
     quantized.require_fixed_output(result, 2.0**-15, 0)
     in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
     factors = fixed_point.sigmoid_scaling(in_scale, most_shift=int(is_tanh))
     if factors[0] >= 1 << 16:
         raise Unsupported(f"input scale {in_scale:g}: TFLite's products pass 32 bits from 16/3 on")
+    if factors[0] == 0:  # which is taken for a power of two, and shifted out of an int32
+        raise Unsupported(f"input scale {in_scale:g}: TFLite's shift passes 31 bits below 3.8e-14")
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
         inputs = fixed_point.sigmoid_scaled(values, *factors)

@@ -128,7 +128,11 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
-    axis = 3 if node.op == "DEPTHWISE_CONV_2D" else 0
+    axis = 0
+    if node.op == "DEPTHWISE_CONV_2D":
+        axis, weights = 3, quantized.without_zero_points(weights)
+    else:
+        quantized.require_no_zero_points(weights)
     values = require_constant(weights, "weights")
     geometry = _geometry(node, weights, bias, values)
     return with_arithmetic(geometry, weights, bias, activation_of(node), rules, axis)

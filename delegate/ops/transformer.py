@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
@@ -35,6 +37,9 @@ from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
+# Within these no scale times an inverse deviation overflows, nor does an offset beside the largest
+# float.
+_LEAST_EPSILON, _MOST_COLUMN = 2.0**-120, 2.0**60
 _LEAST_FUNCTIONS = 256  # elements a tile whose function costs as much as many elements
 
 
@@ -57,9 +62,22 @@ def lower_layer_norm(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         input (..., c), scale and offset of c -> output (..., c)
     Raises:
-        Unsupported: other types, shapes that do not fit, a computed scale or offset.
+        Unsupported: other types, shapes that do not fit, a computed scale or offset, constants
+            that overflow by themselves.
     """
     return _norm(node, ("scale", "offset"), target)
+
+
+def _require_no_overflow(epsilon: float, columns: Sequence[Tensor]) -> None:
+    """Check that by constants alone no row overflows: kernels bound what rows bring.
+
+    Raises:
+        Unsupported: an inverse deviation times a scale, or an offset less a product, may overflow.
+    """
+    largest = [float(np.abs(require_constant(each, "columns")).max(initial=0)) for each in columns]
+    if not (epsilon >= _LEAST_EPSILON and all(each < _MOST_COLUMN for each in largest)):
+        words = " and ".join(f"{each:g}" for each in largest)
+        raise Unsupported(f"epsilon {epsilon:g}, columns to {words}: may overflow")
 
 
 def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternative, ...]:
@@ -75,7 +93,9 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
     params: Params = {"input": source, "output": result, **_columns(source, columns, constants)}
     depth = source.shape[-1] if source.shape else 0
     count = math.prod(source.shape[:-1])
-    params |= {"depth": depth, "epsilon": bits(float(node.options["epsilon"]))}
+    epsilon = float(node.options["epsilon"])
+    _require_no_overflow(epsilon, constants)
+    params |= {"depth": depth, "epsilon": bits(epsilon)}
     own = params | {"elements": count}
     plain = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), own),))
     lanes = lanes_of(depth, target)

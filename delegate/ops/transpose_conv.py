@@ -12,6 +12,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, as_transpose_conv
 from delegate.launch import Alternative, Constant, Params
+from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
@@ -91,6 +92,7 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
     (shape, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
     result = output_of(node.outputs)
     require_types(source, weights, result)
+    weights = quantized.without_zero_points(weights)
     if shape.dtype != "int32" or shape.shape != (4,):
         raise Unsupported(f"output shape {shape.dtype} of {shape.shape}: int32 of (4,) is needed")
     wanted = tuple(np.asarray(require_constant(shape, "output shapes")).tolist())

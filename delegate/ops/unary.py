@@ -108,9 +108,14 @@ def answers_of(name: str, source: Tensor, result: Tensor, rules: Rules) -> Answe
     function = float_function(rules.float_function, "expf" if name == "EXP" else "logf")
     if source.dtype == "int16":
         return interpolated_floats(source, result, function)
-    if rules.saturating_cast:
-        function = _bounded(function, quantized.per_tensor(result)[0])
-    return rounded_floats(source, result, function)
+    of = _logarithm(function) if name == "LOG" else function
+    return rounded_floats(source, result, of, rules.saturating_cast)
+
+
+def _logarithm(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """Return the logarithm, the least number of what has none."""
+    none = np.float32(-np.inf)
+    return lambda values: np.where(values > 0, function(values), none)
 
 
 def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
@@ -171,12 +176,6 @@ def _sizes(source: Tensor, result: Tensor) -> Answers:
         return fixed_point.clamped(sizes + out_zero, result.dtype)
 
     return answers
-
-
-def _bounded(function: Callable[[Floats], Floats], scale: float) -> Callable[[Floats], Floats]:
-    """Return a function whose values an int32 of steps holds, as where TFLite's casts saturate."""
-    most = np.float32(_MOST_STEPS * scale)
-    return lambda values: np.minimum(function(values), most)
 
 
 @lowers("PRELU")

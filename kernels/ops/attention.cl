@@ -48,7 +48,7 @@ TILE(attention_float) {
     for (int place = 0; place < seen; place++) {
       float sum = 0.0f;
       for (int k = 0; k < head; k++) sum = MULTIPLY_ADD(query[k], keys[place * head + k], sum);
-      float score = MASKED(sum * scale, place);
+      float score = SCORE_AT(sum, place);
       shares[place] = score;
       highest = AT_LEAST(highest, score);
     }
@@ -118,7 +118,7 @@ TILE(attention_row_float) {
       }
     }
     UNROLLED (j, TILE_N) {
-      float score = MASKED(SUM_OF(sum[j]) * scale, place + j);
+      float score = SCORE_AT(SUM_OF(sum[j]), place + j);
       shares[place + j] = score;
       highest = AT_LEAST(highest, score);
     }
@@ -213,11 +213,8 @@ TILE(attention_tiled_float) {
       SUM_PRODUCTS(sum, PLACE_VECTORS, head, query, head, 1, keys, places, column);
       UNROLLED (p, TILE_M)
         UNROLLED (v, PLACE_VECTORS) {
-          FLOATS score = sum[p][v] * scale;
-#if HAS_MASK
-          score += LOAD_FLOATS(0, mask + p * MASK_ROW_STEP + column[v]);
-          score *= as_float(MASKED_SCALE);
-#endif
+          FLOATS score =
+              SCORE(sum[p][v], LOAD_FLOATS(0, mask + p * MASK_ROW_STEP + column[v]), LANES);
           STORE_FLOATS(score, 0, shares + p * pitch + column[v]);
           highest[p] = AT_LEAST(highest[p], score);
         }

@@ -56,7 +56,7 @@ TILE(attention_parts_float) {
       global const float* mask = masks + r * MASK_ROW_STEP;
 #endif
       UNROLLED (j, TILE_N) {
-        float score = MASKED(SUM_OF(sum[r][j]) * scale, place + j);
+        float score = SCORE_AT(SUM_OF(sum[r][j]), place + j);
         shares[r * places + place + j] = score;
         highest[r] = AT_LEAST(highest[r], score);
       }

@@ -7,13 +7,17 @@
 DEFINE_PRODUCT_REST()
 DEFINE_ROOT()
 DEFINE_DIVIDE()
+DEFINE_BOUNDED()
 
 // 1 / root(variance + epsilon)
-#define INVERSE_ROOT(variance) LOCAL(divide)(1.0f, LOCAL(root)((variance) + as_float(EPSILON)))
+#define INVERSE_ROOT(variance) \
+  LOCAL(divide)(1.0f, LOCAL(root)(LOCAL(bounded)((variance) + as_float(EPSILON))))
 #define SQUARE_OF(x) ((x) * (x))
-// A value scaled and moved; `inverse`: of the row's deviation. Each step is rounded.
-#define NORMAL(x, mean, inverse, gain, bias) \
-  ((x) * ((inverse) * (gain)) + ((bias) - (mean) * ((inverse) * (gain))))
+// A value scaled and moved; `inverse`: of the row's deviation. Each step is rounded, and bounded
+// where the constants that delegate/ops/transformer.py lets through may make an infinity of it.
+#define BOUNDED_NORMAL(x, gain, bias)                       \
+  LOCAL(bounded)(LOCAL(bounded)((x) * (inverse * (gain))) + \
+                 ((bias) - LOCAL(bounded)(mean * (inverse * (gain)))))
 
 #if USES_LAYER_NORM_FLOAT
 // output[r,i] = (input[r,i] - the row's mean) / the root of its variance and epsilon, times
@@ -33,8 +37,7 @@ TILE(layer_norm_float) {
     float squares = 0.0f;
     for (int c = 0; c < depth; c++) squares += SQUARE_OF(input[c] - mean);
     float inverse = INVERSE_ROOT(squares / (float)depth);
-    for (int c = 0; c < depth; c++)
-      output[c] = NORMAL(input[c], mean, inverse, scale[c], offset[c]);
+    for (int c = 0; c < depth; c++) output[c] = BOUNDED_NORMAL(input[c], scale[c], offset[c]);
   }
 }
 
@@ -43,10 +46,11 @@ KERNEL(layer_norm_float)
 
 #if USES_LAYER_NORM_ROW_FLOAT
 #include "row_sum.clh"
-#define ITSELF(x) (x)
-#define SQUARE_BESIDE_MEAN(x) SQUARE_OF((x) - mean)
+#define ITSELF(x, SUFFIX) (x)
+#define SQUARE_BESIDE_MEAN(x, SUFFIX) SQUARE_OF((x) - mean)
 
-// The same for a row, whose work-items share it.
+// The same for a row, whose work-items share it. Where the mean is not far from 0 beside the
+// deviation no step is an infinity; other rows go value by value.
 // SCRATCH_INTS: one a work-item for what it found.
 // tile: one row; tiles: rows
 TILE(layer_norm_row_float) {
@@ -67,14 +71,16 @@ TILE(layer_norm_row_float) {
   mean = mean / (float)depth;
   ROW_SUM(squares, SQUARE_BESIDE_MEAN);
   float inverse = INVERSE_ROOT(squares / (float)depth);
+  whole = fabs(mean) * inverse < 0x1p60f ? whole : 0;
   for (int i = FIRST; i < whole; i += items) {
     FLOATS x = LOAD_FLOATS(i, input);
     FLOATS gain = LOAD_FLOATS(i, scale);
     FLOATS bias = LOAD_FLOATS(i, offset);
-    STORE_FLOATS(NORMAL(x, mean, inverse, gain, bias), i, output);
+    FLOATS by = inverse * gain;
+    STORE_FLOATS(x * by + (bias - mean * by), i, output);
   }
   for (int c = whole * LANES + FIRST; c < depth; c += items)
-    output[c] = NORMAL(input[c], mean, inverse, scale[c], offset[c]);
+    output[c] = BOUNDED_NORMAL(input[c], scale[c], offset[c]);
 }
 
 KERNEL(layer_norm_row_float)

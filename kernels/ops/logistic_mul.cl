@@ -6,6 +6,7 @@
 #include "float.clh"
 #include "math.clh"
 #include "logistic.clh"
+DEFINE_BOUNDED()
 
 // output[i] = input[i] * logistic(gate[i]); both may be one tensor
 // Source: the nodes apart: reference/logistic.h, mul.h
@@ -16,7 +17,7 @@ TILE(logistic_mul_float) {
   global const float* input = (global const float*)(arena + INPUT) + start;
   global float* output = (global float*)(arena + OUTPUT) + start;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
-    output[i] = input[i] * LOCAL(logistic_float)(gate[i]);
+    output[i] = LOCAL(bounded)(input[i] * LOCAL(logistic_float)(gate[i]));
   }
 }
 

@@ -7,9 +7,14 @@
 DEFINE_PRODUCT_REST()
 DEFINE_ROOT()
 DEFINE_DIVIDE()
+DEFINE_BOUNDED()
 
 // 1 / root(mean of squares + epsilon)
-#define INVERSE_ROOT(sum) LOCAL(divide)(1.0f, LOCAL(root)((sum) / (float)DEPTH + as_float(EPSILON)))
+#define INVERSE_ROOT(sum) \
+  LOCAL(divide)(1.0f, LOCAL(root)(LOCAL(bounded)((sum) / (float)DEPTH + as_float(EPSILON))))
+
+// A value scaled, each step bounded.
+#define BOUNDED_NORMAL(x, gain) LOCAL(bounded)(LOCAL(bounded)((x) * inverse) * (gain))
 
 #if USES_RMS_NORM_FLOAT
 // output[r,i] = input[r,i] / the root of the mean of the row's squares and epsilon, times scale[i]
@@ -22,9 +27,9 @@ TILE(rms_norm_float) {
     global const float* input = (global const float*)(arena + INPUT) + row * depth;
     global float* output = (global float*)(arena + OUTPUT) + row * depth;
     float sum = 0.0f;
-    for (int c = 0; c < depth; c++) sum += input[c] * input[c];
+    for (int c = 0; c < depth; c++) sum += LOCAL(bounded)(input[c] * input[c]);
     float inverse = INVERSE_ROOT(sum);
-    for (int c = 0; c < depth; c++) output[c] = input[c] * inverse * scale[c];
+    for (int c = 0; c < depth; c++) output[c] = BOUNDED_NORMAL(input[c], scale[c]);
   }
 }
 
@@ -33,9 +38,11 @@ KERNEL(rms_norm_float)
 
 #if USES_RMS_NORM_ROW_FLOAT
 #include "row_sum.clh"
-#define SQUARE_OF(x) ((x) * (x))
+DEFINE_BOUNDED(LANES)
+#define SQUARE_OF(x, SUFFIX) LOCAL(JOIN(bounded, SUFFIX))((x) * (x))
 
-// The same for a row, whose work-items share it.
+// The same for a row, whose work-items share it. Where no square was bounded no step behind it can
+// be, for scales that delegate/ops/transformer.py lets through; other rows go value by value.
 // SCRATCH_INTS: one a work-item for what it found.
 // tile: one row; tiles: rows
 TILE(rms_norm_row_float) {
@@ -53,10 +60,11 @@ TILE(rms_norm_row_float) {
   float squares;
   ROW_SUM(squares, SQUARE_OF);
   float inverse = INVERSE_ROOT(squares);
+  whole = squares < 0x1p127f ? whole : 0;
   for (int i = FIRST; i < whole; i += items)
     STORE_FLOATS(LOAD_FLOATS(i, input) * inverse * LOAD_FLOATS(i, scale), i, output);
   for (int c = whole * LANES + FIRST; c < depth; c += items)
-    output[c] = input[c] * inverse * scale[c];
+    output[c] = BOUNDED_NORMAL(input[c], scale[c]);
 }
 
 KERNEL(rms_norm_row_float)

@@ -21,8 +21,10 @@ TILE(rope_float) {
     FLOATS sine = LOAD_FLOATS(0, (global const float*)(arena + SINES) + angle);
     FLOATS one = LOAD_FLOATS(0, input);
     FLOATS two = LOAD_FLOATS(0, input + size);
-    STORE_FLOATS(one * cosine - two * sine, 0, output);
-    STORE_FLOATS(two * cosine + one * sine, 0, output + size);
+    FLOATS less = BOUNDED(one * cosine) - BOUNDED(two * sine);
+    FLOATS more = BOUNDED(two * cosine) + BOUNDED(one * sine);
+    STORE_FLOATS(BOUNDED(less), 0, output);
+    STORE_FLOATS(BOUNDED(more), 0, output + size);
   }
 }
 

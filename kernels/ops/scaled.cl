@@ -22,10 +22,10 @@ TILE(scaled_float) {
     for (int c = 0; c < span; c += LANES) {
       FLOATS x = LOAD_FLOATS(0, input + c);
 #if HAS_RESIDUAL
-      x = x + LOAD_FLOATS(0, residual + c);
+      x = BOUNDED(x + LOAD_FLOATS(0, residual + c));
 #endif
-      x = x * LOAD_FLOATS(0, scale + first + c);
-      STORE_FLOATS(x + LOAD_FLOATS(0, offset + first + c), 0, output + c);
+      x = BOUNDED(x * LOAD_FLOATS(0, scale + first + c));
+      STORE_FLOATS(BOUNDED(x + LOAD_FLOATS(0, offset + first + c)), 0, output + c);
     }
   }
 }

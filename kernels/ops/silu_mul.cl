@@ -6,6 +6,7 @@
 #include "float.clh"
 #include "math.clh"
 #include "logistic.clh"
+DEFINE_BOUNDED()
 
 // output[i] = gate[i] * logistic(gate[i]) * input[i]
 // Source: the nodes apart: reference/logistic.h, mul.h
@@ -17,7 +18,8 @@ TILE(silu_mul_float) {
   global float* output = (global float*)(arena + OUTPUT) + start;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     float gate = gates[i];
-    output[i] = gate * LOCAL(logistic_float)(gate) * input[i];
+    float silu = LOCAL(bounded)(gate * LOCAL(logistic_float)(gate));
+    output[i] = LOCAL(bounded)(silu * input[i]);
   }
 }
 

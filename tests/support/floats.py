@@ -134,3 +134,10 @@ def assert_float_or_refused(
     except (RuntimeError, ValueError):
         reject()
     assert_float_ways(node, device, way_on(device, way), bounds)
+
+
+def kinds(values: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return which class of number each value is: NaN, infinite, about the largest, or another."""
+    most = 0.999 * float(np.finfo(np.float32).max)
+    classes = [np.isnan(values), values == np.inf, values == -np.inf]
+    return np.select([*classes, values >= most, values <= -most], [1, 2, 3, 4, 5], 0)

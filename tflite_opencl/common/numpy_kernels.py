@@ -2,24 +2,26 @@
 """TFLite's arithmetic of 8-bit nodes in numpy: what they have to be where no TFLite is installed.
 
 It is the reference kernels' of ai-edge-litert, bit for bit, and takes nothing from `delegate` but
-the rules of fixed point. Products are summed in doubles, which hold these integers exactly.
+the rules of fixed point, and the functions that fold sizes and indices, so that these cannot
+differ. Products are summed in doubles, which hold these integers exactly.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Node, Tensor, fixed_point
+from delegate.inspect import Node, Tensor, fixed_point, integers
+from tflite_opencl.common.numpy_softmax import softmax
 
 Array = NDArray[Any]
 Doubles = NDArray[np.float64]
 _EIGHT_BITS = ("uint8", "int8")
-_REALS = {"NONE": (None, None), "RELU": (0, None), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1)}
 _LEFT_SHIFT = 20  # of ADD's terms. Source: tflite/kernels/add.cc
 
 
@@ -34,11 +36,13 @@ def compute(node: Node, inputs: Sequence[Array | None]) -> Array:
     Raises: NoNumpyForm: as `require`.
     """
     require(node)
-    return _FORMS[node.op](node, inputs)
+    return (_of_indices if integers.is_known(node) else _FORMS[node.op])(node, inputs)
 
 
 def require(node: Node) -> None:
     """Check that the arithmetic of a node is here. Raises: NoNumpyForm: it is not."""
+    if integers.is_known(node):
+        return
     if node.op not in _FORMS or len(node.outputs) != 1:
         raise NoNumpyForm(f"node {node.index} ({node.op}): numpy's reference has no such op")
     values = [node.inputs[0], *node.outputs]
@@ -51,10 +55,19 @@ def require(node: Node) -> None:
             raise NoNumpyForm(f"node {node.index} ({node.op}): {words}")
     if node.op in _SAME and len({_scale_and_zero(tensor) for tensor in values}) > 1:
         raise NoNumpyForm(f"node {node.index} ({node.op}): the scale or zero point changes")
-    if node.options.get("fused_activation_function", "NONE") not in _REALS:
+    if node.options.get("fused_activation_function", "NONE") not in integers.FUSED_BOUNDS:
         raise NoNumpyForm(f"node {node.index} ({node.op}): an activation that is no clamp")
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
         raise NoNumpyForm(f"node {node.index} ({node.op}): shuffled weights")
+
+
+def _of_indices(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Compute sizes or indices. Raises: NoNumpyForm: TFLite fails, or its result is not known."""
+    given = tuple(t and replace(t, data=v) for t, v in zip(node.inputs, inputs, strict=True))
+    values = integers.computed(replace(node, inputs=given), [v for v in inputs if v is not None])
+    if values is None:
+        raise NoNumpyForm(f"node {node.index} ({node.op}): numpy's reference has no such form")
+    return values
 
 
 def _scale_and_zero(tensor: Tensor | None) -> tuple[float, int]:
@@ -69,6 +82,14 @@ def _real(tensor: Tensor | None, values: Array | None) -> Doubles:
     return values.astype(np.float64) - _scale_and_zero(tensor)[1]
 
 
+def _operands(node: Node, inputs: Sequence[Array | None]) -> tuple[Doubles, Doubles]:
+    """Return a product's values and weights; convolutions pass over the zero point of int8's."""
+    source, weights = node.inputs[:2]
+    if node.op != "FULLY_CONNECTED" and weights is not None and weights.dtype == "int8":
+        return _real(source, inputs[0]), np.asarray(inputs[1], np.float64)
+    return _real(source, inputs[0]), _real(weights, inputs[1])
+
+
 def _clamped(node: Node, values: Array) -> Array:
     """Return values within the range of the output's type and of the node's activation.
 
@@ -77,7 +98,8 @@ def _clamped(node: Node, values: Array) -> Array:
     (result,) = node.outputs
     limits, (scale, zero) = np.iinfo(result.dtype), _scale_and_zero(result)
     ends = [int(limits.min), int(limits.max)]
-    for place, real in enumerate(_REALS[node.options.get("fused_activation_function", "NONE")]):
+    fused = integers.FUSED_BOUNDS[node.options.get("fused_activation_function", "NONE")]
+    for place, real in enumerate(fused):
         if real is not None:
             bound = zero + int(_rounded(np.float32(real) / np.float32(scale)))
             ends[place] = min(max(bound, int(limits.min)), int(limits.max))
@@ -144,7 +166,7 @@ def _bias(inputs: Sequence[Array | None]) -> Array | float:
 
 def _conv_2d(node: Node, inputs: Sequence[Array | None]) -> Array:
     """Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h."""
-    values, weights = (_real(*pair) for pair in zip(node.inputs[:2], inputs[:2], strict=True))
+    values, weights = _operands(node, inputs)
     out_c, high, wide, in_c = weights.shape
     if values.shape[3] != in_c:
         raise NoNumpyForm(f"node {node.index} ({node.op}): groups of channels")
@@ -156,7 +178,7 @@ def _conv_2d(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 def _depthwise(node: Node, inputs: Sequence[Array | None]) -> Array:
     """Source: tflite/kernels/internal/reference/depthwiseconv_uint8.h, integer_ops."""
-    values, weights = (_real(*pair) for pair in zip(node.inputs[:2], inputs[:2], strict=True))
+    values, weights = _operands(node, inputs)
     _, high, wide, out_c = weights.shape
     taps = _taps(node, values, (high, wide), 0.0)
     by_tap, each = weights.reshape(-1, out_c), out_c // values.shape[3]
@@ -166,7 +188,7 @@ def _depthwise(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 def _fully_connected(node: Node, inputs: Sequence[Array | None]) -> Array:
     """Source: tflite/kernels/internal/reference/integer_ops/fully_connected.h, a double product."""
-    values, weights = (_real(*pair) for pair in zip(node.inputs[:2], inputs[:2], strict=True))
+    values, weights = _operands(node, inputs)
     sums = values.reshape(-1, weights.shape[1]) @ weights.T + _bias(inputs)
     (result,), matrix = node.outputs, node.inputs[1]
     assert matrix is not None
@@ -224,57 +246,17 @@ def _pad(node: Node, inputs: Sequence[Array | None]) -> Array:
 
 
 def _reshape(node: Node, inputs: Sequence[Array | None]) -> Array:
-    values = inputs[0]
-    assert values is not None
-    return values.reshape(node.outputs[0].shape)
+    return np.asarray(inputs[0]).reshape(node.outputs[0].shape)
 
 
 def _softmax(node: Node, inputs: Sequence[Array | None]) -> Array:
-    """Source: tflite/kernels/internal/reference/softmax.h Softmax."""
     (values,), (result,) = inputs, node.outputs
     assert values is not None
-    limits = np.iinfo(result.dtype)
-    if _scale_and_zero(result) != (2.0**-8, int(limits.min)):
+    least = int(np.iinfo(result.dtype).min)
+    if _scale_and_zero(result) != (2.0**-8, least):
         raise NoNumpyForm(f"node {node.index} ({node.op}): of another output than TFLite's")
-    digits = 31 - fixed_point.DISTANCE_BITS
-    real = node.options["beta"] * _scale_and_zero(node.inputs[0])[0] * (1 << digits)
-    multiplier, left = fixed_point.quantize_multiplier(min(real, float((1 << 31) - 1)))
-    rows = values.reshape(-1, values.shape[-1]).astype(np.int64)
-    distances = rows - rows.max(axis=1, keepdims=True)
-    scaled = fixed_point.rounding_doubling_high_mul(distances << left, multiplier)
-    is_near = distances >= -fixed_point.farthest_distance(left)
-    shares = np.where(is_near, fixed_point.exp_on_negative_values(scaled), 0)
-    sums = fixed_point.rounding_divide_by_pot(shares, 12).sum(axis=1)
-    quanta = np.empty(rows.shape, np.int64)
-    for row, total in enumerate(sums.tolist()):
-        headroom = 32 - total.bit_length()
-        scale = _one_over_one_plus((total << headroom) - (1 << 31))
-        products = fixed_point.rounding_doubling_high_mul(shares[row], scale)
-        exponent = 12 - headroom + 31 - limits.bits
-        quanta[row] = fixed_point.rounding_divide_by_pot(products, exponent)
-    return (
-        np.clip(quanta + limits.min, limits.min, limits.max)
-        .astype(result.dtype)
-        .reshape(result.shape)
-    )
-
-
-def _one_over_one_plus(fraction: int) -> int:
-    """Return 1 / (1 + x), x in [0, 1), both in 31 fractional bits.
-
-    Source: gemmlowp fixedpoint.h one_over_one_plus_x_for_x_in_0_1, with its constants: three steps
-    of Newton's method with 2 integer bits
-    """
-
-    def product(a: int, b: int) -> int:
-        return int(fixed_point.rounding_doubling_high_mul(a, b))
-
-    half = (fraction + (1 << 31)) // 2  # of x + the greatest below one, rounded half up
-    x = 1515870810 + product(half, -1010580540)  # 48/17 - 32/17 * half
-    for _ in range(3):
-        rest = (1 << 29) - product(half, x)
-        x += product(x, rest) << 2
-    return min(x << 1, (1 << 31) - 1)
+    quanta = softmax(values, node.options["beta"] * _scale_and_zero(node.inputs[0])[0])
+    return _clamped(node, quanta + least)
 
 
 _FORMS: Mapping[str, Callable[[Node, Sequence[Array | None]], Array]] = {

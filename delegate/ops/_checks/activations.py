@@ -9,20 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.integers import FUSED_BOUNDS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Defines
 from delegate.ops._checks.quantized import QUANT, QUANT8, per_tensor
 from delegate.ops._numbers import bits
 
-# The least and the greatest real number, None where the type's own range is the bound.
-_REALS: dict[str, tuple[int | None, int | None]] = {
-    "NONE": (None, None),
-    "RELU": (0, None),
-    "RELU6": (0, 6),
-    "RELU_N1_TO_1": (-1, 1),
-    "RELU_0_TO_1": (0, 1),  # an op of its own, never fused
-}
-_FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 # TFLite's bounds where there is no activation: an infinite sum becomes the largest float.
 _LARGEST = float(np.finfo(np.float32).max)
 _INT32 = np.iinfo(np.int32)
@@ -46,7 +38,7 @@ def require_no_activation(node: Node) -> None:
 
 def reals_of(op: str) -> tuple[int | None, int | None]:
     """Return the bounds of a RELU of the op's own name, None where there is none."""
-    return _REALS[op]
+    return (0, 1) if op == "RELU_0_TO_1" else FUSED_BOUNDS[op]  # which is never fused
 
 
 def bounds_of(result: Tensor, activation: object) -> dict[str, int]:
@@ -136,6 +128,6 @@ def steps_of_scale(real: float, scale: float, what: str) -> int:
 
 
 def _fused(activation: object) -> tuple[int | None, int | None]:
-    if not isinstance(activation, str) or activation not in _FUSED:
-        raise Unsupported(f"fused activation {activation}: only {', '.join(_FUSED)}")
-    return _REALS[activation]
+    if not isinstance(activation, str) or activation not in FUSED_BOUNDS:
+        raise Unsupported(f"fused activation {activation}: only {', '.join(FUSED_BOUNDS)}")
+    return FUSED_BOUNDS[activation]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,33 @@ def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...]
     if any(quantization.zero_point):
         raise Unsupported("per-channel weights with a zero point other than 0")
     return quantization.scale, 0
+
+
+def without_zero_points(weights: Tensor) -> Tensor:
+    """Return weights as TFLite's DEPTHWISE_CONV_2D and TRANSPOSE_CONV read them.
+
+    Those of int8 stand for what they are: zero points are passed over, whatever the file says.
+    Source: tflite/kernels/internal/reference/integer_ops/depthwise_conv.h, transpose_conv.h
+    """
+    quantization = weights.quantization
+    if weights.dtype != "int8" or quantization is None or not any(quantization.zero_point):
+        return weights
+    none = replace(quantization, zero_point=(0,) * len(quantization.zero_point))
+    return replace(weights, quantization=none)
+
+
+def require_no_zero_points(weights: Tensor) -> None:
+    """Check that int8 weights have no zero point, as TFLite's CONV_2D wants them.
+
+    Raises:
+        Unsupported: one is not 0.
+    Source: tflite/kernels/conv.cc Prepare
+    """
+    zero_points = weights.quantization.zero_point if weights.quantization else ()
+    if weights.dtype == "int8" and any(zero_points):
+        raise Unsupported(
+            f"int8 weights with zero point {next(filter(None, zero_points))}: it must be 0"
+        )
 
 
 def convolution_multipliers(

@@ -94,8 +94,13 @@ def lookup(
     return (*best, Alternative(f"vector {_LANES}", (vectors,)), plain)
 
 
-def rounded_floats(source: Tensor, result: Tensor, function: Callable[[Floats], Floats]) -> Answers:
+def rounded_floats(
+    source: Tensor, result: Tensor, function: Callable[[Floats], Floats], saturates: bool = False
+) -> Answers:
     """Return the answers of TFLite's tables for 8 bits: a function of floats, rounded.
+
+    `saturates`: in the calling TFLite those of int8 beyond an int32 become its ends, and NaN 0;
+    others are what C's conversion gives on this machine.
 
     Raises:
         Unsupported: quantisation that the tensors cannot have.
@@ -105,12 +110,14 @@ def rounded_floats(source: Tensor, result: Tensor, function: Callable[[Floats], 
     out_scale, out_zero = quantized.per_tensor(result)
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        inverse = np.float32(1) / np.float32(out_scale)
         with np.errstate(over="ignore", invalid="ignore"):
+            inverse = np.float32(1) / np.float32(out_scale)
             floats = np.float32(in_scale) * (values - in_zero).astype(np.float32)
             steps = round_away(function(floats) * inverse)
-            # As C's conversion to int32 does on this machine, where it cannot hold the float.
-            whole = (steps + np.float32(out_zero)).astype(np.int32)
+            steps += np.float32(out_zero)
+            if saturates and result.dtype == "int8":
+                steps = np.clip(np.where(np.isnan(steps), 0, steps), -(2**30), 2**30)
+            whole = steps.astype(np.int32)
         return fixed_point.clamped(whole, result.dtype)
 
     return answers

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: those of words.clh and finish.clh; TILE_W, 4, 8 or 16 output pixels
-// and VECTORS x 4 output channels a work-item; IS_MATRIX, 1 for windows of one pixel, side by side.
+// and VECTORS x 4 output channels a work-item; IS_MATRIX, 1 for windows of one pixel, side by side;
+// HAS_WEIGHT_ZERO, 0 where the weights' zero point is 0 in int8.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -87,7 +88,7 @@ TILE(conv_2d_staged_quant8) {
   int tile_items = TILE_ITEMS;
   int steps = STEPS;
   int out_c = OUT_C;
-  int weight_zero = WEIGHT_ZERO & 255;  // known to be small, it leaves small products
+  int weight_zero = (ELEM)WEIGHT_ZERO;  // known to be small, it leaves small products
   RESULT_BOUNDS(int4);
   for (int item = id; item < tile_items; item += size) {
     global const uint4* weight =
@@ -104,7 +105,7 @@ TILE(conv_2d_staged_quant8) {
         factor[v][1] = (int4)(BYTE_OF(w.y, 0), BYTE_OF(w.y, 1), BYTE_OF(w.y, 2), BYTE_OF(w.y, 3));
         factor[v][2] = (int4)(BYTE_OF(w.z, 0), BYTE_OF(w.z, 1), BYTE_OF(w.z, 2), BYTE_OF(w.z, 3));
         factor[v][3] = (int4)(BYTE_OF(w.w, 0), BYTE_OF(w.w, 1), BYTE_OF(w.w, 2), BYTE_OF(w.w, 3));
-#if !IS_SIGNED
+#if HAS_WEIGHT_ZERO
         for (int t = 0; t < 4; t++) factor[v][t] -= weight_zero;
 #endif
       }

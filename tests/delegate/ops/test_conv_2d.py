@@ -233,7 +233,7 @@ REFUSALS = {
     ),
     "per_channel_zero_point": (
         changed(INT8, 1, quantization=quantization([0.5] * 8, [0] * 7 + [1])),
-        "per-channel weights with a zero point other than 0",
+        "int8 weights with zero point 1: it must be 0",
     ),
     "scale_ratio": (
         changed(CONV, -1, quantization=quantization(1e-30)),

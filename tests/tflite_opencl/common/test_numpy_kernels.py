@@ -79,6 +79,18 @@ def test_whole_models(name: str) -> None:
     assert_equal(read_model(path), path)
 
 
+@needs_tflite
+def test_sizes_and_indices_are_computed_as_folding_does() -> None:
+    x, y = t((3,), "int32"), t((3,), "int32")
+    clamped = {"fused_activation_function": "RELU6"}
+    model = chain_model([op("MUL", [x, const(np.int32([-1, 3, 2]))], [y], clamped)])
+    assert_equal(read_model(model), model)
+    wrapped = chain_model([op("GATHER", [const(np.int32([7, 8])), x], [y], {"axis": 0})])
+    made = NumpyInterpreter(wrapped)
+    with pytest.raises(NoNumpyForm, match=r"node 0 .GATHER.: .* no such form"):
+        invoke(made, [np.int32([0, 1, 2])])
+
+
 def test_a_run_reads_what_was_put_there() -> None:
     made = NumpyInterpreter(write_model(CHAIN))
     index = made.get_input_details()[0]["index"]

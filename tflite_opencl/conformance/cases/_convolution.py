@@ -266,7 +266,7 @@ def _weights_and_bias(
     weights = integers(rng, shape, "uint8" if kind == "uint8" else "int8")
     most = int(min(2.0**29, (2.0**14 if is_wide else 2.0**6) / multiplier)) + 1
     sums = rng.integers(-most, most, count).astype(np.int64 if is_wide else np.int32)
-    weight_zero = 0 if kind != "uint8" else zeros[1] if zeros else 135
+    weight_zero = zeros[1] if zeros else 135 if kind == "uint8" else 0
     return (
         constant(weights, scales, weight_zero, axis=axis),
         constant(sums, np.float32(in_scale) * np.float32(scales)),

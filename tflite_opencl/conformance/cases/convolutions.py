@@ -125,10 +125,14 @@ def _edges(base: Convolution) -> Iterator[Convolution]:
 
 
 def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
-    """Yield the base with zero points at the ends of the range."""
+    """Yield the base with zero points at the ends of the range.
+
+    CONV_2D takes none of int8 weights, and the other two pass over them.
+    """
     if kind in ("uint8", "int8", "int8-per-channel"):
         low, high = (0, 255) if kind == "uint8" else (-128, 127)
-        weights = (low, high) if kind == "uint8" else (0,)
+        ends = (low, high) if kind == "uint8" or base.op != "CONV_2D" else ()
+        weights = ends if kind == "uint8" else (0, *ends)
         for zeros in itertools.product((low, high), weights, (low, high)):
             yield replace(base, zeros=zeros)
 
@@ -148,9 +152,12 @@ def fully_connected_layers() -> Iterator[Case]:
         yield fully_connected_case(kind, (2,), 21, 9, "no_bias", has_bias=False)
         if kind in ("uint8", "int8"):
             low, high = (0, 255) if kind == "uint8" else (-128, 127)
-            weights = (low, high) if kind == "uint8" else (0,)
+            weights = (low, high) if kind == "uint8" else (0, low, high)
             for a, c, b in itertools.product((low, high), (low, high), weights):
                 yield fully_connected_case(kind, (2,), 19, 13, f"zeros{a}_{b}_{c}", zeros=(a, b, c))
+            for zeros in ((low, high, 3), (high, low, 3)):
+                words = "zeros{}_{}_{}".format(*zeros)
+                yield fully_connected_case(kind, (9,), 70, 13, words, zeros=zeros)
         if kind != "float32":
             for multiplier in (2.0**-20, 2.0**-12, 1 / 3, 0.75, 1.0, 1.5):
                 words = f"multiplier{multiplier:.4g}"

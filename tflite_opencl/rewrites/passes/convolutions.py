@@ -138,7 +138,9 @@ class Convolution:
     def dense_tensor(self, name: str, values: Weights) -> Tensor:
         """Return new weights of a convolution, whose output channels now come first."""
         assert self.weights.quantization is not None
-        scales = replace(self.weights.quantization, axis=0)
+        old = self.weights.quantization
+        zeros = (self.weight_zero,) * len(old.scale)  # TFLite's CONV_2D refuses others of int8
+        scales = replace(old, axis=0, zero_point=zeros)
         name = f"{self.weights.name}/{name}"
         return new_tensor(name, values.shape, self.weights.dtype, scales, values)
 

@@ -110,6 +110,7 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
             "TILE_W": tile_w,
             "VECTORS": vectors,
             "IS_MATRIX": int(is_matrix),
+            "HAS_WEIGHT_ZERO": int(conv.source.dtype == "uint8" or conv.weight_zero != 0),
             "SCRATCH_INTS": _STAGED_INTS,
         },
     )
@@ -171,9 +172,9 @@ def _dot(
 ) -> Launch:
     uses_floats = may_use_floats(target)
     zero = conv.weight_zero
-    fits = int(conv.weights.min()) - zero >= -128 and int(conv.weights.max()) - zero <= 127
-    taken = zero if fits else 128
     is_int8 = conv.source.dtype == "int8"
+    fits = int(conv.weights.min()) - zero >= -128 and int(conv.weights.max()) - zero <= 127
+    taken = zero if fits else 0 if is_int8 else 128  # weights less this are int8
     moved = 0 if is_int8 == dot.takes_int8 else 128 if dot.takes_int8 else -128
 
     layer = conv.layer

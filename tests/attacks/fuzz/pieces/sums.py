@@ -16,8 +16,13 @@ from tflite_opencl.common.build import FUSED, as_int4, in_blocks, numbers, store
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
 
 
-def _weights(pen: Pen, x: Tensor, shape: tuple[int, ...], axis: int) -> tuple[list[Any], float]:
-    """Return weights with a bias, and what the scale of the sums is about."""
+def _weights(
+    pen: Pen, x: Tensor, shape: tuple[int, ...], axis: int, may_have_zero: bool = True
+) -> tuple[list[Any], float]:
+    """Return weights with a bias, and what the scale of the sums is about.
+
+    `may_have_zero`: whether TFLite takes int8 weights with a zero point there.
+    """
     count = shape[axis]
     terms = math.prod(shape) // count
     if x.dtype not in QUANT:
@@ -32,9 +37,11 @@ def _weights(pen: Pen, x: Tensor, shape: tuple[int, ...], axis: int) -> tuple[li
         spread = (-12, 3) if pen.is_hard else (-3, 1)
         scales = scale * np.exp(pen.arrays.uniform(*spread, count if widest else 1))
         data = pen.arrays.integers(-127, 127, shape, endpoint=True)
+        has_zero = may_have_zero and pen.may(0.15)
+        zero = pen.numbers("int8")[1] if has_zero else 0  # type: ignore[misc]
         weights = dataclasses.replace(
             pen.constant(shape, "int8", (scale, 0), data),
-            quantization=_numbers_of_channels(scales, axis),
+            quantization=_numbers_of_channels(scales, axis, zero),
         )
     largest = int(127 * (255 if x.dtype != "int16" else 30000) * math.sqrt(terms))
     wide = "int64" if x.dtype == "int16" else "int32"
@@ -63,10 +70,10 @@ def _hybrid_weights(pen: Pen, shape: tuple[int, ...], axis: int) -> list[Any]:
     return [stored, pen.constant((shape[axis],), "float32") if pen.may(0.8) else None]
 
 
-def _numbers_of_channels(scales: Any, axis: int) -> Quantization:
+def _numbers_of_channels(scales: Any, axis: int, zero: int = 0) -> Quantization:
     """Return the quantisation of these scales, a channel each along an axis."""
     rounded = tuple(float(np.float32(each)) for each in scales)
-    return Quantization(rounded, (0,) * len(rounded), axis)
+    return Quantization(rounded, (zero,) * len(rounded), axis)
 
 
 def _places(pen: Pen) -> dict[str, Any]:
@@ -103,7 +110,7 @@ def conv_2d(pen: Pen, x: Tensor | None = None, options: dict[str, Any] | None = 
     if x.dtype == "float32" and pen.may(0.4):
         weights, about = _hybrid_weights(pen, shape, axis), None
     else:
-        weights, about = _weights(pen, x, shape, axis)
+        weights, about = _weights(pen, x, shape, axis, may_have_zero=axis == 3)
     op = "DEPTHWISE_CONV_2D" if axis else "CONV_2D"
     inputs = [x, *(each for each in weights if each is not None)]
     return pen.add(op, inputs, options, about=about)[0]
