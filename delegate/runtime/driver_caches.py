@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -128,15 +129,17 @@ def _temporary() -> Path:
     return temporary_folder()
 
 
-def temporary_folder() -> Path:
-    """Return a new folder that goes with this process.
+def temporary_folder(files: Mapping[str, bytes] | None = None) -> Path:
+    """Return a new folder that goes with this process; `files`: what it holds, by name.
 
     Raises:
         CacheError: there is no place for it.
     """
     try:
-        folder = tempfile.mkdtemp(prefix="tflite-opencl-")
+        folder = Path(tempfile.mkdtemp(prefix="tflite-opencl-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for name, content in (files or {}).items():
+            cache.replace_file(folder / name, content)
     except OSError as error:
         raise CacheError(f"no temporary folder: {error.strerror} (TMPDIR can name one)") from error
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return folder
