@@ -37,6 +37,7 @@ _FACTS = ("metadata.json", "temp_meta.txt")  # Ultralytics', JSON or a Python li
 _TASKS = {
     "classify": "classification", "detect": "detection", "pose": "pose", "segment": "detection",
 }  # fmt: skip
+_NOT_USED: tuple[type[Exception], ...] = (ModelError, *PARSING)
 _LABELS = ("axis labels", "value labels")
 
 
@@ -198,5 +199,5 @@ def _said(what: str) -> Iterator[None]:
     """Warn that something is not used, where it cannot be read."""
     try:
         yield
-    except (ModelError, *PARSING) as error:
+    except _NOT_USED as error:
         log.warning("%s is not used: %s", what, one_line(error))
