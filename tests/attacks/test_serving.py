@@ -72,20 +72,20 @@ def service(folder: Path, device: DeviceInfo, fault: Fault, *more: str) -> Itera
 
 @slow
 @any_driver
-@pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clEnqueueReadBuffer", "clFlush"])
 @pytest.mark.parametrize("kind", ["hang", "abort", "crash", "error"])
-def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, call: str, kind: str) -> None:
+def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> None:
     gate = tmp_path / "gate"
-    fault = Fault(call, 1, kind, lasts=True, place="", until=str(gate))
-    picture = (write_files(tmp_path), (tmp_path / "picture.bmp").read_bytes())[1]
+    # pyopencl holds Python's lock in this call.
+    fault = Fault("clEnqueueNDRangeKernel", 1, kind, lasts=True, place="", until=str(gate))
     with service(tmp_path, device, fault, "--fallback", "cpu") as served:
+        picture = (tmp_path / "picture.bmp").read_bytes()
         status, before, _ = served.ask("/classify", picture)
         assert status == 200
         assert before["device"] == device.name
         gate.touch()
         status, after, seconds = served.ask("/classify", picture)
         assert status == 200
-        assert after.pop("device") != before.pop("device")
+        assert after.pop("device") == "CPU" != before.pop("device")
         assert after == before
         assert seconds < _DEVICE_SECONDS + 10
         status, told, seconds = served.ask("/v2/health/ready")
@@ -113,18 +113,19 @@ def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Pat
             status, _, seconds = served.ask("/v2/health/live")
             assert (status, seconds < 1) == (200, True)
             time.sleep(0.2)
-        children = _children(served.process.pid)
-        assert children
+        (child,) = _children(served.process.pid, "tflite_opencl.serve.isolated")
         served.process.send_signal(signal.SIGTERM)
         served.process.communicate(timeout=40)
         held.close()
         assert served.process.returncode == 0
         deadline = time.monotonic() + 10
-        while any(Path(f"/proc/{each}").exists() for each in children):
+        while Path(f"/proc/{child}").exists():
             assert time.monotonic() < deadline, "the child has outlived the service"
             time.sleep(0.1)
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid: int, module: str) -> list[str]:
+    """Return the numbers of a process' children that run a module."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(each) for task in tasks for each in task.read_text().split()]
+    found = [child for task in tasks for child in task.read_text().split()]
+    return [each for each in found if module in Path(f"/proc/{each}/cmdline").read_text()]

@@ -84,8 +84,8 @@ class Isolated:
 
     def close(self) -> None:
         """End the child, also in the middle of a run, which then fails."""
-        atexit.unregister(self._child.kill)
         self._child.close(END_SECONDS)
+        atexit.unregister(self._child.kill)  # not before: the process may end meanwhile
 
     def _asked(self, parts: list[Buffer], **request: Any) -> tuple[dict[str, Any], bytes]:
         try:
