@@ -41,6 +41,7 @@ def _answers(template: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     try:
+        # It takes a tenth of a second, and the process that asks does without.
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)

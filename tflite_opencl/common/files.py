@@ -51,7 +51,8 @@ def _is_kept(target: Path) -> bool:
 
 
 def _is_input_name(name: str) -> bool:
-    import mimetypes  # here, because this file is imported before Ctrl-C is heard
+    # Here, because this file is imported before Ctrl-C is heard.
+    import mimetypes
 
     is_picture = (mimetypes.guess_type(name)[0] or "").startswith("image/")
     return is_picture or name.lower().endswith(".tflite")
