@@ -14,7 +14,9 @@ import logging
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from platformdirs import user_cache_path
 
@@ -22,6 +24,7 @@ from delegate.errors import CacheError
 
 ENVIRONMENT_VARIABLE = "TFLITE_OPENCL_CACHE"
 _DIGEST_BYTES = 32
+_PART_BYTES = 1 << 20
 _NO_HOME = Path("/dev/null/no-home")
 _log = logging.getLogger("delegate")
 _said: set[str] = set()
@@ -54,18 +57,46 @@ def write_cached(name: str, content: bytes) -> Path:
     """
     path = make_folder(Path(name).parent) / Path(name).name
     try:
-        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(part, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise
+        replace_file(path, content)
     except OSError as error:
         raise _cannot_write(path, error) from error
     return path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file of this user alone in the place of whatever is there, a link or a pipe included.
+
+    Raises:
+        OSError: it cannot be written, or a folder with files is in its place.
+    """
+    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def open_part(name: str, is_rest: bool) -> BinaryIO:
+    """Open what a download is written to piece by piece; `is_rest`: behind what is there.
+
+    Raises:
+        CacheError: as `write_cached`.
+    """
+    path = make_folder(Path(name).parent) / Path(name).name
+    mode = os.O_APPEND if is_rest else os.O_TRUNC
+    try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.unlink()
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | mode, 0o600)
+        return os.fdopen(handle, "wb")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
 
 
 def make_folder(name: str | Path) -> Path:
@@ -93,11 +124,9 @@ def load(name: str) -> bytes | None:
     try:
         for folder in _folders((cache_folder() / name).parent):
             _check_owner(folder, folder.stat())
-        path = cache_folder() / name
-        with open(path, "rb", opener=_opened_at_once) as file:
-            status = os.fstat(file.fileno())
-            _check_owner(path, status)
-            content = file.read() if stat.S_ISREG(status.st_mode) else b""
+        with _opened(name) as file:
+            _check_owner(cache_folder() / name, os.fstat(file.fileno()))
+            content = file.read()
     except OSError:
         return None
     except CacheError as error:
@@ -105,6 +134,30 @@ def load(name: str) -> bytes | None:
         return None
     payload = content[_DIGEST_BYTES:]
     return payload if _digest(name, payload) == content[:_DIGEST_BYTES] else None
+
+
+def sha256_of(name: str) -> str | None:
+    """Return the checksum of a file of the cache; None: there is none, or it cannot be read.
+
+    For whoever knows what it must be: the owner is not asked.
+    """
+    found = hashlib.sha256()
+    try:
+        with _opened(name) as file:
+            while part := file.read(_PART_BYTES):
+                found.update(part)
+    except OSError:
+        return None
+    return found.hexdigest()
+
+
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """Give a file of the cache to read. Raises: OSError: it cannot be opened, or is no file."""
+    with open(cache_folder() / name, "rb", opener=_opened_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(name))
+        yield file
 
 
 def _opened_at_once(path: str, flags: int) -> int:

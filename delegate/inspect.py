@@ -2,6 +2,11 @@
 """What tools need besides the public names: they may change with each release."""
 
 from delegate.cache import cache_folder as cache_folder
+from delegate.cache import load as load
+from delegate.cache import make_folder as make_folder
+from delegate.cache import open_part as open_part
+from delegate.cache import sha256_of as sha256_of
+from delegate.cache import store as store
 from delegate.cache import write_cached as write_cached
 from delegate.devices.run import TensorDetails as TensorDetails
 from delegate.devices.spread import Portion as Portion

@@ -107,7 +107,7 @@ def _alone(name: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(CacheError, OSError):  # which storing says
             path = cache.make_folder(_FOLDER) / f".{Path(name).name}.lock"
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             stack.callback(os.close, handle)
             end = time.monotonic() + _MOST_SECONDS
             while time.monotonic() < end:

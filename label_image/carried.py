@@ -8,14 +8,14 @@ an archive alone, with a file of facts about them.
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import logging
 import math
 import os
 import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,16 +24,20 @@ from numpy.typing import NDArray
 
 from delegate import ModelError
 from delegate.inspect import ModelMetadata, read_metadata
+from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.labels import labels_of
+from tflite_opencl.common.parsing import PARSING
 
 log = logging.getLogger("label_image")
 
 _MOST_BYTES = 1 << 24  # of all files in the archive
+_MOST_FACTS = 1 << 22  # of the file of facts
 _MOST_CLASSES = 100_000
 _FACTS = ("metadata.json", "temp_meta.txt")  # Ultralytics', JSON or a Python literal
 _TASKS = {
     "classify": "classification", "detect": "detection", "pose": "pose", "segment": "detection",
 }  # fmt: skip
+_NOT_USED: tuple[type[Exception], ...] = (ModelError, *PARSING)
 _LABELS = ("axis labels", "value labels")
 
 
@@ -83,12 +87,12 @@ def read_carried(source: str | bytes, input_number: int = 0, subgraph: int = 0) 
 
     `input_number`: the input that takes the picture. `subgraph`: the number of its graph.
     """
-    files = _archive(source)
-    try:
+    files: dict[str, bytes] = {}
+    with _said("the archive behind the model"):
+        files = _archive(source)
+    metadata = None
+    with _said("the model's metadata"):
         metadata = read_metadata(source, subgraph)
-    except ModelError as error:
-        log.warning("the model's metadata is not used: %s", error)
-        metadata = None
     if metadata is None:
         return _of_files(files)
     carried = replace(_of_files(files), outputs=[each.name for each in metadata.outputs])
@@ -112,13 +116,10 @@ def _with_outputs(carried: Carried, metadata: ModelMetadata, files: Mapping[str,
             if file.kind in _LABELS and not carried.labels_from:
                 carried = _with_labels(carried, file.name, content)
             if file.kind == "score calibration" and each.score_transform:
-                try:
+                with _said(f"the model's {file.name}"):
                     numbers = _calibration_numbers(content)
-                except ValueError as error:
-                    log.warning("the model's %s is not used: %s", file.name, error)
-                    continue
-                calibration = Calibration(each.score_transform, each.default_score, numbers)
-                carried = replace(carried, calibration=calibration)
+                    calibration = Calibration(each.score_transform, each.default_score, numbers)
+                    carried = replace(carried, calibration=calibration)
     return carried
 
 
@@ -145,12 +146,12 @@ def _of_files(files: Mapping[str, bytes]) -> Carried:
     """Return what the archive alone says: Ultralytics' facts, or its only file of labels."""
     for name in _FACTS:
         if name in files:
-            try:
+            with _said(f"the model's {name}"):
+                if len(files[name]) > _MOST_FACTS:
+                    raise ValueError(f"it has more than {_MOST_FACTS} bytes")
                 text = files[name].decode()
                 read = json.loads if name.endswith(".json") else ast.literal_eval
                 return _of_facts(name, read(text))
-            except (ValueError, TypeError, SyntaxError, AttributeError, MemoryError) as error:
-                log.warning("the model's %s is not used: %s", name, error)
     texts = [name for name in files if name.endswith(".txt")]
     if len(texts) == 1 and "label" in texts[0]:
         return _with_labels(Carried(), texts[0], files[texts[0]])
@@ -174,21 +175,29 @@ def _of_facts(name: str, facts: Mapping[str, Any]) -> Carried:
     )
 
 
-def _archive(source: str | bytes) -> Mapping[str, bytes]:
-    """Return the files in the zip archive behind a model; none where it has no whole one."""
+def _archive(source: str | bytes) -> dict[str, bytes]:
+    """Return the files in the zip archive behind a model; none where it has none.
+
+    Raises: one of PARSING: the archive is damaged.
+    """
     if isinstance(source, str) and not os.path.isfile(source):
         return {}
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     if not zipfile.is_zipfile(file):
         return {}
+    with zipfile.ZipFile(file) as archive:
+        files, left = {}, _MOST_BYTES
+        for entry in archive.infolist():
+            left -= entry.file_size
+            if left >= 0:
+                files[entry.filename] = archive.read(entry)
+        return files
+
+
+@contextlib.contextmanager
+def _said(what: str) -> Iterator[None]:
+    """Warn that something is not used, where it cannot be read."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            files, left = {}, _MOST_BYTES
-            for entry in archive.infolist():
-                left -= entry.file_size
-                if left >= 0:
-                    files[entry.filename] = archive.read(entry)
-            return files
-    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError) as error:
-        log.warning("the archive behind the model is not used: %s", error)
-        return {}
+        yield
+    except _NOT_USED as error:
+        log.warning("%s is not used: %s", what, one_line(error))

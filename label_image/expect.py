@@ -20,7 +20,8 @@ import numpy as np
 
 from label_image.precision import MeanPrecision, Thing
 from label_image.scene import BACKGROUND
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.errors import RunError, one_line
+from tflite_opencl.common.parsing import PARSING
 
 TOP = 5
 log = logging.getLogger("label_image")
@@ -228,12 +229,15 @@ def read_expected(path: str, labels: Sequence[str], most: int) -> Expected:
     if text.lstrip()[:1] in ("{", "["):
         try:
             return ExpectedBoxes(path, json.loads(text))
-        except (KeyError, TypeError, ValueError) as error:
+        except PARSING as error:
             raise RunError(
                 f"--expect: {path} is not COCO's JSON with images, annotations and categories"
             ) from error
     first = int(bool(labels) and labels[0].strip() in BACKGROUND)
-    return ExpectedClasses(path, _classes(path, text), first, most)
+    try:
+        return ExpectedClasses(path, _classes(path, text), first, most)
+    except PARSING as error:
+        raise RunError(f"--expect: {path} is no CSV file: {one_line(error)}") from error
 
 
 def _classes(path: str, text: str) -> dict[str, _Right]:

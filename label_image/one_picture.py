@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 
 from label_image import lines
 from label_image.document import document
-from label_image.drawing import drawn, write_drawn
+from label_image.drawing import DRAWN, MASK, drawn, write_drawn
 from label_image.lines import writing
 from label_image.page.write import write_page
 from label_image.path import Outputs, Path
 from label_image.prepare import Prepared
 from label_image.report import summary_text
-from label_image.result import Result
+from label_image.result import Result, file_names
 from label_image.series import Series
 from label_image.sinks import lines_to
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import main_values, warn_of_zeros
-from tflite_opencl.common.files import write_file
+from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.pictures.found import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.profile_text import profile_text
@@ -49,6 +50,7 @@ class OnePicture:
     def __init__(self, prepared: Prepared, out: TextIO, width: int) -> None:
         """Read the picture; `width`: of what stderr shows. Raises: RunError, as `read_picture`."""
         prepared.check_drawing()
+        _check_outputs(prepared)
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
         self._width = width
         self._picture: NDArray[Any] | None = None  # None: no input takes one
@@ -180,6 +182,17 @@ class OnePicture:
             about["inputs"] = dict(settings.input)
         about["runtime"] = runtime.text
         return about | ({"interrupted": True} if interrupts.was_pressed() else {})
+
+
+def _check_outputs(prepared: Prepared) -> None:
+    """Look at the files of --output_dir. Raises: RunError: one is an input, or a folder."""
+    folder = prepared.settings.output_dir
+    if folder is None or not os.path.isdir(folder):
+        return
+    for name in (*file_names(prepared.graph.outputs), DRAWN, MASK):
+        path = os.path.join(folder, name)
+        if obstacle := file_obstacle(path):
+            raise RunError(f"cannot write {path}: {obstacle}")
 
 
 def _write_trace(path: str, gpu: Path | None) -> None:

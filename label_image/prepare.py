@@ -28,7 +28,7 @@ from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.feeds import Feeds, feeds_of
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
-from tflite_opencl.common.flags import device_asked, precision_of
+from tflite_opencl.common.flags import device_asked, keep_inputs, precision_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import class_numbers, labels_in
 from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
@@ -186,6 +186,8 @@ def prepare(settings: Settings) -> Prepared:
 
 def _check_files(settings: Settings) -> None:
     """Look at the places to write to. Raises: RunError, UsageError: one cannot be written."""
+    given = {name: value for name, value in vars(settings).items() if name != "command"}
+    keep_inputs(given, DEFAULT_MODEL, DEFAULT_LABELS)
     documents = {"json": settings.json, **settings.documents}
     if settings.output_video is not None:
         documents["output_video"] = settings.output_video

@@ -23,6 +23,7 @@ from label_image.prepare import Prepared
 from label_image.scene import Sides
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.files import replaced_file
+from tflite_opencl.common.parsing import PARSING
 from tflite_opencl.common.words import stamped
 
 # Of CSV, for a class, a box, a mask's class.
@@ -270,7 +271,7 @@ def kept_entries(path: str, model: str) -> Iterator[dict[str, Any]]:
             end = 0
             for number, line in enumerate(file, 1):
                 entry = None  # half of a line, or something else
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(*PARSING):
                     entry = json.loads(line) if line.endswith(b"\n") else None
                 if not isinstance(entry, dict) or not isinstance(entry.get("image"), str):
                     if file.read(1):

@@ -54,6 +54,7 @@ without_tflite.patch()  # before others import what it replaces
 
 from tests.support.deal import in_turns, leave_out, sampled, unasked  # noqa: E402
 from tests.support.opencl import build_with, hold_context, is_optimised, open_kept  # noqa: E402
+from tflite_opencl.common.files import keep  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
 rehearsal.is_on = False
@@ -102,6 +103,10 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_runtest_teardown() -> None:
+    keep(())  # which commands are told in the process of the tests
 
 
 def pytest_sessionstart() -> None:

@@ -20,7 +20,7 @@ from tflite_opencl.common.exit_codes import (
     SUCCESS,
     codes_text,
 )
-from tflite_opencl.common.flags import add_flag, prepare_environment, require_documents
+from tflite_opencl.common.flags import add_flag, keep_inputs, prepare_environment, require_documents
 from tflite_opencl.common.start import OutputError
 from tflite_opencl.common.words import printable, version_lines
 
@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "info`, or classify a picture with `label_image --use_gpu --image FILE`"
             )
         bars.be_quiet(options.quiet)
+        keep_inputs(vars(options))
         require_documents(vars(options))
         print(printable(_module(options.subcommand).run(options), kept="\n"))
         return SUCCESS

@@ -11,7 +11,7 @@ from pathlib import Path
 from delegate.inspect import Graph, infer
 from tflite_opencl.common import bars
 from tflite_opencl.common.cut import Uncut, Values, cut, part_name, values_of, write_part
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, require_writable
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import inputs_for
 from tflite_opencl.common.flags import add_flag, add_models, model_of
@@ -59,6 +59,8 @@ def run(options: argparse.Namespace) -> str:
     parts = _parts(options.nodes, len(graph.nodes))
     if options.image is not None and not options.inputs:
         raise CommandError("--image is for --inputs", USAGE)
+    for first, last in parts if folder.is_dir() else ():
+        require_writable(str(folder / f"{part_name(first, last)}.tflite"))
     values, told = None, ""
     if options.inputs:
         runtime = runtime_if_any()

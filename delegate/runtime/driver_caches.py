@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from delegate import cache
 from delegate.errors import CacheError
 
 _SHARED_MEMORY = "/dev/shm"
+_LEAST_ROOM_BYTES = 4 << 20  # what PoCL keeps of a small model's kernels
 _log = logging.getLogger("delegate")
 
 
@@ -83,11 +85,12 @@ def _prepare_pyopencl() -> None:
 
 def _other(name: str) -> Path | None:
     """Return a folder of ours for a driver's files; None: there is no place for it."""
-    try:
-        return cache.make_folder(f"drivers/{name.lower()}")
-    except CacheError:
-        with contextlib.suppress(CacheError):
-            return _temporary() / name.lower()
+    with contextlib.suppress(CacheError):
+        folder = cache.make_folder(f"drivers/{name.lower()}")
+        if _has_room(folder):
+            return folder
+    with contextlib.suppress(CacheError):
+        return _temporary() / name.lower()
     return None
 
 
@@ -117,10 +120,22 @@ def _obstacle(folder: Path) -> str | None:
             # /proc and /sys take no file, though they seem to.
             is_kernel_s = not {Path("/proc"), Path("/sys")}.isdisjoint((place, *place.parents))
             is_writable = os.access(place, os.W_OK | os.X_OK) and not is_kernel_s
-            return None if is_writable else f"{place} cannot be written"
+            if is_writable:
+                return None if _has_room(place) else f"{place} has no room left"
+            return f"{place} cannot be written"
         if os.path.exists(place):
             return f"{place} is no folder"
     return f"{folder} is nowhere"
+
+
+def _has_room(folder: str | Path) -> bool:
+    """Whether a driver's files fit there; a file system that does not say has it."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return True
+    is_full = status.f_blocks > 0 and status.f_bavail * status.f_frsize < _LEAST_ROOM_BYTES
+    return not is_full and (status.f_files == 0 or status.f_favail > 0)
 
 
 @lru_cache(maxsize=1)
@@ -128,15 +143,21 @@ def _temporary() -> Path:
     return temporary_folder()
 
 
-def temporary_folder() -> Path:
-    """Return a new folder that goes with this process.
+def temporary_folder(files: Mapping[str, bytes] | None = None) -> Path:
+    """Return a new folder that goes with this process; `files`: what it holds, by name.
 
     Raises:
         CacheError: there is no place for it.
     """
     try:
-        folder = tempfile.mkdtemp(prefix="tflite-opencl-")
+        # Where no room is left, a folder may yet be made, and nothing in it.
+        place = tempfile.gettempdir()
+        if not _has_room(place) and os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
+            place = _SHARED_MEMORY
+        folder = Path(tempfile.mkdtemp(prefix="tflite-opencl-", dir=place))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for name, content in (files or {}).items():
+            cache.replace_file(folder / name, content)
     except OSError as error:
         raise CacheError(f"no temporary folder: {error.strerror} (TMPDIR can name one)") from error
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return folder

@@ -249,6 +249,21 @@ def _own_folder() -> list[Path]:
     return [Path(home, ".libs")] if home else []
 
 
+def _in_cache(name: str, files: Mapping[str, bytes]) -> Path:
+    """Return a folder of the cache with these files, and no other .icd file.
+
+    Raises: CacheError: there is another, or one cannot be written.
+    """
+    folder = cache.make_folder(name)
+    for file, content in files.items():
+        if cache.sha256_of(f"{name}/{file}") != hashlib.sha256(content).hexdigest():
+            cache.write_cached(f"{name}/{file}", content)
+    # The loader would open it, and wait at a pipe.
+    if others := {path.name for path in folder.glob("*.icd")} - files.keys():
+        raise CacheError(f"{folder} has a file that is not ours: {min(others)}")
+    return folder
+
+
 def _listing(icds: Sequence[Icd]) -> dict[str, str]:
     """Return variables that make a loader find these libraries alone; they name a folder."""
     names = [str(file) for folder in _own_folder() for file in folder.glob("*.icd")]
@@ -256,12 +271,11 @@ def _listing(icds: Sequence[Icd]) -> dict[str, str]:
     keeps_own = bool(names) and {*names} <= {icd.path for icd in icds}
     named = [icd.library for icd in icds if not (keeps_own and icd.path in names)]
     digest = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:40]
+    files = {f"{n:02}.icd": os.fsencode(f"{library}\n") for n, library in enumerate(named)}
     try:
-        folder = cache.make_folder(f"icds/{digest}-only")
+        folder = _in_cache(f"icds/{digest}-only", files)
     except CacheError:
-        folder = driver_caches.temporary_folder()
-    for number, library in enumerate(named):
-        (folder / f"{number:02}.icd").write_bytes(os.fsencode(f"{library}\n"))
+        folder = driver_caches.temporary_folder(files)
     own = str(folder)
     listing = {"OCL_ICD_VENDORS": own, "OPENCL_VENDOR_PATH": own, "OCL_ICD_FILENAMES": ""}
     return listing if keeps_own else listing | {_HOME: own}

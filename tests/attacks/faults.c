@@ -7,6 +7,7 @@
 //   FAULT_KERNEL only calls of clCreateKernel for kernels with this in their names count
 //   FAULT_IN     command: only in the first process; children: only in those it starts; nothing: in all
 //   FAULT_ONCE   a file that is made where it goes wrong: in no other process does it go wrong then
+//   FAULT_WHILE  a file: nothing goes wrong until it is there
 //   FAULT_COUNTS a file to which each process adds lines "depth pid function calls" when it ends
 // Source of the prototypes: Khronos OpenCL Specification, "The OpenCL Runtime". OpenCL's headers are not needed.
 #define _GNU_SOURCE
@@ -27,7 +28,7 @@ typedef uint64_t F;
 
 enum { MOST = 64 };
 static struct { const char *name; long calls; } counted[MOST];
-static const char *call, *kind, *counts_file, *once, *kernel;
+static const char *call, *kind, *counts_file, *once, *until, *kernel;
 static long nth;
 static int status, lasts, depth, is_here;
 
@@ -42,6 +43,7 @@ __attribute__((constructor)) static void begin(void) {
     kind = getenv("FAULT_KIND");
     counts_file = getenv("FAULT_COUNTS");
     once = getenv("FAULT_ONCE");
+    until = getenv("FAULT_WHILE");
     kernel = getenv("FAULT_KERNEL");
     nth = (text = getenv("FAULT_NTH")) ? atol(text) : 0;
     status = (text = getenv("FAULT_STATUS")) ? atoi(text) : -5;
@@ -86,6 +88,7 @@ static int is_hit(const char *name) {
         }
     }
     if (!is_here || !nth || !call || strcmp(call, name) != 0 || (lasts ? now < nth : now != nth)) return 0;
+    if (until && access(until, F_OK) != 0) return 0;
     if (once && open(once, O_WRONLY | O_CREAT | O_EXCL, 0644) < 0) return 0;
     if (strcmp(kind, "abort") == 0) abort();
     if (strcmp(kind, "crash") == 0) *(volatile int *)8 = 1;

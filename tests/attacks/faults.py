@@ -25,6 +25,7 @@ class Fault:
             "skip", "flip", "abort", "crash", "hang", "kill" or "stop", which faults.c explains;
             lasts: whether later calls fail, too; place: COMMAND, CHILDREN or "" for every process;
             once: a file that is made when it goes wrong, so that it does so in one process only;
+            until: a file: nothing goes wrong before it is there;
             kernel: of clCreateKernel, only calls for kernels with this in their names count.
     """
 
@@ -35,6 +36,7 @@ class Fault:
     place: str = COMMAND
     status: int = STATUSES[0]
     once: str = ""
+    until: str = ""
     kernel: str = ""
 
     def __str__(self) -> str:
@@ -53,6 +55,7 @@ class Fault:
             "FAULT_IN": self.place,
             **({"FAULT_LASTS": "1"} if self.lasts else {}),
             **({"FAULT_ONCE": self.once} if self.once else {}),
+            **({"FAULT_WHILE": self.until} if self.until else {}),
             **({"FAULT_KERNEL": self.kernel} if self.kernel else {}),
         }
 

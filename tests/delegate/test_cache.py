@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,66 @@ def test_an_entry_of_another_user_is_not_used(
 def test_what_is_no_file_is_not_loaded(folder: Path) -> None:
     (folder / "x").mkdir(parents=True)
     assert cache.load("x") is None
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": os.mkfifo,
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a link to nothing": lambda path: path.symlink_to(path.parent / "nothing" / "there"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_file_is_replaced(folder: Path, odd: str) -> None:
+    folder.mkdir(mode=0o700)
+    ODD[odd](folder / "x")
+    assert cache.load("x") is None
+    assert cache.sha256_of("x") is None
+    cache.write_cached("x", b"abc")
+    assert (folder / "x").read_bytes() == b"abc"
+    assert not (folder / "x").is_symlink()
+
+
+@pytest.mark.parametrize("odd", ODD.keys() - {"a folder"})
+def test_a_part_replaces_what_is_no_file(folder: Path, odd: str) -> None:
+    folder.mkdir(mode=0o700)
+    ODD[odd](folder / "x")
+    with cache.open_part("x", is_rest=False) as file:
+        file.write(b"abc")
+    assert (folder / "x").read_bytes() == b"abc"
+    assert not (folder / "x").is_symlink()
+
+
+def test_a_link_s_target_is_not_written(folder: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    folder.mkdir(mode=0o700)
+    for is_rest in (False, True, None):
+        (folder / "x").unlink(missing_ok=True)
+        (folder / "x").symlink_to(precious)
+        if is_rest is None:
+            cache.write_cached("x", b"abc")
+        else:
+            with cache.open_part("x", is_rest) as file:
+                file.write(b"abc")
+        assert (folder / "x").read_bytes() == b"abc"
+        assert precious.read_text() == "precious"
+
+
+def test_a_folder_with_files_stays_and_is_said(folder: Path) -> None:
+    (folder / "x").mkdir(parents=True, mode=0o700)
+    (folder / "x" / "precious").write_text("precious")
+    with pytest.raises(CacheError, match=f"cannot write {folder}/x: Directory not empty"):
+        cache.write_cached("x", b"abc")
+    assert os.listdir(folder) == ["x"]
+    assert (folder / "x" / "precious").read_text() == "precious"
+
+
+def test_the_checksum_is_that_of_sha256sum(folder: Path) -> None:
+    content = bytes(range(256)) * 8192  # more than one part
+    cache.write_cached("x", content)
+    assert cache.sha256_of("x") == hashlib.sha256(content).hexdigest()
 
 
 def test_a_folder_that_cannot_be_made_is_said_once(

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from delegate.inspect import Node, Tensor
+from label_image import carried
 from label_image.carried import Carried, read_carried
 from tests.support.command import Run, pooling_model, pooling_nodes
 from tests.support.metadata import with_files, with_metadata
@@ -63,6 +66,14 @@ DAMAGED: list[tuple[str, Any]] = [
     ("metadata.json is not used", {"metadata.json": b'{"names": {"999999999": "a"}}'}),
     ("metadata.json is not used", {"metadata.json": b"[1]"}),
     ("labels.txt is no text", {"labels.txt": b"a\0b"}),
+    ("metadata.json is not used", {"metadata.json": b"[" * 100_000}),
+    ("metadata.json is not used", {"metadata.json": b'{"kpt_shape": [Infinity]}'}),
+    ("metadata.json is not used", {"metadata.json": b'{"kpt_shape": [{}]}'}),
+    ("metadata.json is not used", {"metadata.json": b"\xff"}),
+    ("metadata.json is not used: it has more than", {"metadata.json": b" " * 5_000_000}),
+    ("temp_meta.txt is not used", {"temp_meta.txt": b"-" * 3000 + b"1"}),
+    ("temp_meta.txt is not used", {"temp_meta.txt": b"+".join([b"1"] * 100_000)}),
+    ("temp_meta.txt is not used", {"temp_meta.txt": b"(" * 5000}),
 ]
 
 
@@ -86,6 +97,29 @@ def test_a_damaged_archive_is_said(
     place = whole.index(b"some text")
     assert read_carried(whole[:place] + b"X" + whole[place + 1 :]) == Carried()
     assert "the archive behind the model is not used: Bad CRC-32" in caplog.text
+
+
+def _packed(name: str, content: bytes, method: int) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+def test_a_changed_archive_is_never_fatal(method: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte of an archive is changed in some ways: none is worse than a warning."""
+    said: list[str] = []
+    monkeypatch.setattr(carried.log, "warning", lambda text, *words: said.append(text % words))
+    name = "\u00e4\u00e4.txt" if method == zipfile.ZIP_STORED else "metadata.json"
+    archive = _packed(name, json.dumps(FACTS).encode(), method)
+    for place in range(len(archive)):
+        for changed in (b"\xff", b"\x00", bytes([archive[place] ^ 1]), b"\xff\xfe\xfd\xfc"):
+            read_carried(MODEL + archive[:place] + changed + archive[place + len(changed) :])
+    assert len({text.partition(":")[0] for text in said}) > 0
+    assert all("is not used" in text or "is no text" in text for text in said)
 
 
 def test_scores_are_calibrated() -> None:

@@ -92,7 +92,8 @@ def test_a_model_that_gives_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "a,b\n1,2\n", "file,index\na.png,x\n", "file,index\n,3\n", "file,label\na.png,\n", "{}",
-     "[1]", '{"images": 3}', "{", '{"images": [{"id": 1}], "annotations": [], "categories": []}'],
+     "[1]", '{"images": 3}', "{", '{"images": [{"id": 1}], "annotations": [], "categories": []}',
+     "[" * 99_999, "file,index\n" + "a" * 200_000 + ",1\n"],
 )  # fmt: skip
 def test_other_files_are_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(RunError, match=r"^--expect: .*expected"):

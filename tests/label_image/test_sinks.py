@@ -127,7 +127,7 @@ def test_a_new_run_begins_the_file_anew(tmp_path: Path) -> None:
     assert list(kept_entries(str(tmp_path / "none"), "m")) == []
 
 
-@pytest.mark.parametrize("text", ["[]\n{}\n", "{}\nx\n", "old\nfile\n"])
+@pytest.mark.parametrize("text", ["[]\n{}\n", "{}\nx\n", "old\nfile\n", "[" * 99999 + "\n{}\n"])
 def test_another_file_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
     (tmp_path / "l").write_text(text)
     with pytest.raises(RunError, match=r"^--resume: .*l, line 1 is no picture's"):

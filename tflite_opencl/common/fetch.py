@@ -23,7 +23,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from delegate.inspect import CacheError, cache_folder, write_cached
+from delegate.inspect import (
+    CacheError,
+    cache_folder,
+    make_folder,
+    open_part,
+    sha256_of,
+    write_cached,
+)
 from tflite_opencl.common.errors import OneLineError, UsageError
 
 # Told how much of a long job is done: (done, total); a total of 0 is not known.
@@ -90,13 +97,9 @@ def fetched(name: str, official: Mapping[str, OfficialFile] = OFFICIAL) -> Path 
     if (wanted := official.get(name)) is None:
         return None
     path = cache_folder() / wanted.file_name
-    try:
-        if not path.is_file():
-            return None
-        is_known = _sha256(path.read_bytes()) in wanted.file_sha256
-    except OSError:
+    if (found := sha256_of(wanted.file_name)) is None:
         return None
-    if not is_known:
+    if found not in wanted.file_sha256:
         raise FetchError(
             f"{path} is damaged or another file: its checksum is not that of the official one; "
             f"label_image --fetch {name} replaces it, {wanted.by_hand}"
@@ -121,16 +124,17 @@ def fetch(
             return cached
     wanted = official[name]
     part = cache_folder() / f"{PurePosixPath(urlsplit(wanted.url).path).name}.part"
-    with _writing(part.parent):
-        part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _download(wanted, part, progress, timeout_seconds)
     try:
-        path = write_cached(wanted.file_name, _checked_member(wanted, part))
+        make_folder("")
+        _download(wanted, part, progress, timeout_seconds)
+        try:
+            content = _checked_member(wanted, part)
+        except FetchError:
+            part.unlink(missing_ok=True)
+            raise
+        path = write_cached(wanted.file_name, content)
     except CacheError as error:  # the part stays, for when there is room
         raise FetchError(str(error)) from error
-    except FetchError:
-        part.unlink(missing_ok=True)
-        raise
     part.unlink(missing_ok=True)
     return path
 
@@ -157,7 +161,7 @@ def _download(
 ) -> None:
     """Bring `part` to the archive's full length, going on where an earlier download stopped."""
     _require_secure(wanted.url)
-    present = part.stat().st_size if part.is_file() else 0
+    present = part.stat().st_size if part.is_file() and not part.is_symlink() else 0
     ranges = {"Range": f"bytes={present}-"} if present else {}
     request = urllib.request.Request(wanted.url, headers=ranges)
     opener = urllib.request.build_opener(_SecureRedirects)
@@ -192,8 +196,7 @@ def _receive(
     # NOTE: `length` counts down while the body is read.
     total = 0 if response.length is None else received + response.length
     with contextlib.ExitStack() as stack:
-        with _writing(part):
-            file = stack.enter_context(open(part, "ab" if received else "wb"))
+        file = stack.enter_context(open_part(part.name, is_rest=received > 0))
         while chunk := response.read(_CHUNK_BYTES):
             received += len(chunk)
             if received > DOWNLOAD_LIMIT_BYTES:

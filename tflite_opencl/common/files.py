@@ -1,16 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written whole or not at all, and why one cannot be written."""
+"""Files that are written whole or not at all, and why one cannot be written.
+
+What a command reads is not written: `keep` is told of it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 _DENIED = "permission denied"
+_INPUT = "it is an input of this command"
+_kept_files: set[tuple[int, int]] = set()  # device and inode, which all links of a file share
+_kept_folders: list[Path] = []
 _ERRORS = "backslashreplace"  # a name of a file may be no UTF-8
+
+
+def keep(names: Iterable[str]) -> None:
+    """Have these files, and the models and pictures in these folders, not be written from now on.
+
+    Nor is a file that stdin is. What was named before may be written again. Names of what is not
+    there are passed over.
+    """
+    _kept_files.clear()
+    _kept_folders.clear()
+    for name in ("/dev/stdin", *names):
+        with contextlib.suppress(OSError, ValueError):
+            status = os.stat(name)
+            if stat.S_ISREG(status.st_mode):
+                _kept_files.add((status.st_dev, status.st_ino))
+            elif stat.S_ISDIR(status.st_mode):
+                _kept_folders.append(Path(os.path.realpath(name)))
+
+
+def _is_kept(target: Path) -> bool:
+    """Whether a file, which is no link, is an input by any of its names."""
+    try:
+        status = target.stat()
+    except OSError:
+        return False
+    if (status.st_dev, status.st_ino) in _kept_files:
+        return True
+    is_inside = any(target.is_relative_to(folder) for folder in _kept_folders)
+    return is_inside and _is_input_name(target.name)
+
+
+def _is_input_name(name: str) -> bool:
+    # Here, because this file is imported before Ctrl-C is heard.
+    import mimetypes
+
+    is_picture = (mimetypes.guess_type(name)[0] or "").startswith("image/")
+    return is_picture or name.lower().endswith(".tflite")
 
 
 def file_obstacle(path: str) -> str | None:
@@ -19,6 +64,8 @@ def file_obstacle(path: str) -> str | None:
     try:
         if target.is_dir():
             return "it is a folder"
+        if _is_kept(target):
+            return _INPUT
         if not target.parent.is_dir():
             return f"there is no folder {target.parent}"
         is_writable = os.access(target if target.exists() else target.parent, os.W_OK)
@@ -49,6 +96,8 @@ def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
         with target.open(mode, encoding=encoding, errors=errors) as file:
             yield file
         return
+    if _is_kept(target):
+        raise OSError(errno.EPERM, _INPUT)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with part.open(mode, encoding=encoding, errors=errors) as file:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from delegate import Options
 from delegate.inspect import Graph
 from tflite_opencl.common.cluster.scheduler import scheduler
-from tflite_opencl.common.errors import CommandError, require_writable, write
+from tflite_opencl.common.errors import CommandError, UsageError, require_writable, write
 from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.files import keep
 from tflite_opencl.common.flag_values import (
     delegate_options,
     duration,
@@ -34,6 +36,15 @@ from tflite_opencl.common.flag_values import (
 from tflite_opencl.common.words import known_ops, stamped
 
 DOCUMENTS = ("json", "csv", "html", "markdown")
+# What names a file or folder that is written; whatever else a command is given is read.
+OUTPUTS = frozenset(
+    (
+        *DOCUMENTS, "output", "target", "file", "dump", "heatmap", "cut", "write_profile",
+        "profiling_output_csv_file",  # of subcommands
+        "json_lines", "coco", "trace", "report", "output_image", "output_video", "output_dir",
+        "junit", "ktap", "lava", "coverage", "write_models",  # of tflite-delegate-test
+    )
+)  # fmt: skip
 _STDOUT = "; - is stdout, which then holds nothing else"
 
 
@@ -171,6 +182,41 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
 def precision_of(allow_fp16: bool) -> str:
     """Return the word of Options.precision."""
     return "fp16" if allow_fp16 else "fp32"
+
+
+def keep_inputs(given: Mapping[str, Any], *more: str) -> None:
+    """Have no file be written that is named to be read; `more`: what no flag names.
+
+    Raises: UsageError: two flags name the same file to be written.
+    """
+    written: dict[str, str] = {}
+    for name in sorted(OUTPUTS & given.keys()):
+        value = given[name]
+        if not isinstance(value, str) or value == "-" or os.path.isdir(value):
+            continue
+        other = written.setdefault(os.path.realpath(value), name)
+        if other != name and stat.S_ISREG(_mode_of(value)):
+            raise UsageError(f"--{other} and --{name} are the same file: {value}")
+    keep([*_texts([v for name, v in given.items() if name not in OUTPUTS]), *more])
+
+
+def _mode_of(path: str) -> int:
+    """Return what kind of file it is; one that is not there will be a regular one."""
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return stat.S_IFREG
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in what flags gave."""
+    if isinstance(value, (str, os.PathLike)):
+        yield os.fspath(value)
+    elif isinstance(value, Mapping):
+        yield from _texts([*value.values()])
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _texts(each)
 
 
 def require_documents(given: Mapping[str, Any]) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterator, Sequence
+
+from tflite_opencl.common.words import printable
 
 Route = tuple[logging.Logger, logging.Handler, int]  # a logger, its handler, and the least level
 
@@ -24,3 +27,18 @@ def routed(routes: Sequence[Route]) -> Iterator[None]:
             logger.removeHandler(handler)
             logger.setLevel(logging.NOTSET)
             logger.propagate = True
+
+
+def lines_on_stderr(level: int) -> list[Route]:
+    """Return the routes of what a command that runs on and its delegate say: a line each."""
+
+    class Lines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return printable(f"{record.levelname}: {record.getMessage()}")
+
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines())
+    return [
+        (logging.getLogger("tflite_opencl"), handler, level),
+        (logging.getLogger("delegate"), handler, logging.WARNING),
+    ]

@@ -19,7 +19,7 @@ from tflite_opencl.common.cluster.scheduler import require_distributed
 from tflite_opencl.common.errors import OneLineError, UsageError, code_of
 from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.common.files import file_obstacle, write_file
-from tflite_opencl.common.flags import prepare_environment
+from tflite_opencl.common.flags import keep_inputs, prepare_environment
 from tflite_opencl.common.start import OutputError
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.words import printable, version_lines
@@ -74,6 +74,8 @@ def _command(options: argparse.Namespace) -> int:
             raise UsageError(f"--delegate_options {unknown[0]}: {words}")
         if "device_profile" in options.delegate_options:
             read_device_profile(options.delegate_options["device_profile"])
+    given = vars(options) | ({"baseline": None} if options.update_baseline else {})
+    keep_inputs(given)
     if options.reduce is not None:
         for line in reduce.reduce(options.reduce, _workers(options), Path(options.output)):
             print(line, flush=True)
@@ -101,7 +103,7 @@ def _write_models(cases: Sequence[Case], folder: str) -> None:
         for case in cases:
             path = Path(folder) / f"{case.name}.tflite"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(write_model(case.make()))
+            write_file(str(path), write_model(case.make()))
     except OSError as error:
         raise OneLineError(f"cannot write {error.filename}: {error.strerror}") from None
 

@@ -7,6 +7,7 @@ Everything is checked before it is used: a damaged file, and one of another netw
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,8 @@ _BLOCK = 32  # values of a block of Q4_1
 _ARRAY = 9  # GGUFValueType's number of arrays: their values' type, their count, and they
 _Q4_1_BYTES = 20  # two float16, and 32 values of 4 bits
 _TURNED = ("attn_q.weight", "attn_k.weight")
-_MOST_VALUES = 1 << 20  # of an array in the file: those of the largest vocabularies have half of it
+# In the file: the arrays of the largest vocabularies have a half of it together.
+_MOST_VALUES, _MOST_FIELDS, _MOST_TENSORS = 1 << 21, 1 << 12, 1 << 16
 # What would change the network, and what it must be.
 _KEYS = {"rope.scaling.type": "none", "expert_count": 0}
 
@@ -80,7 +82,7 @@ class Llama:
             import gguf
 
             self._gguf = gguf
-            self._reader = _careful(gguf.GGUFReader)(path)
+            self._reader = _careful(gguf)(path)
             self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
             self.sizes = self._sizes()
             self._require_tensors()
@@ -98,6 +100,23 @@ class Llama:
                 raise ValueError(f"it lacks {name}")
             return default
         return found.contents()
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a whole number from 0 on that the file says; without a default it has to.
+
+        Raises: CommandError: it is another thing.
+        """
+        with self._checked():
+            found = self.field(name, default)
+            if type(found) is not int or found < 0:
+                raise ValueError(f"{name} is {found!r:.40}, and not a whole number")
+            return found
+
+    def _number(self, name: str, default: float | None = None) -> float:
+        found = self.field(name, default)
+        if type(found) not in (int, float) or not math.isfinite(found) or found <= 0:
+            raise ValueError(f"{name} is {found!r:.40}, and not a number above 0")
+        return float(found)
 
     def is_q4_1(self, name: str) -> bool:
         """Whether a tensor is stored in blocks of 32 values of 4 bits with a scale and a least."""
@@ -158,26 +177,26 @@ class Llama:
         if kind != "llama":
             raise ValueError(f"its architecture is {kind!r}, and only 'llama' is known")
         own = {
-            name: int(self.field(f"llama.{key}"))
+            name: self.whole(f"llama.{key}")
             for name, key in (
                 ("blocks", "block_count"), ("width", "embedding_length"),
                 ("feed", "feed_forward_length"), ("heads", "attention.head_count"),
             )
         }  # fmt: skip
         heads, width = own["heads"], own["width"]
-        head = int(self.field("llama.attention.key_length", width // max(1, heads)))
+        head = self.whole("llama.attention.key_length", width // max(1, heads))
         found = Sizes(
             **own,
-            groups=int(self.field("llama.attention.head_count_kv", heads)),
+            groups=self.whole("llama.attention.head_count_kv", heads),
             head=head,
             vocabulary=len(self.field("tokenizer.ggml.tokens")),
-            base=float(self.field("llama.rope.freq_base", 10000.0)),
-            epsilon=float(self.field("llama.attention.layer_norm_rms_epsilon")),
+            base=self._number("llama.rope.freq_base", 10000.0),
+            epsilon=self._number("llama.attention.layer_norm_rms_epsilon"),
         )
         numbers = [found.blocks, width, found.feed, heads, found.groups, head]
-        if min(numbers) < 1 or heads % found.groups or head % 2 or found.base <= 0:
+        if min(numbers) < 1 or heads % found.groups or head % 2:
             raise ValueError(f"its sizes are no Llama's: {found}")
-        if (turned := int(self.field("llama.rope.dimension_count", head))) != head:
+        if (turned := self.whole("llama.rope.dimension_count", head)) != head:
             raise ValueError(f"{turned} of {head} values of a head are turned; all are needed")
         for key, usual in _KEYS.items():
             if (given := self.field(f"llama.{key}", usual)) != usual:
@@ -185,6 +204,9 @@ class Llama:
         return found
 
     def _require_tensors(self) -> None:
+        if len(self._tensors) < self.sizes.blocks:  # before all of their names are made
+            count = len(self._tensors)
+            raise ValueError(f"it has {count} tensors, too few for {self.sizes.blocks} blocks")
         wanted = self.sizes.shapes()
         if self.has_head:
             wanted[HEAD] = wanted[EMBEDDING]
@@ -201,6 +223,8 @@ class Llama:
     def _checked(self) -> Iterator[None]:
         try:
             yield
+        except CommandError:
+            raise
         except ImportError as error:
             why = "gguf is not installed: pip install 'tflite-opencl[generate]'"
             raise CommandError(why) from error
@@ -210,22 +234,48 @@ class Llama:
             raise CommandError(f"{self.path} cannot be used: {one_line(error)}") from error
 
 
-def _careful(reader: Any) -> Any:
-    """Return gguf's reader, but for arrays that end behind the file or never.
+def _careful(gguf: Any) -> Any:
+    """Return gguf's reader, but for counts that lie, and arrays that end behind the file or never.
 
-    It has no bounds: it would count empty values for ever, or keep an object for each byte.
+    It has no bounds: it would count empty values for ever, or keep objects for each number.
     """
 
-    class Careful(reader):  # type: ignore[misc]
+    class Careful(gguf.GGUFReader):  # type: ignore[misc]
+        _values = 0  # of all arrays so far
+
         def _get(self, offset: int, dtype: Any, count: int = 1, **more: Any) -> Any:
-            found = super()._get(offset, dtype, count, **more)
-            if len(found) < count:
+            # By Python's numbers: a count of 64 bits wraps round in numpy's.
+            if offset + np.dtype(dtype).itemsize * int(count) > len(self.data):
                 raise ValueError("it ends early")
-            return found
+            return super()._get(offset, dtype, count, **more)
 
         def _get_field_parts(self, offset: int, kind: int) -> Any:
-            if kind == _ARRAY and (count := self._get(offset + 4, np.uint64)[0]) > _MOST_VALUES:
-                raise ValueError(f"it has an array of {count} values")
-            return super()._get_field_parts(offset, kind)
+            if kind != _ARRAY:
+                return super()._get_field_parts(offset, kind)
+            inner, (count,) = self._get(offset, np.uint32), self._get(offset + 4, np.uint64)
+            if inner[0] == _ARRAY:
+                raise ValueError("it has an array of arrays")
+            dtype = self.gguf_scalar_to_np.get(inner[0])
+            self._values += int(count)
+            if self._values > _MOST_VALUES:
+                raise ValueError(f"it has an array of {count} values, {_MOST_VALUES} are the most")
+            if dtype is None:
+                return super()._get_field_parts(offset, kind)
+            values = self._get(offset + 12, dtype, count)
+            types = [gguf.GGUFValueType(kind), gguf.GGUFValueType(inner[0])]
+            length = self._get(offset + 4, np.uint64)
+            return 12 + values.nbytes, [inner, length, values], [2], types
+
+        def _build_fields(self, offset: int, count: int) -> Any:
+            return super()._build_fields(offset, _within(count, _MOST_FIELDS, "fields"))
+
+        def _build_tensor_info(self, offset: int, count: int) -> Any:
+            return super()._build_tensor_info(offset, _within(count, _MOST_TENSORS, "tensors"))
 
     return Careful
+
+
+def _within(count: int, most: int, what: str) -> int:
+    if count > most:
+        raise ValueError(f"it has {count} {what}, and {most} are the most")
+    return count

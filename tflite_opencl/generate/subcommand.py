@@ -32,7 +32,7 @@ from tflite_opencl.generate.compare import compared, own_path, rows_of
 from tflite_opencl.generate.generator import Full, Generator
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
 from tflite_opencl.generate.measured import Measured, timed
-from tflite_opencl.generate.tokens import Message, Tokens
+from tflite_opencl.generate.tokens import MOST_LETTERS, Message, Tokens
 from tflite_opencl.generate.weights import KINDS
 
 HELP = "let a language model answer: SmolLM2-135M-Instruct, or any Llama of a GGUF file"
@@ -123,7 +123,9 @@ def _prompt(options: argparse.Namespace) -> str | None:
         return str(options.prompt)
     if sys.stdin.isatty():
         return None
-    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    text = sys.stdin.buffer.read(4 * MOST_LETTERS + 1).decode("utf-8", "replace")
+    if len(text) > MOST_LETTERS:
+        raise CommandError(f"stdin has more than {MOST_LETTERS} letters")
     if not text.strip():
         raise CommandError("nothing is asked: --prompt TEXT, or text on stdin", USAGE)
     return text

@@ -6,16 +6,20 @@ tokenizer.json and tokenizer_config.json are as Hugging Face's programs write th
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tflite_opencl.common.chat_template import rendered
 from tflite_opencl.common.errors import CommandError, cannot_read, one_line
 from tflite_opencl.generate.llama import Llama
 
 FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
 Message = Mapping[str, str]  # "role": "system", "user" or "assistant"; "content"
+MOST_LETTERS = 1 << 24  # of a text: far more than any model has places for
+_MOST_TEMPLATE = 1 << 20
 _CONTROL, _USERS = 3, 4  # kinds of tokens in GGUF that stand for themselves in a text
 _DEFAULT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
@@ -42,7 +46,7 @@ class Tokens:
         except Exception as error:  # that of tokenizers has no kind of its own
             raise CommandError(f"{path} is no tokenizer: {one_line(error)}") from error
         self._new_stream = tokenizers.decoders.DecodeStream
-        self._template = config.get("chat_template") or _DEFAULT_TEMPLATE
+        self._template = _template(config.get("chat_template") or _DEFAULT_TEMPLATE)
         self._names = {name: _text(config.get(name)) for name in ("bos_token", "eos_token")}
         self._begins = bool(config.get("add_bos_token"))
         ends = (self._own.token_to_id(name) for name in (self._names["eos_token"], "<|im_end|>"))
@@ -54,7 +58,12 @@ class Tokens:
         return int(self._own.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text; what is no Unicode in it becomes question marks."""
+        """Return the tokens of a text; what is no Unicode in it becomes question marks.
+
+        Raises: CommandError: it is too long for any model.
+        """
+        if len(text) > MOST_LETTERS:
+            raise CommandError(f"the text has more than {MOST_LETTERS} letters")
         clean = text.encode("utf-8", "replace").decode("utf-8")
         found = list(self._own.encode(clean, add_special_tokens=False).ids)
         first = self._own.token_to_id(self._names["bos_token"]) if self._begins else None
@@ -74,17 +83,10 @@ class Tokens:
 
         Raises: CommandError: the template cannot be used.
         """
-        try:
-            # It takes a tenth of a second, which Generator's users may do without.
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-            made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-            template = made.from_string(self._template)
-            text = template.render(messages=messages, add_generation_prompt=True, **self._names)
-        except ImportError as error:
-            raise _missing("jinja2") from error
-        except Exception as error:  # a template may raise anything
-            raise CommandError(f"the chat template cannot be used: {one_line(error)}") from error
+        if importlib.util.find_spec("jinja2") is None:
+            raise _missing("jinja2")
+        values = {"messages": [*map(dict, messages)], "add_generation_prompt": True}
+        text = rendered(self._template, values | self._names)
         return self.encode(text)
 
     @staticmethod
@@ -97,6 +99,12 @@ class Tokens:
         return found
 
 
+def _template(found: Any) -> str:
+    if not isinstance(found, str) or len(found) > _MOST_TEMPLATE:
+        raise CommandError(f"the chat template is no text of at most {_MOST_TEMPLATE} letters")
+    return found
+
+
 def files_of(llama: Llama) -> dict[str, bytes]:
     """Return the contents of the two files, by name, as a GGUF file has them.
 
@@ -107,9 +115,9 @@ def files_of(llama: Llama) -> dict[str, bytes]:
         own = _tokenizer(llama, tokens)
         config = {
             "add_bos_token": bool(llama.field("tokenizer.ggml.add_bos_token", False)),
-            "bos_token": tokens[llama.field("tokenizer.ggml.bos_token_id", 0)],
-            "eos_token": tokens[llama.field("tokenizer.ggml.eos_token_id")],
-            "chat_template": llama.field("tokenizer.chat_template", _DEFAULT_TEMPLATE),
+            "bos_token": tokens[llama.whole("tokenizer.ggml.bos_token_id", 0)],
+            "eos_token": tokens[llama.whole("tokenizer.ggml.eos_token_id")],
+            "chat_template": _template(llama.field("tokenizer.chat_template", _DEFAULT_TEMPLATE)),
         }
     except CommandError:
         raise

@@ -14,7 +14,7 @@ from tflite_opencl.common.errors import CommandError, cannot_read, require_writa
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.feeds import feeds_of, picture_inputs
 from tflite_opencl.common.flag_values import positive
-from tflite_opencl.common.flags import add_flag, as_json, shown
+from tflite_opencl.common.flags import add_flag, as_json, keep_inputs, require_documents, shown
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> str:
     if len(named) > 2:
         raise CommandError(f"one model at a time: {named[0]} and {named[1]} are named", USAGE)
     options.source, options.target = named
-    if _is_same_file(options.source, options.target):
-        raise CommandError(f"{options.target} is the model itself: name another OUT_FILE", USAGE)
+    keep_inputs(vars(options))  # again: now it is known which is which
+    require_documents(vars(options))
     require_writable(options.target)
     graph = read_graph(options.source, options.signature)
     made = _rewritten(options.source, names, graph.subgraphs)
@@ -138,11 +138,3 @@ def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) ->
         sets = (picture_inputs(graph, each) for each in pictures)
     with steps("inputs", lambda: options.check or len(pictures)) as step:
         return agreement(options.source, made.content, sets, runtime, step, options.signature)
-
-
-def _is_same_file(one: str, other: str) -> bool:
-    """Whether two paths lead to one file, also by links."""
-    try:
-        return os.path.samefile(one, other)
-    except OSError:  # one of them does not exist
-        return False

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.difference import difference
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, require_writable
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import feeds_of, names_of, number_of, place_of
+from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.flag_values import named_file
 from tflite_opencl.common.flags import (
     add_device_arguments,
@@ -93,6 +94,9 @@ def run(options: argparse.Namespace) -> str:
             raise CommandError(f"--input {name}: this input is given twice", USAGE)
         files[number] = (f"--input {name}", path)
     carried = _carried(graph, options.carry)
+    written = _paths(folder, graph)
+    for path in written if folder.is_dir() else ():
+        require_writable(path)
     frames = frames_of(graph, files, options.frames)
     runtime, told = runtime_if_any(), options_of(options, [graph], profiling=False)
     with delegated(model, graph, told, runtime, "builtin") as (made, delegate):
@@ -109,7 +113,7 @@ def run(options: argparse.Namespace) -> str:
         if not runtime.why_not:
             raise
         why = f"nothing is beside it: {runtime.why_not}; numpy: {error}"
-    written = _write(folder, graph, ours, is_stacked=options.frames)
+    _write(folder, written, ours, is_stacked=options.frames)
     people = "\n".join(filter(None, (_text(graph, frames, ours, theirs, written), why)))
     return shown(options, people, json=lambda: as_json(_document(graph, ours, theirs, written)))
 
@@ -142,21 +146,24 @@ def _carried(graph: Graph, asked: Sequence[tuple[str, str]]) -> dict[int, int]:
     return found
 
 
-def _write(folder: Path, graph: Graph, ours: Series, is_stacked: bool) -> list[str]:
-    """Write each output as a file of its name; return their paths."""
+def _paths(folder: Path, graph: Graph) -> list[str]:
+    """Return where each output goes: a file of its name."""
     paths: list[str] = []
+    for number, tensor in enumerate(graph.outputs):
+        name = _BEYOND_NAMES.sub("_", tensor.name).strip("._") or f"output_{number}"
+        path = str(folder / f"{name}.npy")
+        paths.append(str(folder / f"{name}_{number}.npy") if path in paths else path)
+    return paths
+
+
+def _write(folder: Path, paths: Sequence[str], ours: Series, is_stacked: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, (tensor, values) in enumerate(zip(graph.outputs, ours.outputs, strict=True)):
-            name = _BEYOND_NAMES.sub("_", tensor.name).strip("._") or f"output_{number}"
-            path = folder / f"{name}.npy"
-            if str(path) in paths:
-                path = folder / f"{name}_{number}.npy"
-            np.save(path, values if is_stacked else values[0])
-            paths.append(str(path))
+        for path, values in zip(paths, ours.outputs, strict=True):
+            with replaced_file(path, "wb") as file:
+                np.save(file, values if is_stacked else values[0])
     except OSError as error:
         raise CommandError(f"cannot write to {folder}: {error.strerror or error}") from error
-    return paths
 
 
 def _text(

@@ -23,7 +23,6 @@ _quiet = logging.getLogger("tflite_opencl.aiohttp")
 _quiet.setLevel(logging.CRITICAL)
 T = TypeVar("T")
 _LOOK_S = 0.5
-_KEEP_S = 75.0  # a connection without a request
 _MOST_CONNECTIONS = 900  # below the 1,024 file handles that a process may usually have
 _BACKLOG = 1024
 
@@ -48,7 +47,9 @@ async def serve(
         server.application(),
         access_log=None,
         logger=_quiet,
-        keepalive_timeout=_KEEP_S,
+        # A later request of a connection has the time of a first one, or half of one would stay.
+        keepalive_timeout=server.bounds.seconds,
+        auto_decompress=False,  # which has no bounds, and goes on after an answer
         handler_cancellation=True,  # nobody runs a model for a client that has gone
         shutdown_timeout=drain_seconds,
     )

@@ -8,16 +8,16 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 from delegate import NoDeviceError, Options
 from delegate.inspect import Graph
-from tflite_opencl.common.errors import CommandError, one_line
+from tflite_opencl.common.errors import CommandError, DelegateFailed, one_line
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.serve.isolated import Isolated
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.pictures import Pictures
 from tflite_opencl.serve.runners import Runner, open_runner
@@ -136,7 +136,7 @@ def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]
         for entry, graph, signature, reads in zip(
             wanted.models, graphs, signatures, pictures, strict=True
         ):
-            opened = _Opened(entry.name, entry.path, graph, wanted, runtime, signature)
+            opened = _Opened(entry, graph, wanted, runtime, signature)
             served.append(_served(opened, reads, metrics))
     except BaseException:
         for each in served:
@@ -147,8 +147,7 @@ def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    name: str
-    path: str
+    entry: Entry
     graph: Graph
     wanted: Wanted
     runtime: Runtime
@@ -159,9 +158,14 @@ class _Opened:
         """Pictures in a request; those of several are joined in a run."""
         return self.wanted.limits.pictures if self.signature.takes_several else 1
 
-    def on(self, options: Options | None) -> Runner:
-        most = self.wanted.limits.pictures
-        return open_runner(self.name, self.graph, self.path, options, most, self.runtime)
+    def on_device(self) -> Runner:
+        """Open it in a child process; raises as Isolated."""
+        return Isolated(*self.entry, self.wanted.options, self.wanted.limits.pictures)
+
+    def on_cpu(self) -> Runner:
+        """Open it for TFLite's kernels; raises RunError."""
+        name, path, _ = self.entry
+        return open_runner(name, self.graph, path, None, self.most, self.runtime)
 
 
 def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
@@ -172,11 +176,11 @@ def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
 
 
 def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Served:
-    name, wanted = opened.name, opened.wanted
-    fallback = partial(opened.on, None) if wanted.falls_back else None
+    name, wanted = opened.entry.name, opened.wanted
+    fallback = opened.on_cpu if wanted.falls_back else None
     try:
-        runner = opened.on(wanted.options)
-    except NoDeviceError as error:
+        runner = opened.on_device()
+    except (NoDeviceError, DelegateFailed) as error:
         if fallback is None:
             raise
         log.warning("%s: the CPU runs it: %s", name, one_line(error))

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.serve.tensors import Array, Arrays, Named, Signature
 
 EXTENSIONS = ("binary_tensor_data",)
@@ -63,7 +64,7 @@ def read_request(body: bytes, length: str | None, model: Signature, most: int) -
     """
     head, rest = _split(body, length)
     try:
-        asked = json.loads(bytes(head))
+        asked = json.loads(bytes(head), parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is no JSON: {error}") from error
     if not isinstance(asked, dict):
@@ -89,6 +90,10 @@ def read_request(body: bytes, length: str | None, model: Signature, most: int) -
     told = asked.get("id", "")
     (count,) = pictures
     return Request(arrays, count, _wanted(asked, model), told if isinstance(told, str) else "")
+
+
+def _not_json(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON's; send bytes")
 
 
 def _split(body: bytes, length: str | None) -> tuple[memoryview, _Bytes]:
@@ -198,11 +203,12 @@ def _is_count(value: object) -> bool:
 
 
 def answer(
-    name: str, version: str, model: Signature, request: Request, outputs: Arrays
+    name: str, version: str, model: Signature, request: Request, outputs: Arrays, device: str
 ) -> tuple[bytes, int | None]:
     """Return an answer's body, and the bytes of its JSON part where others follow it.
 
-    `outputs`: (pictures, ...) each, in the order of the model's.
+    `outputs`: (pictures, ...) each, in the order of the model's. `device`: what ran the model.
+    Raises: RunError: JSON has no number for a value.
     """
     entries, after = [], []
     for number, is_binary in request.wanted:
@@ -215,10 +221,16 @@ def answer(
             content = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
             entry["parameters"] = {"binary_data_size": len(content)}
             after.append(content)
+        elif values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise RunError(
+                f"output {tensor.name} has NaN or an infinity, which JSON cannot hold: ask for it "
+                'as bytes ("binary_data": true)'
+            )
         else:
             entry["data"] = values.reshape(-1).tolist()
         entries.append(entry)
     told: dict[str, Any] = {"model_name": name, "model_version": version}
+    told["parameters"] = {"device": device}
     if request.id:
         told["id"] = request.id
     head = json.dumps(told | {"outputs": entries}).encode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,17 +20,17 @@ from aiohttp import web
 
 from tflite_opencl import __version__
 from tflite_opencl.common.errors import OneLineError, RunError, one_line
-from tflite_opencl.serve import protocol
+from tflite_opencl.serve import bodies, protocol
 from tflite_opencl.serve.metrics import CONTENT_TYPE, Metrics
 from tflite_opencl.serve.models import VERSION, Served
 from tflite_opencl.serve.protocol import BadRequest
-from tflite_opencl.serve.worker import Busy, Unavailable
+from tflite_opencl.serve.worker import Busy, Ran, Unavailable
 
 log = logging.getLogger("tflite_opencl")
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _RETRY_S = 1  # when a client may come again
-_LARGE = 1 << 16  # bytes of JSON that are read in another thread
+_LARGE = 1 << 16  # bytes of JSON that are read in another thread; of an answer that may wait
 _MOST_CLASSES = 5
 _STATUS: Mapping[type[Exception], int] = {
     BadRequest: 400, asyncio.TimeoutError: 408, RunError: 500, Busy: 503, Unavailable: 503,
@@ -56,6 +57,7 @@ class Server:
     models: dict[str, Served] = field(default_factory=dict)
     requests: int = 0  # under way
     bodies: int = 0  # their bytes
+    answering: int = 0  # bytes of answers that clients have not taken yet
     silent: set[Any] = field(default_factory=set)  # connections without a request so far
     answers: dict[int, int] = field(default_factory=dict)  # HTTP's status -> how many
 
@@ -113,10 +115,11 @@ class Server:
             length = request.headers.get(protocol.LENGTH_HEADER)
             read = partial(protocol.read_request, body, length, served.signature, served.most)
             asked = await _apart(read, len(body) if length is None else 0)
-            outputs = await _run(served, asked.arrays, asked.pictures)
-            size = 0 if all(binary for _, binary in asked.wanted) else sum(a.size for a in outputs)
-            answer = partial(protocol.answer, served.name, VERSION, served.signature)
-            content, head = await _apart(lambda: answer(asked, outputs), size)
+            ran = await _run(served, asked.arrays, asked.pictures)
+            is_json = not all(binary for _, binary in asked.wanted)
+            size = sum(array.size for array in ran.arrays) if is_json else 0
+            answer = partial(protocol.answer, served.name, VERSION, served.signature, asked)
+            content, head = await _apart(lambda: answer(ran.arrays, ran.device), size)
         if head is None:
             return web.Response(body=content, content_type="application/json")
         headers = {protocol.LENGTH_HEADER: str(head)}
@@ -139,9 +142,10 @@ class Server:
                 arrays, size = await found
             except OneLineError as error:
                 raise BadRequest(one_line(error)) from error
-            outputs = await _run(served, arrays, 1)
-            told = await _apart(lambda: pictures.entry(outputs, size, int(most)), _LARGE)
-        return web.json_response({"model": served.name, **told})
+            ran = await _run(served, arrays, 1)
+            told = await _apart(lambda: pictures.entry(ran.arrays, size, int(most)), _LARGE)
+        about = {"model": served.name, "device": ran.device}
+        return web.json_response({**about, **told}, dumps=_json)
 
     def _served(self, request: web.Request) -> Served:
         """Return the model that the address names; raises HTTPNotFound, Unavailable."""
@@ -186,7 +190,27 @@ class Server:
             self.requests, self.bodies = self.requests - 1, self.bodies - size
 
     async def _body(self, request: web.Request) -> bytes:
-        return await asyncio.wait_for(request.read(), self.bounds.seconds)
+        packing = bodies.packing_of(request)
+        body: bytes = await asyncio.wait_for(request.read(), self.bounds.seconds)
+        if packing == bodies.PLAIN:
+            return body
+        return await _apart(lambda: bodies.unpacked(body, self.bounds.body), _LARGE)
+
+    async def _send(self, request: web.Request, response: web.Response) -> None:
+        """Wait until the client has taken the answer.
+
+        Raises: Busy: too many bytes of answers wait already. ConnectionError: it has gone, or takes
+            too long.
+        """
+        size = len(response.body) if isinstance(response.body, bytes) else 0
+        is_large = size >= _LARGE  # small ones are bounded by the connections that there may be
+        if is_large and self.answering and self.answering + size > self.bounds.bodies:
+            raise Busy
+        self.answering += size
+        try:
+            await bodies.send(request, response, self.bounds.seconds)
+        finally:
+            self.answering -= size
 
     @property
     def _answered(self) -> Any:
@@ -194,6 +218,10 @@ class Server:
             begun = time.perf_counter()
             self.silent.discard(request.protocol)
             response = await _or_error(request, handler)
+            try:
+                await self._send(request, response)
+            except Busy as error:
+                response = _error_of(error)
             self.answers[response.status] = self.answers.get(response.status, 0) + 1
             seconds = time.perf_counter() - begun if request.method == "POST" else None
             self.metrics.answered(self._meant(request), response.status, seconds)
@@ -211,25 +239,37 @@ async def _or_error(request: web.Request, handler: Handler) -> web.StreamRespons
     except (web.RequestPayloadError, ConnectionError) as error:  # it has broken off
         return _error(400, one_line(error))
     except Exception as error:
-        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-        text = one_line(error)
-        if isinstance(error, Busy):
-            text = "too many requests are under way"
-        if isinstance(error, asyncio.TimeoutError):
-            text = "the request did not arrive in time"
-        if status == 500 and not isinstance(error, RunError):
-            log.error("%s: %s: %s", request.path, type(error).__name__, text)
-        response = _error(status, text)
-        if isinstance(error, Busy):
-            response.headers["Retry-After"] = str(_RETRY_S)
+        response = _error_of(error)
+        if response.status == 500 and not isinstance(error, RunError):
+            log.error("%s: %s: %s", request.path, type(error).__name__, one_line(error))
         return response
+
+
+def _error_of(error: Exception) -> web.Response:
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    text = one_line(error)
+    if isinstance(error, Busy):
+        text = "too many requests are under way"
+    if isinstance(error, asyncio.TimeoutError):
+        text = "the request did not arrive in time"
+    response = _error(status, text)
+    if isinstance(error, Busy):
+        response.headers["Retry-After"] = str(_RETRY_S)
+    return response
 
 
 def _error(status: int, text: str) -> web.Response:
     return web.json_response({"error": text}, status=status)
 
 
-async def _run(served: Served, arrays: Any, pictures: int) -> Any:
+def _json(told: Any) -> str:
+    try:
+        return json.dumps(told, allow_nan=False)
+    except ValueError:
+        raise RunError("the results are NaN or infinite, which JSON cannot hold") from None
+
+
+async def _run(served: Served, arrays: Any, pictures: int) -> Ran:
     return await asyncio.wrap_future(served.worker.submit(arrays, pictures))
 
 

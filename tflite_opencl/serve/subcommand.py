@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
 import signal
-import sys
-from collections.abc import Iterator
 from functools import partial
 
 from tflite_opencl.common.errors import CommandError
@@ -23,9 +20,8 @@ from tflite_opencl.common.flags import (
     models_of,
     options_of,
 )
-from tflite_opencl.common.logs import routed
+from tflite_opencl.common.logs import lines_on_stderr, routed
 from tflite_opencl.common.runtime import runtime_if_any
-from tflite_opencl.common.words import printable
 
 HELP = "answer over HTTP: the Open Inference Protocol, and POST /classify with a picture"
 EXAMPLES = (
@@ -98,7 +94,7 @@ def run(options: argparse.Namespace) -> str:
         except ImportError as error:
             why = f"{package} is not installed: pip install 'tflite-opencl[serve]'"
             raise CommandError(why) from error
-    with _logging(logging.WARNING if options.quiet else logging.INFO):
+    with routed(lines_on_stderr(logging.WARNING if options.quiet else logging.INFO)):
         answers, was_ctrl_c = asyncio.run(_served(options))
     if was_ctrl_c:
         raise KeyboardInterrupt
@@ -147,21 +143,3 @@ def _summary(answers: dict[int, int]) -> str:
     busy = sum(count for status, count in answers.items() if status >= 500)
     wrong = sum(answers.values()) - good - busy
     return f"ended: {good} requests answered, {wrong} were wrong, {busy} could not be served"
-
-
-@contextlib.contextmanager
-def _logging(level: int) -> Iterator[None]:
-    """Show what the service and the delegate say, a line each on stderr."""
-
-    class Lines(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return printable(f"{record.levelname}: {record.getMessage()}")
-
-    handler: logging.Handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
-    routes = [
-        (logging.getLogger("tflite_opencl"), handler, level),
-        (logging.getLogger("delegate"), handler, logging.WARNING),
-    ]
-    with routed(routes):
-        yield

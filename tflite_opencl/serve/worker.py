@@ -34,20 +34,28 @@ class Unavailable(Exception):
     """Nothing runs the model any more; the text is one line that says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a request."""
+
+    arrays: Arrays
+    device: str  # what ran it
+
+
 @dataclass(eq=False, slots=True)
 class Waiting:
     """A request that waits for its run, or for the end of it."""
 
     arrays: Arrays
     pictures: int
-    future: Future[Arrays] = field(default_factory=Future)
+    future: Future[Ran] = field(default_factory=Future)
     since: float = field(default_factory=time.perf_counter)
 
     def begin(self) -> bool:
         """Return whether somebody still waits; from now on that stays so."""
         return self.future.running() or self.future.set_running_or_notify_cancel()
 
-    def end(self, outcome: Arrays | Exception) -> None:
+    def end(self, outcome: Ran | Exception) -> None:
         """Tell the outcome."""
         if isinstance(outcome, Exception):
             self.future.set_exception(outcome)
@@ -105,7 +113,7 @@ class Worker:
         """Count the requests that wait."""
         return len(self._queue)
 
-    def submit(self, arrays: Arrays, pictures: int) -> Future[Arrays]:
+    def submit(self, arrays: Arrays, pictures: int) -> Future[Ran]:
         """Let a request wait for its run, whose outputs the future gets.
 
         The future raises: RunError: the model cannot run on these values. Unavailable.
@@ -140,7 +148,7 @@ class Worker:
             self._changed.notify()
         self._thread.join(seconds)
         if not self._thread.is_alive() and self._runner is not None:
-            self._runner.close()
+            self._runner.close()  # else it hangs, and the end of the process ends it
 
     def _require_running(self) -> None:
         if self._runner is None or self._is_closed:
@@ -185,11 +193,11 @@ class Worker:
     def _run(self, batch: Sequence[Waiting]) -> None:
         """Run the requests together, and tell each its outcome."""
         asked = [each for each in batch if each.begin()]
-        whole = self._outcome(batch, asked) if asked else ()
+        whole = self._outcome(batch, asked) if asked else Ran((), "")
         if not isinstance(whole, Exception):
             ends = [*itertools.accumulate(each.pictures for each in asked)]
-            outcomes: list[Arrays | Exception] = [
-                [array[end - each.pictures : end] for array in whole]
+            outcomes: list[Ran | Exception] = [
+                Ran([array[end - each.pictures : end] for array in whole.arrays], whole.device)
                 for each, end in zip(asked, ends, strict=True)
             ]
         elif isinstance(whole, RunError) and len(asked) > 1:  # of one of them, or of each
@@ -203,7 +211,7 @@ class Worker:
         for each, outcome in zip(asked, outcomes, strict=True):
             each.end(outcome)
 
-    def _outcome(self, batch: Sequence[Waiting], asked: Sequence[Waiting]) -> Arrays | Exception:
+    def _outcome(self, batch: Sequence[Waiting], asked: Sequence[Waiting]) -> Ran | Exception:
         """Return the outputs of a run, or why there are none; a failed device is replaced."""
         pictures = sum(each.pictures for each in asked)
         while (runner := self._runner) is not None:
@@ -220,7 +228,7 @@ class Worker:
                 return RunError(_reason(error))
             else:
                 self._listen(len(asked), pictures, time.perf_counter() - begun)
-                return outputs
+                return Ran(outputs, runner.device)
         return Unavailable(self.failure)
 
     def _replace_runner(self, failure: str) -> None:

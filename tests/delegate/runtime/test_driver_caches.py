@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +54,40 @@ def test_without_such_a_home_they_get_a_place_in_our_cache(
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
     assert given() == [str(tmp_path / "drivers" / name) for name in ("pocl", "mesa", "nvidia")]
     assert (tmp_path / "drivers").stat().st_mode & 0o777 == 0o700
+
+
+def test_where_home_is_full_they_get_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home's and our cache's disks are full; shared memory is not."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
+    real = os.statvfs
+
+    def of(path: str | Path) -> SimpleNamespace:
+        found = real(path)
+        is_full = Path(path).is_relative_to(tmp_path) or Path(path) == tmp_path
+        free = 16 if is_full else found.f_bavail
+        return SimpleNamespace(
+            f_blocks=found.f_blocks, f_bavail=free, f_frsize=found.f_frsize, f_files=0, f_favail=0
+        )
+
+    monkeypatch.setattr(os, "statvfs", of)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for folder in map(Path, given()):
+        assert not folder.is_relative_to(tmp_path)
+        assert folder.is_relative_to(driver_caches._SHARED_MEMORY)
+
+
+def test_a_file_system_without_inodes_left_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert driver_caches._obstacle(tmp_path) is None
+    left = SimpleNamespace(f_blocks=9, f_bavail=1 << 20, f_frsize=4096, f_files=9, f_favail=0)
+    monkeypatch.setattr(os, "statvfs", lambda path: left)
+    assert driver_caches._obstacle(tmp_path) == f"{tmp_path} has no room left"
+    left.f_files = left.f_blocks = left.f_bavail = 0  # it does not say
+    assert driver_caches._obstacle(tmp_path) is None
 
 
 def test_where_ours_cannot_be_written_they_get_a_temporary_one(

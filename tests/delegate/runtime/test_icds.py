@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,45 @@ def test_what_the_loader_opens_is_found_by_its_variables(
     monkeypatch.setenv("OCL_ICD_FILENAMES", "")
     monkeypatch.setenv("OCL_ICD_VENDORS", str(own / "libown.so"))
     assert list_icds() == [Icd(wheel_s.library, wheel_s.library), wheel_s]
+
+
+def _listing(libraries: Sequence[str], environment: pytest.MonkeyPatch) -> Path:
+    """Return the folder that a loader is led to, with pyopencl's wheel out of the way."""
+    environment.delenv("PYOPENCL_HOME", raising=False)
+    return Path(icds._listing([Icd(each, each) for each in libraries])["OCL_ICD_VENDORS"])
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "a folder": lambda path: path.mkdir(),
+    "a folder with files": lambda path: (path / "files").mkdir(parents=True),
+    "a pipe": os.mkfifo,
+    "a link to itself": lambda path: path.symlink_to(path),
+    "other words": lambda path: path.write_text("libother.so"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", ["00.icd", "99.icd"])
+def test_the_loader_s_list_is_right_whatever_lies_in_the_cache(
+    odd: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    file = _listing(["liba.so", "libb.so"], monkeypatch) / name
+    file.unlink(missing_ok=True)
+    ODD[odd](file)
+    found = _listing(["liba.so", "libb.so"], monkeypatch)
+    assert {each.name: each.read_text() for each in found.glob("*.icd")} == {
+        "00.icd": "liba.so\n",
+        "01.icd": "libb.so\n",
+    }
+
+
+def test_the_loader_s_list_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    folder = _listing(["liba.so"], monkeypatch)
+    first = os.stat(folder / "00.icd")
+    _listing(["liba.so"], monkeypatch)
+    assert os.stat(folder / "00.icd") == first
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import math
+import struct
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.llama import BLOCKS, HEAD, SPECIAL, WIDTH, drawn, gguf, write_gguf
+from tests.support.llama import BLOCKS, HEAD, SPECIAL, WIDTH, drawn, fields, gguf, write_gguf
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.generate.llama import EMBEDDING, Llama
+from tflite_opencl.generate.tokens import files_of
 
 Q = "blk.1.attn_q.weight"
 
@@ -35,6 +40,62 @@ def test_blocks_are_the_floats_without_loss(gguf_file: Path) -> None:
         assert found.values.max() <= 7
         assert found.scales.min() > 0
     assert not llama.is_q4_1(EMBEDDING)
+
+
+ODD = [0, 1, 3, 2**31 - 1, 2**32 - 1, True, "", "7", "\u00e9" * 99, math.nan, math.inf, -1.0]
+ODD += [[0], ["a"], ["a", "b c d"], [1.5, math.nan], [True, False], None]
+
+
+@pytest.mark.parametrize("name", fields())
+def test_each_field_may_lie(name: str, tmp_path: Path) -> None:
+    """Every field is every odd thing in turn: a model is made, or one line says why not."""
+    for number, value in enumerate(ODD):
+        path = write_gguf(tmp_path / f"{number}.gguf", **{name.replace(".", "__"): value})
+        begun, said = time.process_time(), str(path)
+        try:
+            llama = Llama(str(path))
+            files_of(llama)
+            llama.whole("llama.context_length", 7)
+        except CommandError as error:
+            said = str(error)
+        assert said.startswith(str(path)) or said.startswith("the chat template is no text")
+        assert "\n" not in said
+        assert time.process_time() - begun < 1
+
+
+def _head(*parts: tuple[str, object]) -> bytes:
+    return b"".join(struct.pack(f"<{form}", value) for form, value in parts)
+
+
+_COUNTS = ("I", 0x46554747), ("I", 3)  # the file's mark, and its version
+_NAMED = ("Q", 1), ("1s", b"a")  # a field's name
+LIES = {
+    "fields": _head(*_COUNTS, ("Q", 0), ("Q", 2**40)),
+    "tensors": _head(*_COUNTS, ("Q", 2**40), ("Q", 0)),
+    "a name": _head(*_COUNTS, ("Q", 0), ("Q", 1), ("Q", 2**63)),
+    "a string": _head(*_COUNTS, ("Q", 0), ("Q", 1), *_NAMED, ("I", 8), ("Q", 2**64 - 1)),
+    "strings": _head(*_COUNTS, ("Q", 0), ("Q", 1), *_NAMED, ("I", 9), ("I", 8), ("Q", 2**40)),
+    "numbers": _head(*_COUNTS, ("Q", 0), ("Q", 1), *_NAMED, ("I", 9), ("I", 0), ("Q", 2**40)),
+    "arrays": _head(*_COUNTS, ("Q", 0), ("Q", 1), *_NAMED, ("I", 9), ("I", 9), ("Q", 2**20)),
+    "empty strings": _head(*_COUNTS, ("Q", 0), ("Q", 1), *_NAMED, ("I", 9), ("I", 8), ("Q", 2**20)),
+    "dimensions": _head(*_COUNTS, ("Q", 1), ("Q", 0), *_NAMED, ("I", 2**32 - 1)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("zeros", [0, 1 << 16])
+def test_counts_that_lie_cost_nothing(lie: str, zeros: int, tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(LIES[lie] + bytes(zeros))
+    tracemalloc.start()
+    begun = time.process_time()
+    try:
+        with pytest.raises(CommandError, match=r"a\.gguf cannot be used: ") as caught:
+            Llama(str(tmp_path / "a.gguf"))
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert time.process_time() - begun < 1
 
 
 def test_a_block_of_one_value_has_a_scale_above_0(tmp_path: Path) -> None:
@@ -66,7 +127,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"llama__rope__dimension_count": 8}, "8 of 16 values of a head are turned"),
     ({"llama__rope__scaling__type": "yarn"}, "llama.rope.scaling.type is 'yarn'"),
     ({"llama__expert_count": 8}, "llama.expert_count is 8, which is not known"),
-    ({"llama__block_count": "two"}, "invalid literal"),
+    ({"llama__block_count": "two"}, "llama.block_count is 'two', and not a whole number"),
+    ({"llama__block_count": 2**31 - 1}, "20 tensors, too few for 2147483647 blocks"),
+    ({"llama__rope__freq_base": math.nan}, "llama.rope.freq_base is nan, and not a number above 0"),
+    ({"llama__rope__freq_base": "10000"}, "llama.rope.freq_base is '10000', and not a number"),
+    ({"llama__attention__layer_norm_rms_epsilon": -1.0}, "is -1.0, and not a number above 0"),
 ]
 
 

@@ -33,7 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("kind", ["q4_1", "int8"])
 def test_a_file_has_four_signatures_and_its_tokenizer(kind: str, gguf_file: Path) -> None:
     made = model_of_gguf(str(gguf_file), kind, 96)
-    assert {path.name for path in made.parent.iterdir()} == {made.name, FILE, CONFIG_FILE}
+    assert {path.name for path in made.parent.iterdir()} == {
+        *(made.name, FILE, CONFIG_FILE, "checksums")
+    }
     graphs = {name: read_model(made, name) for name in ("decode", "prefill", "save", "restore")}
     assert {*graphs["decode"].input_names} == {"tokens", "start"}
     assert {*graphs["prefill"].input_names} == {"tokens", "start", "last"}
@@ -71,6 +73,28 @@ def test_without_its_tokenizer_it_is_made_again(gguf_file: Path) -> None:
     made = model_of_gguf(str(gguf_file), "int8", 96)
     made.with_name(FILE).unlink()
     assert model_of_gguf(str(gguf_file), "int8", 96).with_name(FILE).is_file()
+
+
+@pytest.mark.parametrize("name", ["model.tflite", FILE, CONFIG_FILE, "checksums"])
+@pytest.mark.parametrize("change", ["bit", "cut", "empty", "gone", "link", "pipe"])
+def test_a_changed_file_is_made_again(
+    name: str, change: str, gguf_file: Path, tmp_path: Path
+) -> None:
+    made = model_of_gguf(str(gguf_file), "int8", 96)
+    right = {path.name: path.read_bytes() for path in made.parent.iterdir()}
+    path, content = made.with_name(name), bytearray(right[name])
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    if change == "link":
+        path.symlink_to(path)
+    elif change == "pipe":
+        os.mkfifo(path)
+    elif change != "gone":
+        changed = {"bit": content, "cut": content[:-9], "empty": b""}[change]
+        path.write_bytes(changed)
+        path.chmod(0o600)
+    model_of_gguf(str(gguf_file), "int8", 96)
+    assert {path.name: path.read_bytes() for path in made.parent.iterdir()} == right
 
 
 def test_few_places_have_small_pieces(gguf_file: Path) -> None:

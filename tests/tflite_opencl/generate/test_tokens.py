@@ -105,7 +105,15 @@ def test_a_damaged_file_is_one_line(content: bytes | None, tmp_path: Path) -> No
         Tokens(tmp_path)
 
 
-@pytest.mark.parametrize("template", ["{% for", "{{ 1 / 0 }}", "{{ messages.pop() }}"])
+ENDLESS = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
+HOSTILE = [
+    *("{% for", "{{ 1 / 0 }}", "{{ messages.pop() }}", "{{ ''.__class__.__mro__ }}"),
+    *("{{ 'a' * 10**11 }}", "{{ '%0999999999d' % 1 }}", "{{ 'a' | center(10**11) }}"),
+    *(ENDLESS, ENDLESS.replace("{% end", "abc{% end", 1), "{% set a = 9**(9**9) %}"),
+]
+
+
+@pytest.mark.parametrize("template", HOSTILE)
 def test_a_template_that_cannot_be_used_is_one_line(
     template: str, model: Path, tmp_path: Path
 ) -> None:
@@ -114,3 +122,19 @@ def test_a_template_that_cannot_be_used_is_one_line(
     (tmp_path / CONFIG_FILE).write_text(json.dumps(config | {"chat_template": template}))
     with pytest.raises(CommandError, match="the chat template cannot be used: "):
         Tokens(tmp_path).conversation([{"role": "user", "content": "hello"}])
+
+
+@pytest.mark.parametrize("template", [5, ["a"], {"a": "b"}, "a" * 2_000_000])
+def test_a_template_that_is_no_text_is_one_line(
+    template: object, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / FILE).write_bytes((model.parent / FILE).read_bytes())
+    config = json.loads((model.parent / CONFIG_FILE).read_text())
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(config | {"chat_template": template}))
+    with pytest.raises(CommandError, match="the chat template is no text of at most 1048576"):
+        Tokens(tmp_path)
+
+
+def test_a_text_that_no_model_has_room_for_is_one_line(tokens: Tokens) -> None:
+    with pytest.raises(CommandError, match="the text has more than 16777216 letters"):
+        tokens.encode("a" * (1 + (1 << 24)))

@@ -170,7 +170,7 @@ def test_an_exact_pass_that_is_none_writes_nothing(
         (("{model}", "{tmp}/o"), 64, "no pass is asked for; --list shows all"),
         (("{model}", "--pass", "remove_dead"), 64, "MODEL and OUT_FILE are missing"),
         (("-m", "{model}", "--pass", "remove_dead"), 64, "MODEL and OUT_FILE are missing"),
-        (("-m", "{model}", "{model}", "--pass", "remove_dead"), 64, "is the model itself"),
+        (("-m", "{model}", "{model}", "--pass", "remove_dead"), 255, "an input of this command"),
         (("{model}", "{tmp}/o", "--pass", "remove_daed"), 64, "did you mean remove_dead?"),
         (("{model}", "{tmp}/o", "--for", "tefl"), 64, "invalid choice: 'tefl'"),
         (("{tmp}/none", "{tmp}/o", "--for", "teflon"), 255, "cannot read {tmp}/none: No such file"),
@@ -213,8 +213,8 @@ def test_the_model_itself_is_not_overwritten(
     elif how == "other_path":
         target = tmp_path / ".." / tmp_path.name / own.name
     code, out, err = run(own, target, "--pass", "remove_dead")
-    said = f"ERROR: {target} is the model itself: name another OUT_FILE\n"
-    assert (code, out, err) == (64, "", said)
+    said = f"ERROR: cannot write {target}: it is an input of this command\n"
+    assert (code, out, err) == (255, "", said)
     assert own.read_bytes() == content
 
 

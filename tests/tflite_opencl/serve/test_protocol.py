@@ -139,12 +139,15 @@ def test_whatever_comes_is_read_or_refused() -> None:
 
 def test_answers_hold_json_or_bytes_as_asked() -> None:
     values = np.array([[[1, 2], [3, 4]]], np.int16)
-    said, head = answer("m", "1", model("int16"), Request([], 1, [(0, False)], "7"), [values])
+    said, head = answer(
+        "m", "1", model("int16"), Request([], 1, [(0, False)], "7"), [values], "gpu"
+    )
     output = {"name": "y", "datatype": "INT16", "shape": [1, 2, 2], "data": [1, 2, 3, 4]}
-    about = {"model_name": "m", "model_version": "1", "id": "7"}
+    about: dict[str, Any] = {"model_name": "m", "model_version": "1", "id": "7"}
     assert head is None
+    about["parameters"] = {"device": "gpu"}
     assert json.loads(said) == about | {"outputs": [output]}
-    said, head = answer("m", "1", model("int16"), Request([], 1, [(0, True)]), [values])
+    said, head = answer("m", "1", model("int16"), Request([], 1, [(0, True)]), [values], "gpu")
     assert said[head:] == b"\1\0\2\0\3\0\4\0"
     assert json.loads(said[:head])["outputs"][0]["parameters"] == {"binary_data_size": 8}
 
@@ -154,7 +157,7 @@ def test_a_model_whose_outputs_have_no_first_dimension_of_one_takes_one_picture(
     with pytest.raises(BadRequest, match="shape"):
         read_request(body(entry(shape=[2, 2, 2], data=[1] * 8)), None, own, 4)
     asked = read_request(body(entry()), None, own, 4)
-    said, _ = answer("m", "1", own, asked, [np.zeros((1, 5), np.uint8)])
+    said, _ = answer("m", "1", own, asked, [np.zeros((1, 5), np.uint8)], "gpu")
     assert json.loads(said)["outputs"][0]["shape"] == [5]
 
 

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import http.client
 import json
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,9 +22,10 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from delegate import DeviceError
-from tests.support.service import BOUNDS, LIMITS, MEGABYTE, Doubling, served, serving
+from tests.support.service import BOUNDS, DOUBLES, LIMITS, MEGABYTE, Doubling, served, serving
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.serve.models import Served
+from tflite_opencl.serve.tensors import Named, Signature
 from tflite_opencl.serve.worker import Worker
 
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
@@ -112,6 +116,12 @@ def test_paths_of_another_model_or_version_are_not_there(address: str) -> None:
         (b"", {}, 400),
         (b"{}", {"Inference_Header_Content_Length": "9"}, 400),
         (b"no gzip", {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(b"{}")[:-4], {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(b"{}") * 2, {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(bytes(100 * MEGABYTE)), {"Content_Encoding": "gzip"}, 413),
+        (zlib.compress(bytes(2 * MEGABYTE)), {"Content_Encoding": "deflate"}, 413),
+        (b"{}", {"Content_Encoding": "br"}, 415),
+        (b'{"inputs": [NaN]}', {}, 400),
         (b"x" * (MEGABYTE + 1), {}, 413),
         (REQUEST, {"Content_Type": "image/png"}, 200),
     ],
@@ -125,11 +135,10 @@ def test_a_wrong_request_gets_its_status(
     assert ask(address, INFER, REQUEST)[0] == 200
 
 
-def test_what_unpacks_to_more_than_the_limit_is_refused(address: str) -> None:
-    import gzip
-
-    body = gzip.compress(bytes(100 * MEGABYTE))
-    assert ask(address, INFER, body, Content_Encoding="gzip")[0] in (400, 413)
+def test_packed_bodies_are_read(address: str) -> None:
+    body = json.dumps(REQUEST).encode()
+    for packing, packed in (("gzip", gzip.compress(body)), ("deflate", zlib.compress(body))):
+        assert ask(address, INFER, packed, Content_Encoding=packing)[0] == 200
 
 
 def test_requests_are_joined_and_each_gets_its_own(address: str) -> None:
@@ -192,6 +201,70 @@ def test_slow_silent_and_gone_clients_hold_nothing() -> None:
         assert (server.bodies, server.silent) == (0, set())
 
 
+def test_half_of_a_later_request_has_the_time_of_a_first_one() -> None:
+    with serving(models(), replace(BOUNDS, seconds=0.5)) as (address, server, _):
+        wait(lambda: not server.state)
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), 30) as client:
+            client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b" 200 " in client.recv(1000)
+            client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHo")
+            client.settimeout(5)
+            assert client.recv(1000) == b""
+
+
+LARGE = Signature(DOUBLES.inputs, (Named("y", np.dtype("float32"), (1, 8 << 20)),))
+
+
+def test_answers_that_nobody_takes_are_bounded_in_bytes_and_time() -> None:
+    """An answer of 32 MiB, which no buffer of the system holds."""
+
+    class Large(Doubling):
+        def run(self, arrays: Any, pictures: int) -> Any:
+            return [np.zeros((pictures, 8 << 20), np.float32)]
+
+    def load() -> Sequence[Served]:
+        return [served(Worker(Large(), LIMITS), LARGE)]
+
+    asked = json.dumps(REQUEST | {"parameters": {"binary_data_output": True}}).encode()
+    with serving(load, replace(BOUNDS, seconds=3.0)) as (address, server, _):
+        wait(lambda: not server.state)
+        host, port = address.split(":")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            client.connect((host, int(port)))
+            head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(asked)}\r\n\r\n"
+            client.sendall(head.encode() + asked)
+            wait(lambda: server.answering > 32 * MEGABYTE)
+            status, _, headers = ask(address, INFER, asked)
+            assert (status, headers["Retry-After"]) == (503, "1")
+            assert ask(address, "/v2/health/live")[0] == 200
+            wait(lambda: server.answering == 0)
+            taken = 0
+            with contextlib.suppress(ConnectionError):
+                while part := client.recv(1 << 20):
+                    taken += len(part)
+            assert taken < 32 * MEGABYTE
+        assert ask(address, INFER, asked, method="POST")[0] == 200
+        assert (server.requests, server.bodies, server.answering) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_json_cannot_hold_is_told_and_goes_as_bytes(value: float) -> None:
+    class Odd(Doubling):
+        def run(self, arrays: Any, pictures: int) -> Any:
+            return [np.full((pictures, 3), value, np.float32)]
+
+    with serving(models(Odd())) as (address, server, _):
+        wait(lambda: not server.state)
+        status, said, _ = ask(address, INFER, REQUEST)
+        assert status == 500
+        assert said["error"].startswith("output y has NaN or an infinity, which JSON cannot hold")
+        with triton.InferenceServerClient(address) as client:
+            found = infer(client, np.zeros((1, 3), np.float32)).as_numpy("y")
+        np.testing.assert_array_equal(found, np.full((1, 3), value, np.float32))
+
+
 def test_it_lives_before_it_is_ready_and_drains_at_the_end() -> None:
     loading, opened = threading.Event(), threading.Event()
     runner = Doubling(lambda pictures: opened.wait(30) and None)
@@ -232,9 +305,13 @@ def test_a_failed_device_is_told_and_the_cpu_takes_over() -> None:
         assert (status, said["models"][0]["failure"]) == (503, "clFinish: CL_OUT_OF_RESOURCES")
         assert ask(address, "/v2/models/model/ready")[0] == 503
         assert 'tflite_opencl_device_failed{model="model"} 1.0' in ask(address, "/metrics")[1]
-    with serving(models(Doubling(fail), fallback=Doubling)) as (address, server, _):
+    cpu = Doubling()
+    cpu.device = "the CPU's stand-in"
+    with serving(models(Doubling(fail), fallback=lambda: cpu)) as (address, server, _):
         wait(lambda: not server.state)
-        assert ask(address, INFER, REQUEST)[1]["outputs"][0]["data"] == [2, 4, 6]
+        said = ask(address, INFER, REQUEST)[1]
+        assert said["outputs"][0]["data"] == [2, 4, 6]
+        assert said["parameters"] == {"device": "the CPU's stand-in"}
         status, said, _ = ask(address, "/v2/health/ready")
         assert (status, said["models"][0]["failure"]) == (200, "clFinish: CL_OUT_OF_RESOURCES")
 

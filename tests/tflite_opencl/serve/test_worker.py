@@ -52,9 +52,9 @@ def test_those_that_wait_are_joined_and_each_gets_its_own(gate: Gate) -> None:
     futures = [worker.submit(*one(n, pictures)) for n, pictures in ((1, 1), (2, 2), (3, 1), (4, 3))]
     gate.opened.set()
     for number, future in enumerate([first, *futures]):
-        (array,) = future.result(30)
+        (array,) = future.result(30).arrays
         assert (array == 2 * number).all()
-    assert [len(future.result()[0]) for future in futures] == [1, 2, 1, 3]
+    assert [len(future.result().arrays[0]) for future in futures] == [1, 2, 1, 3]
     assert runner.runs == [1, 4, 3]
     worker.close()
     assert runner.closed.is_set()
@@ -65,7 +65,7 @@ def test_nothing_is_joined_where_that_is_no_faster(gate: Gate) -> None:
     worker = Worker(runner, LIMITS)
     futures = [worker.submit(*one(n)) for n in range(3)]
     gate.opened.set()
-    assert [future.result(30)[0][0, 0] for future in futures] == [0, 2, 4]
+    assert [future.result(30).arrays[0][0, 0] for future in futures] == [0, 2, 4]
     assert runner.runs == [1, 1, 1]
     worker.close()
 
@@ -120,7 +120,7 @@ def test_without_a_fallback_a_failed_device_refuses_all() -> None:
 def test_the_cpu_takes_over_what_a_failed_device_was_given() -> None:
     broken, cpu = Doubling(failing), Doubling()
     worker = Worker(broken, LIMITS, lambda: cpu)
-    assert worker.submit(*one(3)).result(30)[0][0, 0] == 6
+    assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
     assert worker.runner is cpu
     assert "CL_OUT_OF_RESOURCES" in worker.failure
     assert broken.closed.wait(30)
@@ -145,10 +145,10 @@ def test_a_device_that_hangs_is_given_up(gate: Gate) -> None:
     worker.give_up_after(60)
     assert not future.done()
     worker.give_up_after(0)
-    assert future.result(30)[0][0, 0] == 6
+    assert future.result(30).arrays[0][0, 0] == 6
     assert "has not answered" in worker.failure
     gate.opened.set()  # the old thread comes back, and has nothing more to do
-    assert worker.submit(*one(4)).result(30)[0][0, 0] == 8
+    assert worker.submit(*one(4)).result(30).arrays[0][0, 0] == 8
     deadline = time.monotonic() + 30
     while sum(thread.name == "model" for thread in threading.enumerate()) > 1:
         assert time.monotonic() < deadline
@@ -168,7 +168,7 @@ def test_what_one_request_breaks_is_no_other_ones(gate: Gate) -> None:
     worker = Worker(runner, LIMITS)
     futures = [worker.submit(*one(n)) for n in (1, 2, -1, 3)]
     gate.opened.set()
-    assert [futures[n].result(30)[0][0, 0] for n in (0, 1, 3)] == [2, 4, 6]
+    assert [futures[n].result(30).arrays[0][0, 0] for n in (0, 1, 3)] == [2, 4, 6]
     with pytest.raises(RunError, match="Failed to invoke"):
         futures[2].result(30)
     assert worker.failure == ""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import CacheError, cache_folder, write_cached, write_model
+from delegate.inspect import CacheError, cache_folder, sha256_of, write_cached, write_model
 from tflite_opencl.common.default.efficientnet_lite0 import CLASSES, float_graph, quantize
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import Progress
@@ -56,13 +56,10 @@ def default_model(progress: Progress | None = None) -> Path | bytes:
     """
     checksums = _checksums()
     cached = cache_folder() / MODEL_FILE
-    try:
-        if cached.is_file():  # reading a pipe would wait for a writer
-            if _sha256(cached.read_bytes()) == checksums[MODEL_FILE]:
-                return cached
-            _log.warning("%s is damaged or of another version: building it again", cached)
-    except OSError as error:
-        _log.warning("cannot read %s: %s", cached, error.strerror or error)
+    if (found := sha256_of(MODEL_FILE)) == checksums[MODEL_FILE]:
+        return cached
+    if found is not None:
+        _log.warning("%s is damaged or of another version: building it again", cached)
     model = _build(checksums, progress)
     try:
         return write_cached(MODEL_FILE, model)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device that hangs, dies or fails beneath a service: the CPU goes on, and SIGTERM is heard."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delegate import DeviceInfo
+from tests.attacks.bed import write_files
+from tests.attacks.faults import NO_COMPILER, Fault, build_library
+from tests.support.deal import any_driver, slow
+from tests.support.process import ROOT
+
+_DEVICE_SECONDS = 3
+
+
+@dataclass
+class Service:
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    def ask(self, path: str, body: bytes | None = None) -> tuple[int, dict[str, Any], float]:
+        """Return the status, what is said, and the seconds that it took."""
+        begun = time.monotonic()
+        with contextlib.closing(http.client.HTTPConnection(self.address, timeout=60)) as connection:
+            connection.request("GET" if body is None else "POST", path, body)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read()), time.monotonic() - begun
+
+
+@contextlib.contextmanager
+def service(folder: Path, device: DeviceInfo, fault: Fault, *more: str) -> Iterator[Service]:
+    """Start it over a driver that is sound until the fault's file is there."""
+    library = build_library(folder)
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    write_files(folder)
+    words = ["-m", "tflite_opencl", "serve", "m=model.tflite", "--listen", "127.0.0.1:0"]
+    words += ["--device", str(device.index), "--tune", "off", "--labels", "labels.txt"]
+    with subprocess.Popen(
+        [sys.executable, *words, "--device_timeout", str(_DEVICE_SECONDS), *more],
+        cwd=folder, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "LD_PRELOAD": str(library)} | fault.environment,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stderr is not None
+            address = ""
+            for line in process.stderr:
+                if line.startswith("INFO: listening: "):
+                    address = line.split("//")[1].strip()
+                if line.startswith("INFO: ready: "):
+                    break
+            yield Service(process, address)
+        finally:
+            process.kill()
+
+
+@slow
+@any_driver
+@pytest.mark.parametrize("kind", ["hang", "abort", "crash", "error"])
+def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> None:
+    gate = tmp_path / "gate"
+    # pyopencl holds Python's lock in this call.
+    fault = Fault("clEnqueueNDRangeKernel", 1, kind, lasts=True, place="", until=str(gate))
+    with service(tmp_path, device, fault, "--fallback", "cpu") as served:
+        picture = (tmp_path / "picture.bmp").read_bytes()
+        status, before, _ = served.ask("/classify", picture)
+        assert status == 200
+        assert before["device"] == device.name
+        gate.touch()
+        status, after, seconds = served.ask("/classify", picture)
+        assert status == 200
+        assert after.pop("device") == "CPU" != before.pop("device")
+        assert after == before
+        assert seconds < _DEVICE_SECONDS + 10
+        status, told, seconds = served.ask("/v2/health/ready")
+        assert (status, seconds < 1) == (200, True)
+        assert told["models"][0]["failure"]
+        served.process.send_signal(signal.SIGTERM)
+        out, err = served.process.communicate(timeout=30)
+        assert served.process.returncode == 0, err
+        assert "2 requests answered" in out or "3 requests answered" in out
+
+
+@slow
+@any_driver
+def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Path) -> None:
+    """Without a fallback: others are answered at once, and SIGTERM ends it within its time."""
+    gate = tmp_path / "gate"
+    fault = Fault("clEnqueueNDRangeKernel", 1, "hang", lasts=True, place="", until=str(gate))
+    with service(tmp_path, device, fault, "--device_timeout", "600", "--timeout", "2") as served:
+        picture = (tmp_path / "picture.bmp").read_bytes()
+        assert served.ask("/classify", picture)[0] == 200
+        gate.touch()
+        held = http.client.HTTPConnection(served.address, timeout=60)
+        held.request("POST", "/classify", picture)
+        for _ in range(5):
+            status, _, seconds = served.ask("/v2/health/live")
+            assert (status, seconds < 1) == (200, True)
+            time.sleep(0.2)
+        (child,) = _children(served.process.pid, "tflite_opencl.serve.isolated")
+        served.process.send_signal(signal.SIGTERM)
+        served.process.communicate(timeout=40)
+        held.close()
+        assert served.process.returncode == 0
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{child}").exists():
+            assert time.monotonic() < deadline, "the child has outlived the service"
+            time.sleep(0.1)
+
+
+def _children(pid: int, module: str) -> list[str]:
+    """Return the numbers of a process' children that run a module."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    found = [child for task in tasks for child in task.read_text().split()]
+    return [each for each in found if module in Path(f"/proc/{each}/cmdline").read_text()]
