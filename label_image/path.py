@@ -21,6 +21,7 @@ from delegate import Run as DeviceRun
 from delegate.inspect import Graph, Portion, Tensor
 from label_image.lines import delegate_failures
 from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.node_kernels import Kernels
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.trace import Trace
@@ -61,6 +62,7 @@ class Path:
     # Gives memory for a batch that this path reads faster than other memory.
     empty_batch: Callable[[], Array] | None = None
     ahead: int = 1  # batches that may be under way at once
+    judged_by: Kernels | None = None  # which kernels ran, where they judge; None: it is no judge
 
     # Where it was timed:
     outputs: Outputs = field(default=(), repr=False)  # after Ctrl-C there are none

@@ -165,7 +165,7 @@ def test_equal_outputs_are_told_apart_from_tflites_own_difference() -> None:
 
 def test_equal_outputs_of_a_part_say_what_ran_the_rest() -> None:
     assert (
-        "equal to TFLite's reference kernels, which then run the CPU's part too: 0 quanta"
+        "equal to TFLite's reference kernels, which judge OpenCL's part alone: 0 quanta"
         in text_of(PARTLY)
     )
 
