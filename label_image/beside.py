@@ -15,13 +15,14 @@ from tflite_opencl.common.runtime import Runtime
 
 
 def jobs_beside(
-    job: Job, taken: Delegation, runtime: Runtime, graph: Graph, floats: bool
+    job: Job, taken: Delegation | None, runtime: Runtime, graph: Graph, floats: bool
 ) -> dict[str, Job]:
     """Return the jobs by the names of compare.py.
 
     Without GPU_JUDGED OpenCL's own path is what is judged. Without REFERENCE nothing is: the
     outputs are floats, which `floats` has compared all the same.
     """
+    assert taken is not None  # OpenCL's path has one
     own = replace(job, quiet=True, profile_rows=0, traces=False)
     cpu = replace(own, opencl=None, external=None)
     dtypes = tuple(each.dtype for each in graph.outputs)

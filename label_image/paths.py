@@ -183,9 +183,7 @@ class Paths(contextlib.ExitStack):
         """Open what OpenCL is compared with, if it is. Raises: KeyboardInterrupt: Ctrl-C."""
         if self.gpu is None or not self.job.reference:
             return
-        self.beside, self.reasons = {}, {}
-        taken = self.gpu.delegation
-        assert taken is not None
+        self.beside, self.reasons, taken = {}, {}, self.gpu.delegation
         jobs = jobs_beside(self.job, taken, self._runtime, self._graph, self.floats)
         if REFERENCE not in jobs:
             self.reasons[REFERENCE] = NOT_QUANTISED

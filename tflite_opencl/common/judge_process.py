@@ -33,15 +33,16 @@ class JudgeProcess(Child):
         """Return the answer to a request. Raises: Died; RuntimeError, ValueError: TFLite's."""
         self.trying = None
         self.send(pickle.dumps(request, protocol=5))
-        while True:
-            event = self.event(math.inf)
-            if "trying" in event:
-                self.trying = event["trying"]
-            elif "answered" in event:
-                answer = pickle.loads(event["payload"])
-                if isinstance(answer, Exception):
-                    raise answer
-                return answer
+        try:
+            while "answered" not in (event := self.event(math.inf)):
+                self.trying = event.get("trying")
+        except BaseException:  # nobody waits for the answer any more
+            self.close()
+            raise
+        answer = pickle.loads(event["payload"])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 _idle: list[JudgeProcess] = []
