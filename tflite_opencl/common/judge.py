@@ -169,7 +169,10 @@ class JudgeInterpreter:
         """Return what these tensors hold, without those that TFLite does not tell."""
         if self._numpy is None:
             assert self._process is not None
-            found: dict[int, Array] = self._process.asked("tensors", [*indices])
+            # NOTE: asked for a resource, TFLite reads what is no memory.
+            states = {each.index for each in self._graph.tensors if each.dtype == "resource"}
+            wanted = [index for index in indices if index not in states]
+            found: dict[int, Array] = self._process.asked("tensors", wanted)
             return found
         told = {}
         for index in indices:

@@ -51,10 +51,9 @@ def agreement(
     graphs = [read_model(model, signature) for model in (before, after)]
     with contextlib.ExitStack() as stack:
         judges = []
-        for model, graph, name in zip(
-            (before, after), graphs, (before, "the rewritten model"), strict=True
-        ):
-            with failures(name):
+        models: tuple[str | bytes, ...] = before, after
+        for model, graph in zip(models, graphs, strict=True):
+            with failures(before if model is before else "the rewritten model"):
                 judges.append(open_judge(runtime, graph, model, threads=None))
             stack.callback(judges[-1].close)
         return _agreement(judges[0], judges[1], sets, watch)

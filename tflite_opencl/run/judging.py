@@ -30,6 +30,11 @@ class Judgement:
     quanta: int = 0  # that outputs of integers are off which have to be equal
 
     @property
+    def short_name(self) -> str:
+        """Name the kernels in a table's head."""
+        return self.name.removeprefix("TFLite's ")
+
+    @property
     def fault(self) -> str:
         """Say that the device is wrong; "": it is not."""
         if not self.quanta:

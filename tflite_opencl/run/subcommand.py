@@ -190,7 +190,7 @@ def _text(
         )
     ]
     beside = f"beside {theirs.name}" if theirs else "beside it"
-    names = "output", "one run's", beside, f"beside {judgement.name}"
+    names = "output", "one run's", beside, f"beside {judgement.short_name}"
     tables = [columns(heads, rows, 1), columns(names, results, 4)]
     lines = [render(terminal_width(), *tables)]
     if frames.padded:

@@ -174,10 +174,7 @@ class _Verifier:
 
     def _now(self, tensors: Iterable[Tensor]) -> dict[int, Array]:
         """Return what TFLite tells of tensors: a state or a list has no memory."""
-        # Asked for a resource, TFLite reads what is no memory.
-        found: dict[int, Array] = self._made.tensors(
-            [tensor.index for tensor in tensors if tensor.dtype != "resource"]
-        )
+        found: dict[int, Array] = self._made.tensors([tensor.index for tensor in tensors])
         return found
 
     def compare_nodes(self, options: Options) -> tuple[str, Sequence[Verdict]]:
