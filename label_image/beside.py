@@ -29,7 +29,9 @@ def jobs_beside(
     if not floats and not any(d.startswith(("bool", "int", "uint")) for d in dtypes):
         return {CPU: cpu}
     times: dict[str, Any] = {"warmup_runs": 0, "count": 1, "longer_s": 0.0}
-    left = tuple(verdict.node for verdict in taken.on_cpu)
+    # Reference kernels that somebody asked for run the CPU's part on both sides.
+    is_left = job.cpu_kernels != "reference"
+    left = tuple(verdict.node for verdict in taken.on_cpu if is_left)
     jobs = {CPU: cpu, REFERENCE: replace(cpu, cpu_kernels=JUDGE, left=left, **times)}
     if left and (kernels := _kernels_beside(job, runtime, graph)) != job.cpu_kernels:
         # The CPU's part of the nodes would otherwise bring its own difference.

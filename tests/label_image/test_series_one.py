@@ -155,9 +155,10 @@ def test_the_judge_leaves_the_cpus_part_to_the_kernels_that_run_it_beside_opencl
     compare(tflite, path(given, is_whole=False))
     kernels = [(job.opencl is None, job.cpu_kernels, job.left) for job in tflite.asked]
     assert kernels == [(True, "auto", ()), (True, JUDGE, (1,)), (False, "builtin", ())]
-    tflite = Tflite(given, given)
-    compare(tflite, path(given, is_whole=False), cpu_kernels="builtin")
-    assert len(tflite.asked) == 2
+    for kernels, left in (("builtin", (1,)), ("reference", ())):  # OpenCL's own path is judged
+        tflite = Tflite(given, given)
+        compare(tflite, path(given, is_whole=False), cpu_kernels=kernels)
+        assert [job.left for job in tflite.asked] == [(), left]
 
 
 def test_float_outputs_are_compared_where_asked() -> None:
