@@ -120,9 +120,9 @@ class Paths(contextlib.ExitStack):
 
     @property
     def speedup(self) -> float | None:
-        """The time of a picture on the CPU over that on OpenCL; None: one of them did not run."""
-        ours, theirs = (path.picture_ms if path else 0.0 for path in (self.gpu, self.cpu))
-        return theirs / ours if ours and theirs else None
+        """The time of a picture on the CPU over that on OpenCL; None: one ran too few times."""
+        both = [path for path in (self.cpu, self.gpu) if path and path.has_run_enough]
+        return both[0].picture_ms / both[1].picture_ms if len(both) == 2 else None
 
     @property
     def is_sample(self) -> bool:

@@ -120,7 +120,8 @@ def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
 def speedup_facts(series: Series) -> Facts:
     """Return how much faster OpenCL is; nothing where one of the paths did not run."""
     if (ratio := series.speedup) is None:
-        return []
+        have_run = all(path and path.picture_ms for path in (series.gpu, series.cpu))
+        return [("speedup", "too few runs")] if have_run else []
     of_many = "OpenCL's pictures/s over the CPU's"
     how = "median of the CPU over OpenCL's" if series.job.is_timed else of_many
     return [("speedup", f"{ratio:.2f} ({how})")]

@@ -140,7 +140,7 @@ def test_nodes_left_to_the_cpu_are_listed_with_their_reason(
 ) -> None:
     ran = run(
         *FILES, "--use_gpu", "--device", str(device.index), "--exclude_ops", "average_pool_2d",
-        "--min_nodes_per_partition", "1", "--json", "out.json",
+        "--min_nodes_per_partition", "1", "--count", "10", "--json", "out.json",
     )  # fmt: skip
     assert ran.lines[: len(GPU_LINES)] == GPU_LINES
     document = json.loads((files / "out.json").read_text())

@@ -28,7 +28,7 @@ from tflite_opencl.common.labels import are_scores, format_row, top_results
 from tflite_opencl.common.machine import Meter
 from tflite_opencl.common.oracle import reference_is_wrong
 from tflite_opencl.common.runtime import Runtime, runtime_if_any
-from tflite_opencl.common.timing import SETTLE_S, turns
+from tflite_opencl.common.timing import SETTLE_S, cores, turns
 from tflite_opencl.compare.records import (
     REFERENCE,
     ModelResult,
@@ -144,7 +144,7 @@ class Running:
         """Return the times of all blocks, of which there is at least one."""
         wall_ms = self.wall_ms or 1.0  # 0: the clock is coarser than the runs
         gpu_load = self.gpu_ms and self.gpu_ms / wall_ms
-        return timing_of(self.runs_ms, self.cpu_ms / wall_ms, gpu_load)
+        return timing_of(self.runs_ms, cores(self.cpu_ms, wall_ms), gpu_load)
 
     def finish(self) -> None:
         """Let it write its outputs, and keep all figures. Raises: PathFailed."""
