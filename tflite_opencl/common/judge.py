@@ -131,6 +131,11 @@ class JudgeInterpreter:
         return f"TFLite's {self.kernels.name}" if self._numpy is None else self._runtime.reference
 
     @property
+    def short_name(self) -> str:
+        """The same, where TFLite is meant anyway."""
+        return self.name.removeprefix("TFLite's ")
+
+    @property
     def reasons(self) -> str:
         """Which nodes other kernels than the reference ones judge, and why; "": none."""
         return self.kernels.reasons if self._numpy is None else ""

@@ -27,7 +27,7 @@ from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.interpreter import delegated, failed, failures
 from tflite_opencl.common.interpreter import run as run_once
 from tflite_opencl.common.judge import cpu_kernels_beside, judged_graph, open_judge
-from tflite_opencl.common.node_kernels import REFERENCE, Kernels, NoOracle
+from tflite_opencl.common.node_kernels import NoOracle
 from tflite_opencl.common.profile import joined_nodes
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.values import Difference, compare, worst
@@ -108,8 +108,8 @@ def verified(
     whole = verifier.compare_outputs(dataclasses.replace(options, profiling=False))
     return Verification(
         device=device,
-        reference=verifier.kernels.name,
-        reasons=verifier.kernels.reasons,
+        reference=verifier.name,
+        reasons=verifier.reasons,
         count=sets.count,
         checks=[*verifier.checks.values()],
         verdicts=verdicts,
@@ -125,8 +125,8 @@ class _Verifier:
     """A model on TFLite's own kernels, and beside it the device.
 
     Attributes:
-        kernels: that judge each node. checks: of each tensor by its index, in its worst input.
-        faults: the first by whether it is wrong alone. constants: as Verification's.
+        name, reasons: of the judge, for people. checks: of each tensor by its index, in its worst
+        input. faults: the first by whether it is wrong alone. constants: as Verification's.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class _Verifier:
         computed = [tensor for node in graph.nodes for tensor in node.outputs]
         self._tensors = [*graph.inputs, *computed]
         self.has_floats = any(t.dtype == "float32" and t.data is None for t in computed)
-        self.kernels = Kernels.all_of(graph, REFERENCE)
+        self.name = self.reasons = ""
         self._made: Any = None  # what judges
         with self._judging():
             # What the CPU runs beside the device, so that it can be judged.
@@ -163,7 +163,7 @@ class _Verifier:
             self._made = open_judge(*given, left=left, keeps_all=True)
         with contextlib.closing(self._made):
             yield
-            self.kernels = self._made.kernels
+            self.name, self.reasons = self._made.short_name, self._made.reasons
 
     def _values(self, inputs: Sequence[Array]) -> Values:
         """Run once; return every tensor that numpy can hold, variables as the run found them."""
