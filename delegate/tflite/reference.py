@@ -26,7 +26,8 @@ def reference_outputs(
 ) -> list[NDArray[Any]] | None:
     """Return what the reference kernels of a runtime with these rules give, an array an output.
 
-    The built-in kernel stands in for one that they lack or that is wrong. None: none is installed, or it cannot run the node, as one that a pass has made.
+    The built-in kernel stands in for one that they lack or that is wrong. None: none is installed,
+    or it cannot run the node, as one that a pass has made.
     `inputs`: of each tensor that the node reads and that is no constant, in the node's order.
     """
     package = next((name for name in PACKAGES if rules(name) == wanted), None)
