@@ -208,7 +208,8 @@ class JudgeInterpreter:
         how = {**self._how, "dead": self._dead, "is_apart": self._is_apart}
         is_file = isinstance(self._model, str)
         model = os.path.abspath(self._model) if is_file else self._model
-        facts = self._process.asked("open", model, graph, how)
+        shapes = [tensor.shape for tensor in self._graph.inputs]
+        facts = self._process.asked("open", model, graph, shapes, how)
         self.kernels, self._inputs, self._outputs = facts
 
     def _survive(self, ended: Ended) -> None:

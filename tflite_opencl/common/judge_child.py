@@ -10,11 +10,12 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Graph, read_model
+from delegate.inspect import Graph, read_model, with_tensors
 from delegate.sandbox.channel import Channel, serving
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.mixed import MixedInterpreter
@@ -48,11 +49,20 @@ class _Judge:
         self._made: MixedInterpreter | None = None
 
     def open(
-        self, model: bytes | str, graph: Graph | None, how: dict[str, Any]
+        self,
+        model: bytes | str,
+        graph: Graph | None,
+        shapes: Sequence[tuple[int, ...]],
+        how: dict[str, Any],
     ) -> tuple[Kernels, Details, Details]:
-        """Open a graph, None: the model's first; return as `_facts` does."""
+        """Open a graph, None: the model's first; return as `_facts` does.
+
+        `shapes`: of its inputs, which may be other ones than the file's.
+        """
         self._made = None
         given = read_model(model) if graph is None else graph
+        pairs = zip(given.inputs, shapes, strict=True)
+        given = with_tensors(given, {t: replace(t, shape=shape) for t, shape in pairs})
         self._made = MixedInterpreter(self._runtime, given, model, tell=self._tell, **how)
         return self._facts()
 

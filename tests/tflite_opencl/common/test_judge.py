@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate.inspect import Graph, write_model
+from delegate.inspect import Graph, with_tensors, write_model
 from delegate.sandbox.child import Died, Ended
 from tests.support import judged
 from tests.support.compare import RUNTIME
@@ -56,8 +56,8 @@ class Scripted:
     def asked(self, word: str, *request: Any) -> Any:
         if word == "run":
             raise Died(ABORTED)
-        self.opened.append(request[2])
-        if request[2]["dead"]:
+        self.opened.append(request[-1])
+        if request[-1]["dead"]:
             raise NoOracle("node 0 (NEG): the reference kernel died with SIGABRT")
         return (None, [], [])
 
@@ -114,6 +114,17 @@ def test_a_process_serves_one_judge_after_the_other_and_none_after_ctrl_c(
             judged_outputs(RUNTIME, negation, model, given)
     assert judge_process._idle == []
     assert first.wait(0) is not None
+
+
+def test_inputs_may_have_other_shapes_than_the_files() -> None:
+    graph = judged.lacking()
+    (source,) = graph.inputs
+    small = with_tensors(graph, {source: replace(source, shape=(1, 6, *source.shape[2:]))})
+    given = [np.zeros(small.inputs[0].shape, np.int8)]
+    how: dict[str, Any] = {"left": [1], "keeps_all": True}  # so that it is cut in each TFLite
+    with contextlib.closing(open_judge(RUNTIME, small, write_model(graph), **how)) as made:
+        (found,) = invoke(made, given)
+    assert found.shape == (1, 12, *source.shape[2:])
 
 
 def test_errors_are_those_of_tflite(negation: Graph) -> None:
