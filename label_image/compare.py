@@ -14,9 +14,9 @@ from label_image.path import Outputs
 from tflite_opencl.common.chain import Shares
 from tflite_opencl.common.difference import Difference, difference, judged
 
-# The paths beside OpenCL's: TFLite's own on the CPU, its reference kernels, and OpenCL with what it
-# leaves to the CPU on the reference kernels.
-CPU, REFERENCE, GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
+# The paths beside OpenCL's: TFLite's own on the CPU, the kernels that judge, and OpenCL with what
+# it leaves to the CPU on the kernels that the judge has for that part, too.
+CPU, REFERENCE, GPU_JUDGED = "cpu", "reference", "gpu judged"
 NO_REFERENCE = "the reference kernels cannot run this model"
 
 FIRST = 8  # pictures at the start
@@ -150,7 +150,7 @@ def distances_between(
 ) -> Distances:
     """Return how far OpenCL's outputs and those of the paths beside it are apart.
 
-    `others`, `reasons`: the outputs of CPU, REFERENCE and GPU_ON_REFERENCE, or why there are none.
+    `others`, `reasons`: the outputs of CPU, REFERENCE and GPU_JUDGED, or why there are none.
     """
 
     def apart(ours: Outputs | None, *names: str) -> Difference:
@@ -159,7 +159,7 @@ def distances_between(
         return difference(ours, others.get(names[-1]), reason)
 
     return Distances(
-        judged(apart(others.get(GPU_ON_REFERENCE), GPU_ON_REFERENCE, REFERENCE), graph),
+        judged(apart(others.get(GPU_JUDGED), GPU_JUDGED, REFERENCE), graph),
         apart(others.get(CPU), CPU, REFERENCE),
         apart(gpu, CPU),
         is_promised,

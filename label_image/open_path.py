@@ -92,7 +92,7 @@ def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
                     results.info("%s", line)
         if interrupts.was_pressed():  # the last run may have left parts of an output
             return path
-        path.outputs = found_only(graph, opened.outputs())
+        path.outputs, path.judged_by = found_only(graph, opened.outputs()), opened.judge
         path.profile = opened.node_profile(graph) if job.profile_rows else None
         path.trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
         path.longer = opened.measure_longer(job.longer_s) if job.longer_s else None
@@ -176,7 +176,11 @@ def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: 
     batch = job.batch or 1
 
     def run(pixels: Array) -> list[Outputs]:
-        return [found_only(graph, each) for each in opened.run_each(job.input_number, pixels)]
+        outputs = opened.run_each(job.input_number, pixels)
+        path.judged_by = opened.judge
+        return [found_only(graph, each) for each in outputs]
+
+    path = Path(opened.load_ms, run, delegation=opened.delegation, load_parts=opened.load_parts)
 
     if job.opencl is None and job.external is None and batch > 1:
         begin_s = time.perf_counter()
@@ -195,7 +199,7 @@ def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: 
                     lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels),
                     batch,
                 )
-    return Path(opened.load_ms, run, delegation=opened.delegation, load_parts=opened.load_parts)
+    return path
 
 
 def _resized(

@@ -21,8 +21,9 @@ from delegate import Run as DeviceRun
 from delegate.inspect import Graph, Portion, Tensor
 from label_image.lines import delegate_failures
 from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.node_kernels import Kernels
 from tflite_opencl.common.profile import Profile
-from tflite_opencl.common.timing import Times
+from tflite_opencl.common.timing import Times, are_enough, cores
 from tflite_opencl.common.trace import Trace
 
 _AHEAD = 3  # batches a device that Model.run_async takes before it waits
@@ -61,6 +62,7 @@ class Path:
     # Gives memory for a batch that this path reads faster than other memory.
     empty_batch: Callable[[], Array] | None = None
     ahead: int = 1  # batches that may be under way at once
+    judged_by: Kernels | None = None  # which kernels ran, where they judge; None: it is no judge
 
     # Where it was timed:
     outputs: Outputs = field(default=(), repr=False)  # after Ctrl-C there are none
@@ -108,7 +110,14 @@ class Path:
     @property
     def cpu_load(self) -> float:
         """CPU time of all threads over the time by the clock."""
-        return self.cpu_seconds / self.seconds if self.seconds else 0.0
+        return cores(self.cpu_seconds, self.seconds)
+
+    @property
+    def has_run_enough(self) -> bool:
+        """Whether there are enough runs to compare their times with another path's."""
+        if (times := self.compared) is not None:
+            return times.are_enough and times.median_ms > 0
+        return are_enough(self.pictures, self.seconds)
 
     def warm_up(self, pixels: Array, runs: int) -> None:
         """Run so many times, and count none of them. Raises as `run`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 import traceback
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 
 from delegate import NoDeviceError
 from delegate.inspect import Graph, several_devices
+from label_image.beside import jobs_beside
 from label_image.chain import Judging
 from label_image.compare import (
     CPU,
-    GPU_ON_REFERENCE,
+    GPU_JUDGED,
     MOST,
     NO_REFERENCE,
     REFERENCE,
@@ -37,6 +39,7 @@ from tflite_opencl.common.difference import NOT_QUANTISED
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
 from tflite_opencl.common.job import Job
+from tflite_opencl.common.node_kernels import Kernels
 from tflite_opencl.common.runtime import Runtime
 
 ENDED = "Ctrl-C ended the run before"
@@ -49,11 +52,11 @@ class Paths(contextlib.ExitStack):
 
     Attributes:
         job: of the first path; `job.reference`: compare it. floats: compare with the reference
-            kernels even where all outputs are floats. reference: whose kernels those are. gpu: the
-            OpenCL path; None: there is none, or it failed. beside: what it is compared with; None:
-            nothing is. reasons: for each path that is missing there, why it is. untuned: OpenCL's
-            path before, where `gpu` was tuned after it. totals: of all pictures so far. answer: the
-            outputs of the one picture; after Ctrl-C there are none.
+            kernels even where all outputs are floats. gpu: the OpenCL path; None: there is none,
+            or it failed. beside: what it is compared with; None: nothing is. reasons: for each
+            path that is missing there, why it is. untuned: OpenCL's path before, where `gpu` was
+            tuned after it. totals: of all pictures so far. answer: the outputs of the one
+            picture; after Ctrl-C there are none.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Paths(contextlib.ExitStack):
         batch, which are in a child process then. `share`: as of `Sample`.
         """
         super().__init__()
-        self.job, self.floats, self.reference = job, floats, runtime.reference
+        self.job, self.floats = job, floats
         self._runtime, self._graph, self._limit_s = runtime, graph, limit_s
         self._sample = Sample(compares_all, share)
         why_not = "--device_timeout keeps the chain in a child process" if limit_s else ""
@@ -95,6 +98,21 @@ class Paths(contextlib.ExitStack):
         return self._instead or (self.beside or {}).get(CPU)
 
     @property
+    def reference(self) -> str:
+        """Whose kernels OpenCL's outputs are compared with, for people."""
+        return f"TFLite's {self._judged_by.name}" if self._judged_by else self._runtime.reference
+
+    @property
+    def other_kernels(self) -> str:
+        """Which nodes others than the reference kernels judge, and why; "": none."""
+        return self._judged_by.reasons if self._judged_by else ""
+
+    @property
+    def _judged_by(self) -> Kernels | None:
+        judge = (self.beside or {}).get(REFERENCE)
+        return judge.judged_by if judge and not self._runtime.why_not else None
+
+    @property
     def other(self) -> str:
         """The document's name of that path."""
         is_beside = CPU in (self.beside or {})
@@ -102,9 +120,9 @@ class Paths(contextlib.ExitStack):
 
     @property
     def speedup(self) -> float | None:
-        """The time of a picture on the CPU over that on OpenCL; None: one of them did not run."""
-        ours, theirs = (path.picture_ms if path else 0.0 for path in (self.gpu, self.cpu))
-        return theirs / ours if ours and theirs else None
+        """The time of a picture on the CPU over that on OpenCL; None: one ran too few times."""
+        both = [path for path in (self.cpu, self.gpu) if path and path.has_run_enough]
+        return both[0].picture_ms / both[1].picture_ms if len(both) == 2 else None
 
     @property
     def is_sample(self) -> bool:
@@ -165,12 +183,17 @@ class Paths(contextlib.ExitStack):
         """Open what OpenCL is compared with, if it is. Raises: KeyboardInterrupt: Ctrl-C."""
         if self.gpu is None or not self.job.reference:
             return
-        self.beside, self.reasons = {}, {}
-        for name, job in (jobs := self._jobs_beside(self.gpu)).items():
-            kernels = "reference" if job.cpu_kernels == "reference" else "CPU's"
+        self.beside, self.reasons, taken = {}, {}, self.gpu.delegation
+        jobs = jobs_beside(self.job, taken, self._runtime, self._graph, self.floats)
+        if REFERENCE not in jobs:
+            self.reasons[REFERENCE] = NOT_QUANTISED
+        elif GPU_JUDGED not in jobs:
+            self.beside[GPU_JUDGED] = self.gpu
+        for name, job in jobs.items():
+            whose = "reference" if name == REFERENCE else "CPU's"
             try:
                 interrupts.check()
-                with bars.waiting(f"running the {kernels} kernels"):
+                with bars.waiting(f"running the {whose} kernels"):
                     self.beside[name] = self.opened(job, is_beside=True)
                 interrupts.check()
             except (RunError, DelegateFailed, NoDeviceError) as error:
@@ -178,9 +201,6 @@ class Paths(contextlib.ExitStack):
             except KeyboardInterrupt:
                 self.reasons |= {each: ENDED for each in jobs if each not in self.beside}
                 raise
-        on_reference = self.job.cpu_kernels == "reference" and REFERENCE not in self.reasons
-        if on_reference and CPU in self.beside:
-            self.beside[REFERENCE] = self.beside[CPU]
 
     def opened(self, job: Job, is_beside: bool = False) -> Path:
         """Return a job's path, which has run; `is_beside`: to compare OpenCL with.
@@ -198,6 +218,8 @@ class Paths(contextlib.ExitStack):
             job = replace(job, batch=1) if is_one else job
         if job.opencl is not None and self._limit_s:
             opening = path_in_child(job, self._limit_s)
+        elif is_beside and job.cpu_kernels == "reference":  # which may end their process
+            opening = path_in_child(job, math.inf)
         else:
             opening = open_path(job, self._runtime, self._graph)
         if job.is_timed:
@@ -211,28 +233,6 @@ class Paths(contextlib.ExitStack):
         """Open the path that runs in OpenCL's place."""
         self._instead = self.opened(replace(self.job, opencl=None))
         return self._instead
-
-    def _jobs_beside(self, gpu: Path) -> dict[str, Job]:
-        """Return the jobs of the paths to open; OpenCL's own may be one of them already."""
-        assert self.beside is not None
-        assert gpu.delegation is not None
-        own = replace(self.job, quiet=True, profile_rows=0, traces=False)
-        cpu = replace(own, opencl=None, external=None)
-        dtypes = tuple(each.dtype for each in self._graph.outputs)
-        if not self.floats and not any(d.startswith(("bool", "int", "uint")) for d in dtypes):
-            self.reasons[REFERENCE] = NOT_QUANTISED
-            return {CPU: cpu}
-        self.beside[GPU_ON_REFERENCE] = gpu
-        if self.job.cpu_kernels == "reference":
-            return {CPU: cpu}
-        times: dict[str, Any] = {"warmup_runs": 0, "count": 1, "longer_s": 0.0}
-        once = {"cpu_kernels": "reference", **times}
-        jobs = {CPU: cpu, REFERENCE: replace(cpu, **once)}
-        if not gpu.delegation.on_cpu:
-            return jobs
-        # The CPU's part of the nodes would otherwise bring its own difference.
-        del self.beside[GPU_ON_REFERENCE]
-        return jobs | {GPU_ON_REFERENCE: replace(own, **once)}
 
     def _lose(self, name: str, error: Exception) -> None:
         why = reason_of(error)

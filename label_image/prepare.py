@@ -30,6 +30,7 @@ from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.flags import device_asked, keep_inputs, precision_of
 from tflite_opencl.common.job import Job
+from tflite_opencl.common.judge_process import begin as begin_judge
 from tflite_opencl.common.labels import class_numbers, labels_in
 from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
 from tflite_opencl.common.trace import can_write
@@ -158,6 +159,8 @@ def prepare(settings: Settings) -> Prepared:
     if runtime.why_not:
         text = "%s: only OpenCL runs the model, and numpy is what it is compared with"
         log.warning(text, runtime.why_not)
+    if settings.use_gpu and settings.compare:
+        begin_judge(runtime)
     with bars.progress("building the default model") as progress:
         model = find_model(settings.tflite_model, progress)
     graph = read_graph(model, settings.signature)

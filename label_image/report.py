@@ -120,7 +120,8 @@ def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
 def speedup_facts(series: Series) -> Facts:
     """Return how much faster OpenCL is; nothing where one of the paths did not run."""
     if (ratio := series.speedup) is None:
-        return []
+        have_run = all(path and path.picture_ms for path in (series.gpu, series.cpu))
+        return [("speedup", "too few runs")] if have_run else []
     of_many = "OpenCL's pictures/s over the CPU's"
     how = "median of the CPU over OpenCL's" if series.job.is_timed else of_many
     return [("speedup", f"{ratio:.2f} ({how})")]
@@ -179,7 +180,7 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
     facts = []
     # The CPU's part of the nodes would otherwise bring its own difference.
-    too = "" if not taken.on_cpu else ", which then run the CPU's part too"
+    too = "" if not taken.on_cpu else ", which judge OpenCL's part alone"
     if ours.quanta == 0:
         facts.append(("outputs", f"equal to {series.reference}{too}: 0 quanta"))
     elif ours.quanta is not None:
@@ -192,6 +193,8 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     if ours.floats is not None:
         how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
         facts.append(("" if facts else "outputs", f"floats {how} {series.reference}'{too}"))
+    if facts and series.other_kernels:
+        facts.append(("", series.other_kernels))
     if (shares := distances.shares) is not None:
         facts.append(("", f"OpenCL's nodes alone: {share_text(shares.own)}"))
         facts.append(("", f"{taken.library}'s nodes alone: {share_text(shares.library)}"))
@@ -201,7 +204,8 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     own = [_count(theirs.quanta, "quantum", "quanta")] if theirs.quanta else []
     own += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
     if own:
-        between = f"between its {kernels} and its reference kernels"
+        judge = series.reference.removeprefix("TFLite's ")
+        between = f"between its {kernels} and its {judge}"
         facts.append(("", f"TFLite's own paths differ: {', '.join(own)} {between}"))
     return facts
 

@@ -362,6 +362,7 @@ OTHER_TESTS = {
     "test_floats.py": "a real model",
     "test_guards.py": "tests/support/guards.py on a kernel",
     "test_int64.py": "the ops on integers of 64 bits, which share their arithmetic",
+    "test_judged.py": "models of tests/support/judged.py by all commands",
     "test_models.py": "real models",
     "test_oclgrind.py": "all kernels, by .ci/oclgrind",
     "test_packaging.py": "pyproject.toml",

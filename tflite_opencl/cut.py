@@ -10,12 +10,13 @@ from pathlib import Path
 
 from delegate.inspect import Graph, infer
 from tflite_opencl.common import bars
-from tflite_opencl.common.cut import Uncut, Values, cut, part_name, values_of, write_part
+from tflite_opencl.common.cut import Uncut, cut, part_name, write_part
 from tflite_opencl.common.errors import CommandError, require_writable
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import inputs_for
 from tflite_opencl.common.flags import add_flag, add_models, model_of
 from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.judge import Values, values_of
 from tflite_opencl.common.runtime import runtime_if_any
 
 HELP = "write nodes of a model as models of their own, as a driver's author wants to have them"

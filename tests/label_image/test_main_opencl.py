@@ -63,7 +63,7 @@ def test_ctrl_c_while_comparing_shows_what_is_known(
     device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def timed(job: Job, *others: Any) -> OnePath:
-        if job.cpu_kernels == "reference":
+        if job.cpu_kernels == "judge":
             signal.raise_signal(signal.SIGINT)
         return honest(job, *others)
 
@@ -141,7 +141,7 @@ def test_nodes_left_to_the_cpu_are_listed_with_their_reason(
 ) -> None:
     ran = run(
         *FILES, "--use_gpu", "--device", str(device.index), "--exclude_ops", "average_pool_2d",
-        "--min_nodes_per_partition", "1", "--json", "out.json",
+        "--min_nodes_per_partition", "1", "--count", "10", "--json", "out.json",
     )  # fmt: skip
     assert ran.lines[: len(GPU_LINES)] == GPU_LINES
     document = json.loads((files / "out.json").read_text())

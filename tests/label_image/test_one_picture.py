@@ -90,21 +90,21 @@ def answered(runs: Runs, is_watched: bool = True) -> Series:
 def test_results_come_first_and_tuned_times_last() -> None:
     runs = Runs(OPENCL, TUNED)
     outcome = answered(runs)
-    assert runs.done == ["quick", "show", "auto", "reference", "full"]
+    assert runs.done == ["quick", "show", "auto", "judge", "full"]
     assert (outcome.gpu, outcome.untuned, outcome.failure) == (TUNED, OPENCL, "")
 
 
 def test_unwatched_they_come_once_they_are_compared() -> None:
     runs = Runs(OPENCL)
     outcome = answered(runs, is_watched=False)
-    assert runs.done == ["quick", "auto", "reference", "show"]
+    assert runs.done == ["quick", "auto", "judge", "show"]
     assert (outcome.gpu, outcome.untuned) == (OPENCL, None)
 
 
 def test_what_is_tuned_runs_once() -> None:
     runs = Runs(TUNED)
     assert answered(runs).untuned is None
-    assert runs.done == ["quick", "show", "auto", "reference"]
+    assert runs.done == ["quick", "show", "auto", "judge"]
 
 
 def test_ctrl_c_ends_the_tuning_and_nothing_else() -> None:

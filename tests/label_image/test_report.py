@@ -33,7 +33,7 @@ from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
 GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
-TIMES = Times(average_ms=20.5, min_ms=18.25, median_ms=19.125, total_ms=61.5, cpu_load=1.984)
+TIMES = Times(20.5, min_ms=18.25, median_ms=19.125, total_ms=246.0, cpu_load=1.984, runs=12)
 CPU = Path(7.0, times=replace(TIMES, average_ms=41.0, median_ms=38.25))
 WHY = "dilation 2x2: only 1x1 is implemented"
 PARTLY = Delegation(
@@ -110,7 +110,7 @@ def test_the_table_shows_both_paths() -> None:
     assert rows["average, ms"] == ["20.500", "41.000"]
     assert rows["minimum, ms"] == ["18.250", "18.250"]
     assert rows["median, ms"] == ["19.125", "38.250"]
-    assert rows["runs"] == ["1", "1"]
+    assert rows["runs"] == ["12", "12"]
     assert rows["load, ms"] == ["371.2", "7.0"]
     assert rows["CPU load"] == ["1.98 cores", "1.98 cores"]
     assert "GPU load" not in rows
@@ -129,7 +129,7 @@ def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
     text = comparison_text(run, EQUAL)
     rows = {row[0]: row[1:] for line in text.splitlines() if (row := line.split())}
     assert rows["average,"] == ["ms", "7.000", "41.000"]
-    assert rows["runs"] == ["99", "1"]
+    assert rows["runs"] == ["99", "12"]
     assert (rows["build"], rows["tune"]) == (["300.0"], ["50.2"])
     assert rows["speedup"][0] == "6.38"
     entry = document({}, series_of(run, EQUAL))["gpu"]
@@ -155,6 +155,13 @@ def test_the_report_names_device_nodes_and_speedup() -> None:
     assert "left to the CPU" not in text
 
 
+def test_few_runs_make_no_speedup() -> None:
+    few = replace(TIMES, runs=9)
+    assert "speedup  too few runs" in comparison_text(replace(gpu(), times=few), EQUAL)
+    slow = replace(few, total_ms=3000.0)
+    assert "speedup  2.00 " in comparison_text(replace(gpu(), times=slow), EQUAL)
+
+
 def test_equal_outputs_are_told_apart_from_tflites_own_difference() -> None:
     text = text_of(ALL)
     assert "outputs equal to TFLite's reference kernels: 0 quanta" in text
@@ -165,7 +172,7 @@ def test_equal_outputs_are_told_apart_from_tflites_own_difference() -> None:
 
 def test_equal_outputs_of_a_part_say_what_ran_the_rest() -> None:
     assert (
-        "equal to TFLite's reference kernels, which then run the CPU's part too: 0 quanta"
+        "equal to TFLite's reference kernels, which judge OpenCL's part alone: 0 quanta"
         in text_of(PARTLY)
     )
 
@@ -355,6 +362,12 @@ def lines(series: Series) -> list[str]:
     """Return the lines that are not empty, with single blanks."""
     text = report.summary_text(series, "XNNPACK")
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def test_few_pictures_make_no_speedup(series: Series) -> None:
+    series.beside = {ON_CPU: path(8, 0.25)}
+    assert "speedup too few runs" in lines(series)
+    assert documents.totals_entry(series, None)["speedup"] is None
 
 
 def test_the_table_has_a_column_a_path(series: Series) -> None:

@@ -21,6 +21,7 @@ from tests.support.model import graph_of, op, t
 from tests.support.nets import image
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.node_kernels import JUDGE
 from tflite_opencl.common.timing import Times
 
 TIMES = Times(1.0, 1.0, 1.0, 1.0, 1.0)
@@ -45,7 +46,7 @@ class Tflite:
     def opened(self, job: Job, is_beside: bool) -> Path:
         self.asked.append(job)
         cpu, reference, on_reference = self._answers
-        own = reference if job.cpu_kernels == "reference" and len(self.asked) > 1 else cpu
+        own = reference if job.cpu_kernels == JUDGE else cpu
         answer = own if job.opencl is None else on_reference
         if isinstance(answer, RunError):
             raise answer
@@ -137,14 +138,27 @@ def test_the_cpus_runs_have_no_delegate_and_say_nothing() -> None:
     compare(tflite, path([bytes_of(0)]))
     assert [job.opencl for job in tflite.asked] == [None, None]
     assert [job.quiet for job in tflite.asked] == [True, True]
-    assert [job.cpu_kernels for job in tflite.asked] == ["auto", "reference"]
+    assert [job.cpu_kernels for job in tflite.asked] == ["auto", JUDGE]
 
 
-def test_reference_kernels_on_the_cpu_are_not_run_twice() -> None:
-    tflite = Tflite([bytes_of(7)], RunError("not to be run"))
-    found = compare(tflite, path([bytes_of(7)]), cpu_kernels="reference")
-    assert len(tflite.asked) == 1
+def test_reference_kernels_on_the_cpu_are_no_judge() -> None:
+    """They may compute a node wrongly, and they lack some."""
+    tflite = Tflite([bytes_of(7)], [bytes_of(5)])
+    found = compare(tflite, path([bytes_of(5)]), cpu_kernels="reference")
+    assert [job.cpu_kernels for job in tflite.asked] == ["reference", JUDGE]
     assert found.gpu_to_reference.quanta == 0
+
+
+def test_the_judge_leaves_the_cpus_part_to_the_kernels_that_run_it_beside_opencl() -> None:
+    given = [bytes_of(7)]
+    tflite = Tflite(given, given, given)
+    compare(tflite, path(given, is_whole=False))
+    kernels = [(job.opencl is None, job.cpu_kernels, job.left) for job in tflite.asked]
+    assert kernels == [(True, "auto", ()), (True, JUDGE, (1,)), (False, "builtin", ())]
+    for kernels, left in (("builtin", (1,)), ("reference", ())):  # OpenCL's own path is judged
+        tflite = Tflite(given, given)
+        compare(tflite, path(given, is_whole=False), cpu_kernels=kernels)
+        assert [job.left for job in tflite.asked] == [(), left]
 
 
 def test_float_outputs_are_compared_where_asked() -> None:

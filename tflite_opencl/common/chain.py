@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from delegate.inspect import Graph, Tensor, read_model, write_model
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.difference import Difference, difference, judged
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
-from tflite_opencl.common.interpreter import invoke
 from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.judge import judged_outputs
 from tflite_opencl.common.open_job import OpenInterpreter, open_interpreter
-from tflite_opencl.common.oracle import NoOracle, reference
 from tflite_opencl.common.runtime import Runtime
 
 
@@ -85,9 +83,8 @@ class Judge:
     def _judged(self, part: _Part, values: dict[int, NDArray[Any]]) -> Difference:
         given, got = ([np.asarray(values[i]) for i in of] for of in (part.inputs, part.outputs))
         try:
-            run = partial(invoke, inputs=given)
-            _, wanted = reference(self._runtime, part.graph, write_model(part.graph), run)
-        except NoOracle as error:
+            wanted = judged_outputs(self._runtime, part.graph, write_model(part.graph), given)
+        except (RuntimeError, ValueError) as error:
             return Difference(None, f"the reference kernels do not run its nodes: {error}")
         return judged(difference(got, wanted, ""), part.graph)
 
@@ -140,7 +137,7 @@ def open_judge(job: Job, runtime: Runtime, graph: Graph, taken: Delegation) -> I
     except ValueError as error:  # of a file of several graphs
         raise RunError(f"the chain cannot be judged: {one_line(error)}") from error
     wide = read_model(model)
-    own = replace(job, model=model, cpu_kernels="reference", profile_rows=0, quiet=True)
+    own = replace(job, model=model, cpu_kernels="builtin", profile_rows=0, quiet=True)
     with contextlib.ExitStack() as stack:
         try:
             opened = stack.enter_context(open_interpreter(own, runtime, wide))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,9 @@ from delegate.inspect import Graph, Node, Tensor, write_model
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import CommandError, write
-from tflite_opencl.common.interpreter import failed, failures, run
-from tflite_opencl.common.oracle import NoOracle, reference
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = Sequence[Array]
-Values = Callable[[Tensor], Array]
 _STATES = ("resource", "variant")  # types whose values no caller of TFLite can give
 
 
@@ -79,6 +76,21 @@ def runs_others(nodes: Sequence[Node]) -> str:
     return ""
 
 
+def why_uncut(graph: Graph) -> str:
+    """Return why not each node of a graph can be a model of its own; "": each can."""
+    users: dict[Tensor, int] = {}
+    for node in graph.nodes:
+        if why := runs_others([node]):
+            return why
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor is not None and tensor.dtype in _STATES:
+                return f"node {node.index} {node.op} has a {tensor.dtype}, which is no value"
+            is_state = tensor is not None and tensor.is_variable
+            if tensor and is_state and users.setdefault(tensor, node.index) != node.index:
+                return f"several nodes share the variable {tensor.name}"
+    return ""
+
+
 def _require_values(graph: Graph) -> None:
     if not graph.outputs:
         raise Uncut("it has no output")
@@ -86,28 +98,6 @@ def _require_values(graph: Graph) -> None:
         for tensor in tensors:
             if tensor.dtype in _STATES:
                 raise Uncut(f"it {what} {tensor.name}, which is a {tensor.dtype} and no value")
-
-
-def values_of(runtime: Runtime, model: str, graph: Graph, inputs: Arrays) -> Values:
-    """Run the model on the reference kernels; return what gives a tensor of a part its values.
-
-    That raises Uncut where TFLite does not tell them.
-    Raises: CommandError: TFLite does not run the model.
-    """
-    with failures(model):
-        try:
-            _, made = reference(runtime, graph, model, lambda made: made, keeps_all=True)
-        except NoOracle as error:
-            raise failed(model, error) from error
-        run(made, inputs)
-
-    def of(tensor: Tensor) -> Array:
-        try:
-            return np.array(made.get_tensor(tensor.origin))
-        except ValueError as error:  # it has no memory: a state, or a list
-            raise Uncut(f"TFLite does not tell what {tensor.name} is: {error}") from error
-
-    return of
 
 
 def part_name(first: int, last: int) -> str:

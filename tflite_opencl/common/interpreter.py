@@ -113,6 +113,12 @@ def allocated(
     return made
 
 
+def overwrites(graph: Graph) -> bool:
+    """Whether TFLite may write over a tensor that is read later, unless it keeps all tensors."""
+    # NOTE: a view of DYNAMIC_UPDATE_SLICE's operand, by RESHAPE, reads the updated one.
+    return any(node.op == "DYNAMIC_UPDATE_SLICE" for node in graph.nodes)
+
+
 def run(made: Any, inputs: Sequence[NDArray[Any]]) -> None:
     """Run once on these inputs; raises RuntimeError or ValueError."""
     for detail, values in zip(made.get_input_details(), inputs, strict=True):

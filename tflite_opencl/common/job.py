@@ -27,7 +27,8 @@ class Job:
     count: int = 1
     warmup_runs: int = 0
     threads: int | None = None  # None: TFLite's own choice
-    cpu_kernels: str = "auto"  # what runs the CPU's part
+    cpu_kernels: str = "auto"  # what runs the CPU's part; JUDGE: what says how outputs must be
+    left: Sequence[int] = ()  # JUDGE's: nodes that the CPU runs in what is judged
     opencl: Options | None = None  # None: no OpenCL
     external: tuple[str, Mapping[str, str]] | None = None  # a delegate library and its options
     is_external_last: bool = False  # of the two delegates

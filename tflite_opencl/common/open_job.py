@@ -17,9 +17,16 @@ from delegate import OpenCLDelegate
 from delegate.inspect import Graph, LaunchTime, infer, watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
-from tflite_opencl.common.interpreter import delegates_for, outputs_of, run, taken_nodes
+from tflite_opencl.common.interpreter import (
+    delegates_for,
+    outputs_of,
+    overwrites,
+    run,
+    taken_nodes,
+)
 from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.oracle import overwrites
+from tflite_opencl.common.judge import JudgeInterpreter, open_judge
+from tflite_opencl.common.node_kernels import JUDGE, Kernels
 from tflite_opencl.common.profile import Profile, launch_times, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times
@@ -117,6 +124,12 @@ class OpenInterpreter:
             run(self.interpreter, inputs)
             return self.outputs()
 
+    @property
+    def judge(self) -> Kernels | None:
+        """Which kernels judged the last run; None: this is no judge."""
+        made = self.interpreter
+        return made.kernels if isinstance(made, JudgeInterpreter) else None
+
     def outputs(self) -> tuple[NDArray[Any], ...]:
         """Return copies of all outputs of the last run."""
         return tuple(outputs_of(self.interpreter))
@@ -189,6 +202,8 @@ def open_interpreter(
                 # Only the first delegate of the process is announced so.
                 stdout.info("INFO: %s delegate created.", announced[0])
             interpreter = interpreter_for(job, runtime, graph, delegates)
+            if isinstance(interpreter, JudgeInterpreter):
+                stack.callback(interpreter.close)
             log_applied(announced)
             others = _of_library(job, interpreter, graph, _ours(delegates))
             allocate(job, interpreter, delegates)
@@ -228,12 +243,13 @@ def log_applied(names: Sequence[str]) -> None:
 
 def interpreter_for(job: Job, runtime: Runtime, graph: Graph, delegates: Sequence[Any] = ()) -> Any:
     """Return the job's interpreter; its tensors are not yet allocated. Raises as `step`."""
-    # It is what others are compared with. A delegate would get each node apart.
-    is_reference = job.cpu_kernels == "reference" and not delegates
-    keeps_all = is_reference and overwrites(graph)
+    # A delegate would get each node apart.
+    keeps_all = job.cpu_kernels == "reference" and not delegates and overwrites(graph)
     external = job.external is not None
     line = "Failed to apply EXTERNAL delegate." if external else "Failed to construct interpreter"
     with step(delegates, line):
+        if job.cpu_kernels == JUDGE:
+            return open_judge(runtime, graph, job.model, left=job.left, threads=job.threads)
         return runtime.interpreter(
             job.model, job.threads, job.cpu_kernels, delegates, keeps_all, graph
         )

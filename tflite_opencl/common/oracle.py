@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What outputs have to be: the installed runtime's reference kernels, and how far floats may lie.
 
-Where the reference kernels lack an op, TFLite's built-in ones without a delegate stand in; of an op
-that MediaPipe adds, the one of TFLite's that computes the same. Where no TFLite is installed, the
-reference is numpy's: numpy_kernels.py.
+For each node that the reference kernels lack or compute wrongly, TFLite's built-in ones without a
+delegate stand in (mixed.py); for an op that MediaPipe adds, the one of TFLite's that computes the
+same. Where no TFLite is installed, the reference is numpy's: numpy_kernels.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,26 +19,27 @@ from delegate.inspect import Graph, Node, halves_bound, is_wrong_in_reference, w
 from tflite_opencl.common.bounds import Bounds, float_bounds, is_hybrid
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.in_builtins import in_builtins
 from tflite_opencl.common.interpreter import allocated, invoke
+from tflite_opencl.common.mixed import MixedInterpreter
+from tflite_opencl.common.node_kernels import BUILTIN, REFERENCE, Kernels, NoOracle
 from tflite_opencl.common.remembered import remembered_bounds
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.values import Arrays
-
-T = TypeVar("T")
-
-
-class NoOracle(Exception):
-    """TFLite itself does not take or run the model; the text is its message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """A model on TFLite's own kernels."""
 
-    cpu_kernels: str  # "reference" or "builtin"
+    kernels: Kernels | None  # that computed the outputs; None: numpy's, no TFLite is installed
     outputs: list[Arrays]  # of each input set
     bounds: list[Bounds]  # of each input set; None: exact
+
+    @property
+    def cpu_kernels(self) -> str:
+        """The kernels for what a delegate leaves to the CPU, so that it can be compared."""
+        kinds = {*self.kernels.by_node} if self.kernels else set()
+        return REFERENCE if kinds <= {REFERENCE} else BUILTIN
 
     def in_halves(self) -> Oracle:
         """Return what holds where floats may be halves."""
@@ -55,63 +56,55 @@ class Oracle:
         return replace(self, bounds=wide)
 
 
-def run_graph(runtime: Runtime, cpu_kernels: str, graph: Graph, inputs: Sequence[Array]) -> Arrays:
+def run_graph(runtime: Runtime, graph: Graph, inputs: Sequence[Array]) -> Arrays:
     """Return all outputs of a graph; raises RuntimeError or ValueError."""
-    model, keeps_all = write_model(in_builtins(graph)), overwrites(graph)
-    return invoke(allocated(runtime, model, cpu_kernels, keeps_all=keeps_all), inputs)
+    return invoke(opened(runtime, graph, write_model(graph)), inputs)
 
 
-def reference(
+def opened(runtime: Runtime, graph: Graph, model: bytes | str, left: Collection[int] = ()) -> Any:
+    """Return an interpreter whose outputs are right, in this process, which it may end.
+
+    A command has `open_judge` of judge.py instead. `left`: nodes that the CPU runs in what is
+    judged. Raises: NoOracle: nothing runs the graph.
+    """
+    if not runtime.why_not:
+        return MixedInterpreter(runtime, graph, model, left=left)
+    try:
+        return allocated(runtime, model, "reference")
+    except RuntimeError as error:
+        raise NoOracle(one_line(error)) from error
+
+
+def oracle(
     runtime: Runtime,
     graph: Graph,
     model: bytes | str,
-    use: Callable[[Any], T],
-    keeps_all: bool = False,
-) -> tuple[str, T]:
-    """Return the kernels whose outputs are right, and what `use` returns of an interpreter on them.
+    sets: Sequence[Arrays],
+    left: Collection[int] = (),
+) -> Oracle:
+    """Return what the outputs of these input sets have to be; `left`: as of `opened`.
 
-    They are the built-in ones where the reference kernels are wrong, or do not take the model.
-
-    Raises: NoOracle: neither run the model; `use` may raise RuntimeError or ValueError.
+    Raises: NoOracle: no kernels run the model rightly.
     """
-    why, keeps_all = "", keeps_all or overwrites(graph)
-    builtin = in_builtins(graph)
-    if builtin is not graph:
-        graph, model = builtin, write_model(builtin)
-    choices = ("builtin",) if reference_is_wrong(graph) else ("reference", "builtin")
-    for kernels in ("reference",) if runtime.why_not else choices:
-        try:
-            made = allocated(runtime, model, kernels, keeps_all=keeps_all, graph=graph)
-            return kernels, use(made)
-        except (RuntimeError, ValueError) as error:
-            why = why or one_line(error)
-    raise NoOracle(why)
-
-
-def oracle(runtime: Runtime, graph: Graph, model: bytes | str, sets: Sequence[Arrays]) -> Oracle:
-    """Return what the outputs of these input sets have to be.
-
-    Raises: NoOracle: neither the reference kernels nor the built-in ones run the model rightly.
-    """
-
-    def run_all(made: Any) -> list[Arrays]:
-        return [invoke(made, inputs) for inputs in sets]
-
     why = _has_no_right_kernels(runtime, graph)
     if why:
         raise NoOracle(why)
-    kernels, outputs = reference(runtime, graph, model, run_all)
+    made = opened(runtime, graph, model, left)
+    try:
+        outputs = [invoke(made, inputs) for inputs in sets]
+    except (RuntimeError, ValueError) as error:
+        raise NoOracle(one_line(error)) from error
+    kernels = made.kernels if isinstance(made, MixedInterpreter) else None
     if any(tensor.is_variable and tensor.dtype == "float32" for tensor in graph.tensors):
-        run_each = partial(_run_each, runtime, kernels)
-        return Oracle(kernels, outputs, remembered_bounds(run_each, graph, sets, outputs))
-    bounds_of = partial(float_bounds, partial(run_graph, runtime, kernels), graph)
-    return Oracle(kernels, outputs, [*map(bounds_of, sets, outputs)])
+        bounds = remembered_bounds(partial(_run_each, runtime), graph, sets, outputs)
+    else:
+        bounds_of = partial(float_bounds, partial(run_graph, runtime), graph)
+        bounds = [*map(bounds_of, sets, outputs)]
+    return Oracle(kernels, outputs, bounds)
 
 
-def _run_each(
-    runtime: Runtime, cpu_kernels: str, graph: Graph, sets: Sequence[Arrays]
-) -> list[Arrays]:
-    made = allocated(runtime, write_model(graph), cpu_kernels)
+def _run_each(runtime: Runtime, graph: Graph, sets: Sequence[Arrays]) -> list[Arrays]:
+    made = opened(runtime, graph, write_model(graph))
     return [invoke(made, inputs) for inputs in sets]
 
 
@@ -148,12 +141,6 @@ def _scales(node: Node) -> int:
     """Return how many scales the second input of a node has."""
     weights = node.inputs[1]
     return len(weights.quantization.scale) if weights and weights.quantization else 0
-
-
-def overwrites(graph: Graph) -> bool:
-    """Whether TFLite may write over a tensor that is read later, unless it keeps all tensors."""
-    # NOTE: a view of DYNAMIC_UPDATE_SLICE's operand, by RESHAPE, reads the updated one.
-    return any(node.op == "DYNAMIC_UPDATE_SLICE" for node in graph.nodes)
 
 
 def reference_is_wrong(graph: Graph) -> bool:

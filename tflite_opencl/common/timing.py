@@ -4,6 +4,7 @@
 It neither knows what runs nor prints.
 """
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,20 @@ T = TypeVar("T")
 # threads they would slow whoever follows: each block of runs waits until they have given up.
 SETTLE_S = 0.012
 LEAST_RUNS = 10  # for figures that another ten would give again
+ENOUGH_S = 3.0  # of runs that are fewer
+
+
+def are_enough(runs: int, seconds: float) -> bool:
+    """Whether so many runs, which took so long together, give a figure to compare others with."""
+    return runs >= LEAST_RUNS or seconds >= ENOUGH_S
+
+
+def cores(cpu_s: float, wall_s: float) -> float:
+    """Return how many cores were busy, on average; 0 where no time went by.
+
+    Never more than this process may use: the clocks of its threads tick apart from the wall's.
+    """
+    return min(cpu_s / wall_s, float(len(os.sched_getaffinity(0)))) if wall_s > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,11 @@ class Times:
     cpu_load: float  # CPU time of all threads of this process over wall time: 1.98 cores
     runs: int = 1
     gpu_load: float | None = None  # busy time of GPUs' engines over wall time; None: not told
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether there are enough runs to compare them with others."""
+        return are_enough(self.runs, self.total_ms / 1e3)
 
 
 class Load:
@@ -72,7 +92,7 @@ class Stopwatch:
             min_ms=min(self._runs_s) * 1e3,
             median_ms=statistics.median(self._runs_s) * 1e3,
             total_ms=self._total_s * 1e3,
-            cpu_load=self._cpu_s / self._total_s if self._total_s else 0.0,
+            cpu_load=cores(self._cpu_s, self._total_s),
             runs=self.count,
             gpu_load=self._gpu_s and self._gpu_s / (self._total_s or 1.0),
         )

@@ -166,6 +166,8 @@ class ModelResult:
     digest: str  # SHA-256 of the file
     input: str  # what it was given
     paths: Sequence[PathResult]
+    # Which nodes others than the reference kernels compute in what all are compared with, and why.
+    other_kernels: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,17 @@ from delegate.inspect import Graph
 from delegate.sandbox.child import Child, Died, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.difference import difference
+from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.flags import device_asked
+from tflite_opencl.common.interpreter import invoke
+from tflite_opencl.common.judge import open_judge
 from tflite_opencl.common.labels import are_scores, format_row, top_results
 from tflite_opencl.common.machine import Meter
 from tflite_opencl.common.oracle import reference_is_wrong
-from tflite_opencl.common.timing import SETTLE_S, turns
+from tflite_opencl.common.runtime import Runtime, runtime_if_any
+from tflite_opencl.common.timing import SETTLE_S, cores, turns
 from tflite_opencl.compare.records import (
-    BUILTIN,
     REFERENCE,
     ModelResult,
     PathResult,
@@ -141,7 +144,7 @@ class Running:
         """Return the times of all blocks, of which there is at least one."""
         wall_ms = self.wall_ms or 1.0  # 0: the clock is coarser than the runs
         gpu_load = self.gpu_ms and self.gpu_ms / wall_ms
-        return timing_of(self.runs_ms, self.cpu_ms / wall_ms, gpu_load)
+        return timing_of(self.runs_ms, cores(self.cpu_ms, wall_ms), gpu_load)
 
     def finish(self) -> None:
         """Let it write its outputs, and keep all figures. Raises: PathFailed."""
@@ -217,14 +220,10 @@ def compared(
                 each.block(runs, min(most, settings.warmup_runs))
 
     run_all(given, running, time, tell)
-    right = BUILTIN if reference_is_wrong(given.graph) else REFERENCE
-    reference = next((each for each in running if each.path.kind == right), None)
-    if reference is None:
-        reference = given.on(RunPath(right, right), settings, "reference")
-        run_all(given, [reference], lambda: None, tell)
-    found = [_judged(each, reference, given, settings) for each in running]
+    judge = _judge(given, running, runtime_if_any())
+    found = [_judged(each, judge, given, settings) for each in running]
     digest = hashlib.sha256(Path(given.model).read_bytes()).hexdigest()
-    return ModelResult(Path(given.model).name, digest, given.what, found)
+    return ModelResult(Path(given.model).name, digest, given.what, found, judge.other_kernels)
 
 
 def _outputs(each: Running) -> Outputs | None:
@@ -234,12 +233,33 @@ def _outputs(each: Running) -> Outputs | None:
         return [kept[f"arr_{number}"] for number in range(len(kept.files))]
 
 
-def _judged(each: Running, reference: Running, given: Given, settings: Settings) -> PathResult:
-    outputs, why_not = _outputs(each), reference.result.failure
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """What the outputs have to be."""
+
+    outputs: Outputs | None  # None: nobody says
+    why_not: str = ""
+    other_kernels: str = ""  # as ModelResult has it
+
+
+def _judge(given: Given, running: Sequence[Running], runtime: Runtime) -> _Judge:
+    """Ask the judge; where a path runs on the reference kernels and they are right, take its."""
+    path = next((each for each in running if each.path.kind == REFERENCE), None)
+    if path is not None and not path.result.failure and not reference_is_wrong(given.graph):
+        return _Judge(_outputs(path))
+    try:
+        opened = open_judge(runtime, given.graph, given.model)
+        with contextlib.closing(opened):
+            return _Judge(invoke(opened, given.inputs), other_kernels=opened.reasons)
+    except (RuntimeError, ValueError) as error:
+        return _Judge(None, f"the reference kernels cannot run this model: {one_line(error)}")
+
+
+def _judged(each: Running, judge: _Judge, given: Given, settings: Settings) -> PathResult:
+    outputs = _outputs(each)
     if outputs is None:
         return each.result
-    why = f"the reference kernels cannot run this model: {why_not}" if why_not else ""
-    apart = difference(outputs, _outputs(reference), why)
+    apart = difference(outputs, judge.outputs, judge.why_not)
     return replace(
         each.result,
         top=_top(outputs, given.graph, settings.labels),

@@ -114,6 +114,8 @@ def notes(model: ModelResult) -> list[str]:
             )
         if result.no_difference and not result.failure:
             lines.append(f"{result.path}: not compared: {result.no_difference}")
+    if model.other_kernels:
+        lines.append(f"the reference: {model.other_kernels}")
     return lines
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tflite_opencl.common.machine import peak_bytes
-from tflite_opencl.common.timing import Load
+from tflite_opencl.common.timing import Load, cores
 from tflite_opencl.generate.generator import Generator
 
 _PLACES = (64, 511)  # where a comparison measures a token; the last place where there are fewer
@@ -90,7 +90,7 @@ def turn(generator: Generator, prompt: Sequence[int], **how: Any) -> Measured:
         pass
     seconds = max(time.perf_counter() - begun, 1e-9)
     cpu_s, gpu_s = load.until_now()
-    found.cpu_load, found.gpu_load = cpu_s / seconds, gpu_s and gpu_s / seconds
+    found.cpu_load, found.gpu_load = cores(cpu_s, seconds), gpu_s and gpu_s / seconds
     for place in sorted({min(place, generator.places - 1) for place in _PLACES}):
         found.decode_rates[str(place)] = _rate(generator, prompt, place)
     found.peak_bytes = peak_bytes()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import read_model
-from tflite_opencl.common.interpreter import allocated, failures, invoke
-from tflite_opencl.common.oracle import reference_is_wrong
+from tflite_opencl.common.interpreter import failures, invoke
+from tflite_opencl.common.judge import JudgeInterpreter, open_judge
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = Sequence[NDArray[Any]]
@@ -24,7 +25,7 @@ class Agreement:
     """What two models answered on some inputs."""
 
     inputs: int
-    kernels: str  # whose: "reference kernels", or TFLite's own where those lack the model
+    kernels: str  # whose: "reference kernels", and which nodes others compute, and why
     equal: int  # inputs with the same bits in every output
     same_top: int | None  # inputs with the same greatest element; None: the outputs have only one
     greatest: float  # difference: in quanta of quantised outputs, else in the output's own unit
@@ -47,16 +48,23 @@ def agreement(
     Raises:
         CommandError: TFLite refuses a model. SignatureError.
     """
-    old_graph, new_graph = (read_model(model, signature) for model in (before, after))
-    kernels = "builtin" if reference_is_wrong(old_graph) else "reference"
-    try:
-        allocated(runtime, before, kernels, threads=None, graph=old_graph)
-    except (RuntimeError, ValueError):
-        kernels = "builtin"
-    with failures(before):
-        old_model = allocated(runtime, before, kernels, threads=None, graph=old_graph)
-    with failures("the rewritten model"):
-        new_model = allocated(runtime, after, kernels, threads=None, graph=new_graph)
+    graphs = [read_model(model, signature) for model in (before, after)]
+    with contextlib.ExitStack() as stack:
+        judges = []
+        models: tuple[str | bytes, ...] = before, after
+        for model, graph in zip(models, graphs, strict=True):
+            with failures(before if model is before else "the rewritten model"):
+                judges.append(open_judge(runtime, graph, model, threads=None))
+            stack.callback(judges[-1].close)
+        return _agreement(judges[0], judges[1], sets, watch)
+
+
+def _agreement(
+    old_model: JudgeInterpreter,
+    new_model: JudgeInterpreter,
+    sets: Iterable[Arrays],
+    watch: Callable[[], None],
+) -> Agreement:
     outputs = old_model.get_output_details()
     count = equal = same_top = 0
     greatest = signal = noise = 0.0
@@ -79,10 +87,17 @@ def agreement(
         sqnr_db = 10 * math.log10(signal / noise) if signal else -math.inf
     return Agreement(
         inputs=count,
-        kernels=runtime.kernels(kernels),
+        kernels=_named(old_model, new_model),
         equal=equal,
         same_top=same_top if math.prod(outputs[0]["shape"]) > 1 else None,
         greatest=greatest,
         is_in_quanta=all(np.issubdtype(detail["dtype"], np.integer) for detail in outputs),
         sqnr_db=sqnr_db,
     )
+
+
+def _named(*judges: JudgeInterpreter) -> str:
+    """Name the kernels of both models, and what stands in for the reference ones."""
+    names = " and ".join(dict.fromkeys(judge.kernels.name for judge in judges))
+    reasons = "; ".join(dict.fromkeys(filter(None, (judge.reasons for judge in judges))))
+    return f"{names} ({reasons})" if reasons else names

@@ -16,7 +16,7 @@ from delegate.inspect import Graph
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.difference import difference
 from tflite_opencl.common.errors import CommandError, require_writable
-from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.feeds import feeds_of, names_of, number_of, place_of
 from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.flag_values import named_file
@@ -33,6 +33,7 @@ from tflite_opencl.common.interpreter import allocated, delegated, failures, rea
 from tflite_opencl.common.runtime import Runtime, runtime_if_any
 from tflite_opencl.common.tables import columns, render, terminal_width
 from tflite_opencl.run.frames import Frames, frames_of
+from tflite_opencl.run.judging import Judgement, judge_series
 from tflite_opencl.run.runs import Series, series
 
 HELP = "run any model on files: arrays, sound or numbers; beside the CPU, with what differs"
@@ -100,8 +101,8 @@ def run(options: argparse.Namespace) -> str:
     frames = frames_of(graph, files, options.frames)
     runtime, told = runtime_if_any(), options_of(options, [graph], profiling=False)
     with delegated(model, graph, told, runtime, "builtin") as (made, delegate):
-        taken = sum(verdict.is_taken for verdict in delegate.verdicts)
-        nodes = f"{taken} of {len(graph.nodes)}"
+        left = [verdict.node for verdict in delegate.verdicts if not verdict.is_taken]
+        nodes = f"{len(delegate.verdicts) - len(left)} of {len(graph.nodes)}"
         ours = series(made, f"opencl on {delegate.device.name}", nodes, graph, frames, carried)
     theirs, why = None, ""
     try:
@@ -113,9 +114,16 @@ def run(options: argparse.Namespace) -> str:
         if not runtime.why_not:
             raise
         why = f"nothing is beside it: {runtime.why_not}; numpy: {error}"
+    judgement = judge_series(ours, runtime, graph, model, frames, carried, left)
     _write(folder, written, ours, is_stacked=options.frames)
-    people = "\n".join(filter(None, (_text(graph, frames, ours, theirs, written), why)))
-    return shown(options, people, json=lambda: as_json(_document(graph, ours, theirs, written)))
+    fault = "" if told.allows_halves else judgement.fault
+    table = _text(graph, frames, ours, theirs, written, judgement)
+    people = "\n".join(filter(None, (table, why, *judgement.notes, fault)))
+    document = _document(graph, ours, theirs, written, judgement)
+    text = shown(options, people, json=lambda: as_json(document))
+    if fault:
+        raise CommandError(text, NOT_SO)
+    return text
 
 
 def _beside(runtime: Runtime) -> str:
@@ -167,7 +175,12 @@ def _write(folder: Path, paths: Sequence[str], ours: Series, is_stacked: bool) -
 
 
 def _text(
-    graph: Graph, frames: Frames, ours: Series, theirs: Series | None, written: Sequence[str]
+    graph: Graph,
+    frames: Frames,
+    ours: Series,
+    theirs: Series | None,
+    written: Sequence[str],
+    judgement: Judgement,
 ) -> str:
     rows = [
         (each.name, each.nodes, str(len(each.times_ms)), f"{each.times_ms[0]:.3f}",
@@ -176,14 +189,16 @@ def _text(
     ]  # fmt: skip
     heads = ("path", "nodes on the device", "runs", "first ms", "median ms")
     apart = _differences(ours, theirs)
+    right = judgement.each or [None] * len(apart)
     results = [
-        (path, f"{sizes(tensor.shape)} {tensor.dtype}", _apart(far, values))
-        for path, tensor, far, values in zip(
-            written, graph.outputs, apart, ours.outputs, strict=True
+        (path, f"{sizes(tensor.shape)} {tensor.dtype}", _apart(far, values), _apart(off, values))
+        for path, tensor, far, off, values in zip(
+            written, graph.outputs, apart, right, ours.outputs, strict=True
         )
     ]
     beside = f"beside {theirs.name}" if theirs else "beside it"
-    tables = [columns(heads, rows, 1), columns(("output", "one run's", beside), results, 3)]
+    names = "output", "one run's", beside, f"beside {judgement.short_name}"
+    tables = [columns(heads, rows, 1), columns(names, results, 4)]
     lines = [render(terminal_width(), *tables)]
     if frames.padded:
         lines.append(f"{frames.padded} zeros are behind the last frame")
@@ -205,9 +220,14 @@ def _differences(ours: Series, theirs: Series | None) -> Sequence[int | float | 
 
 
 def _document(
-    graph: Graph, ours: Series, theirs: Series | None, written: Sequence[str]
+    graph: Graph,
+    ours: Series,
+    theirs: Series | None,
+    written: Sequence[str],
+    judgement: Judgement,
 ) -> dict[str, Any]:
     apart = _differences(ours, theirs)
+    right = judgement.each or [None] * len(apart)
     return {
         "paths": [
             {"name": each.name, "nodes": each.nodes, "times_ms": each.times_ms}
@@ -215,7 +235,10 @@ def _document(
         ],
         "outputs": [
             {"name": tensor.name, "file": path, "shape": list(tensor.shape),
-             "dtype": tensor.dtype, "apart": far}
-            for tensor, path, far in zip(graph.outputs, written, apart, strict=True)
+             "dtype": tensor.dtype, "apart": far, "off": off}
+            for tensor, path, far, off in zip(
+                graph.outputs, written, apart, right, strict=True
+            )
         ],
+        "judge": {"kernels": judgement.name, "notes": [*judgement.notes]},
     }  # fmt: skip

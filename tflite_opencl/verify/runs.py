@@ -7,8 +7,9 @@ kernels computed before, which isolates each node.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +26,8 @@ from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.interpreter import delegated, failed, failures
 from tflite_opencl.common.interpreter import run as run_once
-from tflite_opencl.common.oracle import NoOracle, reference, run_graph
+from tflite_opencl.common.judge import cpu_kernels_beside, judged_graph, open_judge
+from tflite_opencl.common.node_kernels import NoOracle
 from tflite_opencl.common.profile import joined_nodes
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.values import Difference, compare, worst
@@ -63,6 +65,7 @@ class Verification:
 
     device: str
     reference: str  # the kernels that it was compared with
+    reasons: str  # which nodes other kernels than the reference ones judge, and why; "": none
     count: int  # inputs
     checks: Sequence[Check]  # in execution order
     verdicts: Sequence[Verdict]
@@ -105,7 +108,8 @@ def verified(
     whole = verifier.compare_outputs(dataclasses.replace(options, profiling=False))
     return Verification(
         device=device,
-        reference=runtime.kernels(verifier.kernels),
+        reference=verifier.name,
+        reasons=verifier.reasons,
         count=sets.count,
         checks=[*verifier.checks.values()],
         verdicts=verdicts,
@@ -121,8 +125,8 @@ class _Verifier:
     """A model on TFLite's own kernels, and beside it the device.
 
     Attributes:
-        kernels: TFLite's. checks: of each tensor by its index, in its worst input. faults: the
-        first by whether it is wrong alone. constants: as Verification's.
+        name, reasons: of the judge, for people. checks: of each tensor by its index, in its worst
+        input. faults: the first by whether it is wrong alone. constants: as Verification's.
     """
 
     def __init__(
@@ -136,16 +140,30 @@ class _Verifier:
         computed = [tensor for node in graph.nodes for tensor in node.outputs]
         self._tensors = [*graph.inputs, *computed]
         self.has_floats = any(t.dtype == "float32" and t.data is None for t in computed)
-        self.kernels, self._made = self._opened()
+        self.name = self.reasons = ""
+        self._made: Any = None  # what judges
+        with self._judging():
+            # What the CPU runs beside the device, so that it can be judged.
+            self._cpu = cpu_kernels_beside(runtime, graph, model)
 
-    def _opened(self) -> tuple[str, Any]:
-        """Return the kernels, and a new interpreter on them: variables begin in it."""
+    @contextlib.contextmanager
+    def _judging(self) -> Iterator[None]:
+        """Turn the error of a model that nothing judges into a CommandError."""
         try:
-            return reference(
-                self._runtime, self._graph, self._model, lambda made: made, keeps_all=True
-            )
+            yield
         except NoOracle as error:
             raise failed(self._model, error) from error
+
+    @contextlib.contextmanager
+    def _judge(self, verdicts: Sequence[Verdict]) -> Iterator[None]:
+        """Open what judges the nodes that are taken; variables begin in it."""
+        left = [verdict.node for verdict in verdicts if not verdict.is_taken]
+        given = self._runtime, self._graph, self._model
+        with self._judging():
+            self._made = open_judge(*given, left=left, keeps_all=True)
+        with contextlib.closing(self._made):
+            yield
+            self.name, self.reasons = self._made.short_name, self._made.reasons
 
     def _values(self, inputs: Sequence[Array]) -> Values:
         """Run once; return every tensor that numpy can hold, variables as the run found them."""
@@ -155,19 +173,13 @@ class _Verifier:
         return self._now(self._tensors) | found
 
     def _now(self, tensors: Iterable[Tensor]) -> dict[int, Array]:
-        found = {}
-        for tensor in tensors:
-            if tensor.dtype == "resource":  # asked for some, TFLite reads what is no memory
-                continue
-            try:
-                found[tensor.index] = np.array(self._made.get_tensor(tensor.index))
-            except ValueError:  # it has no memory: a state, or a list
-                continue
+        """Return what TFLite tells of tensors: a state or a list has no memory."""
+        found: dict[int, Array] = self._made.tensors([tensor.index for tensor in tensors])
         return found
 
     def compare_nodes(self, options: Options) -> tuple[str, Sequence[Verdict]]:
         """Compare node by node; return the device, and which nodes it takes."""
-        opened = delegated(self._model, self._graph, options, self._runtime, self.kernels)
+        opened = delegated(self._model, self._graph, options, self._runtime, self._cpu)
         with opened as (interpreter, delegate), bars.parts() as tell:
             verdicts, count = tuple(delegate.verdicts), self._sets.count
             if not any(verdict.is_taken for verdict in verdicts):
@@ -177,25 +189,29 @@ class _Verifier:
             if (name := options.alternative) is not None and name not in known:
                 words = f"no node has an alternative '{name}'; there are {', '.join(known)}"
                 raise CommandError(words)
-            for number in range(count):
-                tell(number / count, f"comparing nodes, input {number + 1} of {count}")
-                inputs = self._sets.of(number)
-                values = self._values(inputs)
+            with self._judge(verdicts):
+                for number in range(count):
+                    tell(number / count, f"comparing nodes, input {number + 1} of {count}")
+                    inputs = self._sets.of(number)
+                    values = self._values(inputs)
 
-                def run(inputs: Sequence[Array] = inputs) -> None:
-                    with failures():
-                        run_once(interpreter, inputs)
+                    def run(inputs: Sequence[Array] = inputs) -> None:
+                        with failures():
+                            run_once(interpreter, inputs)
 
-                after = delegate.step_through(run)
-                self._judge(number, verdicts, values, delegate.isolated(values), after)
+                    after = delegate.step_through(run)
+                    self._compare(number, verdicts, values, delegate.isolated(values), after)
             return delegate.device_name, verdicts
 
     def compare_outputs(self, options: Options) -> list[Difference | None]:
         """Return how the model's outputs differ where it runs as label_image runs it."""
         found = []
-        opened = delegated(self._model, self._graph, options, self._runtime, self.kernels)
-        _, self._made = self._opened()
-        with opened as (interpreter, _), bars.waiting("running the whole model"):
+        opened = delegated(self._model, self._graph, options, self._runtime, self._cpu)
+        with (
+            opened as (interpreter, delegate),
+            self._judge(tuple(delegate.verdicts)),
+            bars.waiting("running the whole model"),
+        ):
             for inputs in map(self._sets.of, range(self._sets.count)):
                 values = self._values(inputs)
                 with failures():
@@ -207,7 +223,7 @@ class _Verifier:
                         found.append(_difference(got, values[index], None, 0, f"output {number}"))
         return found
 
-    def _judge(
+    def _compare(
         self,
         number: int,
         verdicts: Sequence[Verdict],
@@ -265,7 +281,7 @@ class _Verifier:
         own = {tensor for node in nodes for tensor in node.outputs}
         read = dict.fromkeys(t for node in nodes for t in node.inputs if t and t.data is None)
         given, results = [t for t in read if t not in own], nodes[-1].outputs
-        run = partial(run_graph, self._runtime, self.kernels)
+        run = partial(judged_graph, self._runtime)
         part = graph_of(nodes, given, results)
         inputs, outputs = ([values[t.index] for t in of] for of in (given, results))
         return float_bounds(run, part, inputs, outputs)

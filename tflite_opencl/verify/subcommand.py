@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import argparse
 import io
-from functools import partial
 from pathlib import Path
 
 from delegate.inspect import Graph, infer, write_model
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.cut import (
     Uncut,
-    Values,
     cut,
     part_name,
     script_of,
-    values_of,
     write_part,
 )
 from tflite_opencl.common.errors import CommandError, require_writable, write
@@ -32,8 +29,8 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
-from tflite_opencl.common.interpreter import invoke, read_graph
-from tflite_opencl.common.oracle import reference
+from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.judge import Values, judged_outputs, values_of
 from tflite_opencl.common.runtime import Runtime, runtime_if_any
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
@@ -124,7 +121,7 @@ def _cut(
         inputs = [own[t.origin] if t.origin in own else values(t) for t in part.inputs]
     except Uncut as error:
         return f"{folder} is not written: {error}"
-    _, outputs = reference(runtime, part, write_model(part), partial(invoke, inputs=inputs))
+    outputs = judged_outputs(runtime, part, write_model(part), inputs)
     how = f"device={device!r}, alternative={step.alternative!r}"
     made = f"__import__('delegate').OpenCLDelegate({f'{name}.tflite'!r}, {how})"
     script = script_of(name, len(inputs), runtime, made, why)

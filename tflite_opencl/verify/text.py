@@ -46,6 +46,7 @@ def _head(found: Verification) -> str:
     rounding = "" if found.whole_is_judged else ", or floats that only round in another order"
     lines = [
         f"{found.device}: {count} tensors compared with {found.reference}, {inputs}",
+        *([f"of these {found.reasons}"] if found.reasons else []),
         f"on the reference's inputs, each node alone: {alone} of {count} equal{rounding}",
         f"on the device's own inputs, one after the other: {after} of {count} equal",
     ]
@@ -179,6 +180,7 @@ def document(found: Verification) -> dict[str, Any]:
     return {
         "device": found.device,
         "reference": found.reference,
+        "other_kernels": found.reasons,
         "inputs": found.count,
         "wrong": found.is_wrong,
         "first_wrong": None if found.fault is None else _fault_document(found.fault),

@@ -19,8 +19,8 @@ from tests.attacks.fuzz.stateful import differ, same_type
 from tests.support.subgraphs import write_subgraphs
 from tflite_opencl.common.build import graph, node, numbers, tensor
 from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.interpreter import allocated, invoke
-from tflite_opencl.common.oracle import Oracle, overwrites
+from tflite_opencl.common.interpreter import allocated, invoke, overwrites
+from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result

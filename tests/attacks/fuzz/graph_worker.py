@@ -30,7 +30,8 @@ from tests.attacks.fuzz.ways import (
     with_wider_bounds,
 )
 from tflite_opencl.common.build import Case
-from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
+from tflite_opencl.common.node_kernels import NoOracle
+from tflite_opencl.common.oracle import Oracle, oracle
 from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance import worker
 from tflite_opencl.conformance.checks.job import Job, invoke_of

@@ -30,8 +30,8 @@ from delegate.tuning.forms import NUMBERS
 from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle
 from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.interpreter import allocated, invoke
-from tflite_opencl.common.oracle import Oracle, overwrites
+from tflite_opencl.common.interpreter import allocated, invoke, overwrites
+from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import Job, invoke_of
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result

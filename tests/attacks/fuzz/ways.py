@@ -140,7 +140,7 @@ def run_way(way: str, job: Job, known: Oracle) -> Result:
 
 def _in_halves(job: Job, known: Oracle) -> Result:
     """Run with halves, on inputs of which no node makes more than halves can be."""
-    run = partial(run_graph, job.subject.runtime, known.cpu_kernels)
+    run = partial(run_graph, job.subject.runtime)
     if any(_are_large(each) for inputs in job.sets for each in inputs) or any(
         _may_overflow(run, job.graph, inputs, _LARGE) for inputs in job.sets
     ):
@@ -275,7 +275,7 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
     if len(job.graph.nodes) == 1 or all(bound is None for bound in known.bounds[0]):
         return known
     rng = np.random.default_rng(0)
-    run = partial(run_graph, job.subject.runtime, known.cpu_kernels)
+    run = partial(run_graph, job.subject.runtime)
     moved: list[list[Any]] = [[0.0] * len(each) for each in known.outputs]
     for _ in range(_SHAKEN):
         shaken = _shaken_graph(job.graph, rng)

@@ -186,6 +186,15 @@ def test_the_built_in_kernel_tells_where_the_reference_is_wrong() -> None:
     assert found is None or found[0].tolist() == [-2] * 4
 
 
+def test_the_built_in_kernel_tells_where_the_reference_has_none() -> None:
+    values = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
+    x, y = t((2, 3), "int8", 0.5, 1), t((4, 3), "int8", 0.5, 1)
+    tile = op("TILE", [x, const(np.int32([2, 1]))], [y], version=3)
+    found = reference_outputs(installed_rules(), tile, [values])
+    assert found is None or found[0].tolist() == [*np.tile(values, (2, 1)).flat]
+    assert found is not None or installed_rules().runtime != "ai-edge-litert"
+
+
 def test_the_reference_kernels_tell_what_a_variable_is_then() -> None:
     (node,) = with_variables(delays([variable()])).nodes
     now, state = np.full((1, 4), 5, np.float32), np.arange(8, dtype=np.float32)

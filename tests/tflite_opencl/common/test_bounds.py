@@ -15,7 +15,7 @@ from tflite_opencl.common.build import graph, node, numbers, tensor
 from tflite_opencl.common.oracle import run_graph
 from tflite_opencl.common.runtime import find_runtime
 
-_RUN = partial(run_graph, find_runtime(), "reference")
+_RUN = partial(run_graph, find_runtime())
 
 
 def _summed(op: str, terms: int, function: str = "") -> Graph:

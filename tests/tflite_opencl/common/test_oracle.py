@@ -12,7 +12,8 @@ from delegate.inspect import Node, Tensor, write_model
 from tests.support.compare import RUNTIME
 from tests.support.model import const, graph_of, op, t
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.oracle import NoOracle, oracle
+from tflite_opencl.common.node_kernels import NoOracle
+from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases.mediapipe import transpose_conv_bias
 
 

@@ -2,6 +2,7 @@
 """Timed runs, against a clock that the test turns."""
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tflite_opencl.common import interrupts
-from tflite_opencl.common.timing import Stopwatch, Times, measure, turns
+from tflite_opencl.common.timing import Stopwatch, Times, are_enough, measure, turns
 
 
 class Clock:
@@ -33,6 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", lambda: clock.wall_s)
     monkeypatch.setattr(time, "process_time", lambda: clock.cpu_s)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     return clock
 
 
@@ -54,6 +56,18 @@ def test_one_run_is_its_own_average_minimum_and_median(clock: Clock) -> None:
 
 def test_a_clock_that_stands_still_gives_no_load(clock: Clock) -> None:
     assert measure(clock.runs(iter([(0.0, 0.0)])), count=1, warmup=0).cpu_load == 0.0
+
+
+def test_no_more_cores_are_busy_than_there_are(clock: Clock) -> None:
+    """A short run's ticks of the processors may all fall into it."""
+    assert measure(clock.runs(iter([(0.125, 0.5)])), count=1, warmup=0).cpu_load == 2.0
+
+
+@pytest.mark.parametrize(
+    ("runs", "seconds", "is_enough"), [(9, 0.5, False), (10, 0.5, True), (1, 3.0, True)]
+)
+def test_ten_runs_or_three_seconds_are_enough(runs: int, seconds: float, is_enough: bool) -> None:
+    assert are_enough(runs, seconds) is is_enough
 
 
 def test_real_clocks_tell_sleeping_from_waiting() -> None:

@@ -11,7 +11,8 @@ import pytest
 from delegate.inspect import write_model
 from delegate.ops import ops
 from tflite_opencl.common.build import Case
-from tflite_opencl.common.oracle import NoOracle, oracle
+from tflite_opencl.common.node_kernels import NoOracle
+from tflite_opencl.common.oracle import oracle
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases import all_cases

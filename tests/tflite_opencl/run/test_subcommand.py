@@ -40,14 +40,14 @@ def test_state_is_carried_from_frame_to_frame(
     assert called(sums, device, *flags) == 0
     shown = capsys.readouterr().out
     assert "2 of 2" in shown
-    assert shown.count("equal") == 2
+    assert shown.count("equal") == 4
     assert "3 zeros are behind the last frame" in shown
     found = np.load(sums.parent / "out/next.npy")
     np.testing.assert_array_equal(found[:, 0], [[1, 2, 3, 4], [11, 22, 33, 44], [111, 22, 33, 44]])
     np.testing.assert_array_equal(np.load(sums.parent / "out/a_seen.npy"), -found)
     facts = json.loads(document.read_text())
     assert [len(each["times_ms"]) for each in facts["paths"]] == [3, 3]
-    assert [each["apart"] for each in facts["outputs"]] == [0.0, 0.0]
+    assert [(each["apart"], each["off"]) for each in facts["outputs"]] == [(0.0, 0.0)] * 2
 
 
 def test_a_file_of_one_input_is_one_run(sums: Path, device: DeviceInfo) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from delegate.inspect import NodeAlternatives
 from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
+from tflite_opencl.common.node_kernels import NoOracle
+from tflite_opencl.common.oracle import Oracle, oracle
 from tflite_opencl.conformance.checks import behaviour
-from tflite_opencl.conformance.checks.job import Job, NotDelegated, own_answers, values
+from tflite_opencl.conformance.checks.job import Job, NotDelegated, beside_cpu, own_answers, values
 from tflite_opencl.conformance.checks.state import state
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
 from tflite_opencl.conformance.subject import Opened
@@ -46,12 +47,13 @@ def run_check(check: str, job: Job) -> Result:
         known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
     except NoOracle as error:
         return Result(SKIP, f"TFLite itself does not run it: {error}")
-    if job.subject.options.get("precision") == "fp16":
-        known = known.in_halves()
     if check in _REOPENING:
         subject = dataclasses.replace(job.subject, own_context=True)
         job = dataclasses.replace(job, subject=subject)
     job.on_delegate()
+    known = beside_cpu(job, known)
+    if job.subject.options.get("precision") == "fp16":
+        known = known.in_halves()
     if job.on_alternative is None:
         return _run(check, job, known)
     return _run_each(job, lambda each: _run(check, each, known), job.on_alternative)

@@ -14,7 +14,7 @@ from delegate.inspect import Graph
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.interpreter import invoke
-from tflite_opencl.common.oracle import Oracle
+from tflite_opencl.common.oracle import Oracle, oracle
 from tflite_opencl.common.values import SETS, Arrays, Difference, compare, input_sets, worst
 from tflite_opencl.conformance.results import FAIL, PASS, Result
 from tflite_opencl.conformance.subject import Opened, Subject, failure_of, unsupported_ops
@@ -58,6 +58,21 @@ def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
         why = "; ".join(dict.fromkeys(opened.reasons()))
         raise NotDelegated(why or f"left {', '.join(unsupported_ops(job.graph, taken))}")
     return opened, len(taken)
+
+
+def beside_cpu(job: Job, known: Oracle) -> Oracle:
+    """Return the oracle in which the CPU's built-in kernels run what the delegate leaves.
+
+    Only where the reference kernels do not run all of the model: else they run what is left.
+    """
+    if known.kernels is None or len({*known.kernels.by_node}) < 2:
+        return known
+    try:
+        taken = job.subject.open(job.graph, job.model, known.cpu_kernels).taken(job.graph)
+    except (RuntimeError, ValueError):  # the check meets that, too
+        return known
+    left = {node.index for node in job.graph.nodes} - taken
+    return oracle(job.subject.runtime, job.graph, job.model, job.sets, left) if left else known
 
 
 def own_answers(job: Job, known: Oracle) -> Oracle:

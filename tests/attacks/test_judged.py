@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that the reference kernels alone cannot judge: all commands call right nodes right, and
+wrong ones wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from delegate.inspect import Graph, write_model
+from delegate.runtime.executor import Executor
+from label_image import command
+from tests.support import judged
+from tests.support.compare import RUNTIME
+from tests.support.deal import any_driver, slow
+from tests.support.without_tflite import needs_tflite
+from tflite_opencl.command import main
+from tflite_opencl.common import start
+from tflite_opencl.common.values import input_sets
+from tflite_opencl.conformance.checks import run_check
+from tflite_opencl.conformance.checks.job import Job
+from tflite_opencl.conformance.results import FAIL, PASS
+from tflite_opencl.conformance.subject import Subject
+
+pytestmark = [any_driver, needs_tflite]
+
+Made = tuple[str, Graph]
+
+
+@pytest.fixture(params=[judged.lacking, judged.wrong, judged.aborting])
+def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Write a model and values of its input, x.npy, into a folder, and go there."""
+    monkeypatch.chdir(tmp_path)
+    make: Callable[[], Graph] = request.param
+    graph = make()
+    Path("model.tflite").write_bytes(write_model(graph))
+    np.save("x.npy", input_sets(graph)[0][0])
+    return "model.tflite", graph
+
+
+@pytest.fixture
+def lies(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Give what lets the device compute a byte wrongly from then on."""
+
+    def lie(self: Executor, inputs: Any, outputs: Any) -> None:
+        honest(self, inputs, outputs)
+        outputs[0][1:2] ^= 2
+
+    honest = Executor.run
+    return lambda: monkeypatch.setattr(Executor, "run", lie)
+
+
+def test_verify(made: Made, device: DeviceInfo, lies: Callable[[], None]) -> None:
+    model, graph = made
+    words = ["verify", "-m", model, "--device", str(device.index), "--tune", "off", "--random", "2"]
+    assert main([*words, "--json", "out.json"]) == 0
+    found = json.loads(Path("out.json").read_text())
+    assert {row["node"] for row in found["nodes"]} <= {node.index for node in graph.nodes}
+    assert found["reference"].startswith("reference kernels")
+    lies()
+    assert main(words) == 1
+
+
+@pytest.mark.parametrize("left", ["", "depthwise_conv_2d"])
+def test_label_image(
+    left: str,
+    made: Made,
+    device: DeviceInfo,
+    lies: Callable[[], None],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Also where the CPU runs a node, by kernels that round otherwise than the reference."""
+    model, _ = made
+    words = ["--use_gpu", "-m", model, "--input", "0=x.npy", "--device", str(device.index)]
+    words += ["--tune", "off", "--min_nodes_per_partition", "1", "--exclude_ops", left]
+
+    def run() -> tuple[int, str]:
+        code = start.run(lambda: command.main(words))
+        return code, " ".join(capfd.readouterr().err.split())
+
+    code, said = run()
+    assert code == 0, said
+    assert "outputs equal to TFLite's" in said
+    lies()
+    code, said = run()
+    assert code == 2
+    assert "computes wrongly" in said
+
+
+def test_run(
+    made: Made, device: DeviceInfo, lies: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _ = made
+    words = ["run", model, "--input", "0=x.npy", "--output", "out", "--tune", "off"]
+    words += ["--device", str(device.index)]
+    assert main([*words, "--json", "out.json"]) == 0
+    assert json.loads(Path("out.json").read_text())["outputs"][0]["off"] == 0
+    lies()
+    assert main(words) == 1
+    assert "the device computes wrongly: up to 2 quanta from TFLite's" in capsys.readouterr().out
+
+
+@slow
+def test_compare(made: Made, device: DeviceInfo) -> None:
+    """The built-in kernels round otherwise: they are told as far off as before."""
+    model, graph = made
+    paths = f"builtin,reference,opencl:{device.index}"
+    main(
+        ["compare", "-m", model, "--paths", paths, "--json", "out.json", "--tune", "off", "-c", "1"]
+    )
+    (found,) = json.loads(Path("out.json").read_text())["models"]
+    builtin, _, opencl = found["paths"]
+    assert (opencl["quanta"], opencl["failure"]) == (0, "")
+    assert builtin["quanta"] is not None
+    if graph.nodes[-1].op == "TILE" and found["other_kernels"]:
+        assert builtin["quanta"] > 0
+
+
+def test_rewrite(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    model, _ = made
+    words = ["rewrite", model, "new.tflite", "--pass", "remove_dead", "--check", "1"]
+    assert main(words) == 0
+    assert "all outputs are bit-equal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("make", [judged.lacking, judged.wrong])
+@pytest.mark.parametrize("left", [(), ("DEPTHWISE_CONV_2D",)])
+def test_the_suite(
+    make: Callable[[], Graph],
+    left: tuple[str, ...],
+    device: DeviceInfo,
+    lies: Callable[[], None],
+) -> None:
+    graph = make()
+    subject = Subject("opencl", {"exclude_ops": left}, device.index, RUNTIME)
+    job = Job(subject, graph, write_model(graph), 0, None, lambda: None)
+    assert run_check("values", job).result == PASS
+    lies()
+    assert run_check("values", job).result == FAIL

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device's first runs beside the kernels that say what is right."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from delegate.inspect import Graph
+from tflite_opencl.common.cut import why_uncut
+from tflite_opencl.common.difference import difference, judged
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.judge import open_judge
+from tflite_opencl.common.node_kernels import NoOracle
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.run.frames import Frames
+from tflite_opencl.run.runs import Series, series
+
+_MOST = 8  # runs: the reference kernels are slow
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How far the device's outputs are from what they have to be."""
+
+    name: str  # of the kernels that say so
+    notes: Sequence[str]  # lines for people: which nodes other kernels judge, why not, how many
+    each: Sequence[int | float | None] = ()  # of each output; (): not compared
+    quanta: int = 0  # that outputs of integers are off which have to be equal
+
+    @property
+    def short_name(self) -> str:
+        """Name the kernels in a table's head."""
+        return self.name.removeprefix("TFLite's ")
+
+    @property
+    def fault(self) -> str:
+        """Say that the device is wrong; "": it is not."""
+        if not self.quanta:
+            return ""
+        return f"the device computes wrongly: up to {self.quanta} quanta from {self.name}"
+
+
+def judge_series(
+    ours: Series,
+    runtime: Runtime,
+    graph: Graph,
+    model: str,
+    frames: Frames,
+    carried: Mapping[int, int],
+    left: Collection[int],
+) -> Judgement:
+    """Run the judge on the first frames; `left`: nodes that the CPU's built-in kernels ran."""
+    name, count = runtime.reference, min(frames.count, _MOST)
+    if left and (why := why_uncut(graph)):
+        words = f"not compared with {name}: the CPU runs a part of the nodes, and {why}"
+        return Judgement(name, [words])
+    try:
+        judge = open_judge(runtime, graph, model, left=left)
+        with contextlib.closing(judge):
+            right = series(judge, "judge", "", graph, replace(frames, count=count), carried)
+    except (NoOracle, CommandError) as error:
+        return Judgement(name, [f"not compared with {name}: {error}"])
+    first = [values[:count] for values in ours.outputs]
+    found = judged(difference(first, right.outputs, ""), graph)
+    notes = [judge.reasons] if judge.reasons else []
+    if count < frames.count:
+        notes.append(f"compared with {judge.name}: the first {count} of {frames.count} runs")
+    return Judgement(judge.name, notes, found.each, found.quanta or 0)
