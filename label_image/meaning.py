@@ -15,8 +15,8 @@ import numpy as np
 from delegate.inspect import Tensor
 from label_image.decoder import Format
 from label_image.heads import anchors, cells, chosen, poses
-from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION, has_its_norm
-from label_image.heads.view import Array, Head, View
+from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION
+from label_image.heads.view import KINDS, Array, Head, View
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import RunError
@@ -27,6 +27,7 @@ log = logging.getLogger("label_image")
 
 _MIDDLE = 127.5  # label_image's own mean and standard deviation
 _REAL = ("float32", "int16")  # inputs that they apply to
+_COARSEST = 0.2  # the step of scores that still tells them from each other
 
 
 # In the order in which they are asked: the first that fits is a model's.
@@ -65,8 +66,6 @@ def head_of(view: View, task: str | None = None) -> Head | None:
 def read(view: View, task: str | None = None) -> Scene:
     """Return what a run's outputs say; nothing where none is known. `task`: as `head_of`."""
     head = head_of(view, task)
-    if head is CLASSIFICATION and task is None and has_its_norm(view):
-        head = EMBEDDING
     if head is None:
         return Scene()
     with np.errstate(all="ignore"):  # what is no number is left out in the end
@@ -168,8 +167,34 @@ class Meaning:
                 "pixels for %s: mean %g, standard deviation %g (--input_mean, --input_std)",
                 head.name, head.mean, head.std,
             )  # fmt: skip
+        self._say_what_outputs_mean(head)
         if head.task in ("pose", "embedding"):
             return
+        self._say_whose_names(head, labels_from)
+
+    def _say_what_outputs_mean(self, head: Head) -> None:
+        """Say what the model leaves open, and which of its scores cannot tell things apart."""
+        view = self.view
+        for meant in dict.fromkeys(head.means(view, head.find(view, True))):
+            told, step = view.told(meant), view.reach(meant).step
+            is_other = meant.usual if told is None else told
+            if told is None:
+                kinds = KINDS[meant.kind]
+                log.info(
+                    "%s: nothing in the model tells whether output %d has %s or %s: they are taken "
+                    "for %s",
+                    head.name, meant.number, *kinds, kinds[is_other],
+                )  # fmt: skip
+            if meant.kind == "scores" and not is_other and step > _COARSEST:
+                log.warning(
+                    "%s: the scores of output %d are stored in steps of %.3g: the model cannot "
+                    "tell them apart (quantise them with a scale of their own)",
+                    head.name, meant.number, step,
+                )  # fmt: skip
+
+    def _say_whose_names(self, head: Head, labels_from: str) -> None:
+        """Say where classes have no names, or other ones."""
+        view = self.view
         classes = head.classes(view)
         count = max((number for number, label in enumerate(view.labels, 1) if label), default=0)
         if not count:
