@@ -20,13 +20,13 @@ from label_image.heads.view import KINDS, Array, Head, View
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.common.feeds import has_usual_range, pixel_range, stored_by
 from tflite_opencl.common.labels import gives_scores
 
 log = logging.getLogger("label_image")
 
 _MIDDLE = 127.5  # label_image's own mean and standard deviation
-_REAL = ("float32", "int16")  # inputs that they apply to
+_REAL = ("float32", "int16")  # inputs that they always apply to
 _COARSEST = 0.2  # the step of scores that still tells them from each other
 
 
@@ -108,7 +108,18 @@ class Meaning:
                 (self.mean, self.std), (carried.mean, carried.std), usual, strict=True
             )
         )
-        return Format(self.fed.shape, self.fed.dtype, mean, std, *scale_of(self.fed))
+        stored = stored_by(self.fed, mean, std, self._says_range)
+        return Format(self.fed.shape, self.fed.dtype, mean, std, *stored)
+
+    @property
+    def _says_range(self) -> bool:
+        """Whether somebody, or the model, says what pixels are to be normalised by."""
+        return self.mean is not None or self.std is not None or bool(self.view.carried.mean)
+
+    @property
+    def _is_normalised(self) -> bool:
+        """Whether the mean and the deviation are used: 8-bit inputs may take pixels as they are."""
+        return self.fed.dtype in _REAL or self.format.scale > 0
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -131,7 +142,7 @@ class Meaning:
         view, carried, parts = self.view, self.view.carried, []
         if carried.labels and view.labels is carried.labels:
             parts.append(f"{len(carried.labels)} labels ({carried.labels_from})")
-        if self.fed.dtype in _REAL:
+        if self._is_normalised:
             for word, asked, own in (
                 ("mean", self.mean, carried.mean),
                 ("standard deviation", self.std, carried.std),
@@ -154,6 +165,7 @@ class Meaning:
         """
         if text := self._carried_text:
             log.info("the model carries %s", text)
+        self._say_range()
         view, head = self.view, self.head
         if head is None and self.task is not None:
             shapes = ", ".join(f"{sizes(t.shape)} {t.dtype}" for t in view.outputs)
@@ -171,6 +183,23 @@ class Meaning:
         if head.task in ("pose", "embedding"):
             return
         self._say_whose_names(head, labels_from)
+
+    def _say_range(self) -> None:
+        """Say how pixels are stored in an 8-bit input, where that is not as they are."""
+        found = pixel_range(self.fed)
+        if found is None or not self.view.input_size[0]:
+            return
+        if self.format.scale:
+            log.info(
+                "pixels are normalised, and stored by the input's scale %g and zero point %d",
+                self.format.scale, self.format.zero_point,
+            )  # fmt: skip
+        elif not (self._says_range or has_usual_range(self.fed)):
+            log.warning(
+                "pixels of 0 to 255 are %.3g to %.3g to the model: if it was trained with another "
+                "range, --input_mean and --input_std say it",
+                *found,
+            )  # fmt: skip
 
     def _say_what_outputs_mean(self, head: Head) -> None:
         """Say what the model leaves open, and which of its scores cannot tell things apart."""

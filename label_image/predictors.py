@@ -68,7 +68,8 @@ class Predictor(Generic[Result]):
         device through TFLite, node by node where it can be; a warning counts the others.
         `labels`: a file with a label a line, or the labels; None: the model's own. `task`: what the
         command's --task takes. `batch`: pictures at once on a device. `threshold`: the least score.
-        `mean`, `std`: of a float input; None: the model's own, or what such models have.
+        `mean`, `std`: of pixels; None: the model's own, or what such models have. An 8-bit input
+        takes pixels as they are, unless these or the model say another range.
         `threads`: of TFLite.
         Raises:
             RunError: the model is none of this kind, or cannot be read or run; the labels cannot be

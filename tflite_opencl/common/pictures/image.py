@@ -104,9 +104,10 @@ def to_input(
 ) -> NDArray[Any]:
     """Resize RGB pixels to a model's input tensor.
 
-    `mean` and `std`, one or one a channel, apply to float32 and int16. An int16 tensor, which
-    label_image does not know, gets what a float one would, in its own `scale` and `zero_point`;
-    8-bit ones ignore theirs.
+    `mean` and `std`, one or one a channel, apply to float32, and to what has a `scale`: an int16
+    tensor, which label_image does not know, and an 8-bit one get what a float one would, stored by
+    `scale` and `zero_point`. An 8-bit tensor of scale 0 gets the pixels as they are, as in
+    label_image; `stored_by` of feeds.py says which it is.
 
     Shapes: (h, w, 3) -> (1, H, W, C), or another one that `layout_of` knows; C is 3, or 1 for
         luminance (Rec. 601).
@@ -121,11 +122,9 @@ def to_input(
             "height x width is supported, with 1 or 3 channels before or after it or without any"
         )
     values = _resize(picture, layout.height, layout.width, is_gray=layout.channels == 1)
-    # NOTE: label_image ignores the tensor's scale and zero point, and truncates toward zero.
     dtype = np.dtype(dtype)
-    if dtype == np.int8:
-        values -= np.float32(128)
-    elif dtype == np.float32 or (dtype == np.int16 and scale > 0):
+    is_stored = scale > 0 and dtype in (np.uint8, np.int8, np.int16)
+    if dtype == np.float32 or is_stored:
         middle, spread = np.asarray(mean, np.float32), np.asarray(std, np.float32)
         if (spread == 0).any():
             raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
@@ -136,10 +135,14 @@ def to_input(
             )
         values -= middle
         values /= spread
-        if dtype == np.int16:
+        if is_stored:
+            limits = np.iinfo(dtype)
             np.rint(values / np.float32(scale), out=values)
             values += np.float32(zero_point)
-            values.clip(-(2**15), 2**15 - 1, out=values)
+            values.clip(limits.min, limits.max, out=values)
+    # NOTE: label_image ignores an 8-bit tensor's scale and zero point, and truncates toward zero.
+    elif dtype == np.int8:
+        values -= np.float32(128)
     elif dtype != np.uint8:
         raise PictureError(
             f"the model's input type {dtype}: only uint8, int8, quantised int16 and float32 work"

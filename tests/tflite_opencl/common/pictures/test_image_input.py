@@ -133,6 +133,16 @@ def test_float_inputs_are_normalised_in_float32() -> None:
     np.testing.assert_array_equal(default, (values - np.float32(127.5)) / np.float32(127.5))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
+def test_what_a_float_input_would_get_is_stored_by_a_scale(dtype: str) -> None:
+    picture, limits = random_pixels(13, 11, 3), np.iinfo(dtype)
+    real = to_input(picture, (1, 7, 5, 3), "float32", 103.94, 57.3)
+    wanted = np.clip(np.rint(real / np.float32(0.0187)) - 14, limits.min, limits.max)
+    result = to_input(picture, (1, 7, 5, 3), dtype, 103.94, 57.3, 0.0187, -14)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, wanted)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float32])
 def test_the_input_has_the_tensors_shape_and_type(dtype: type) -> None:
     shape = np.array([1, 5, 7, 3], np.int32)  # as the interpreter gives it
