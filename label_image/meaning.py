@@ -20,8 +20,8 @@ from label_image.heads.view import KINDS, Array, Head, View
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.feeds import has_usual_range, pixel_range, stored_by
 from tflite_opencl.common.labels import gives_scores
+from tflite_opencl.common.pictures.stored import has_usual_range, pixel_range, stored_by
 
 log = logging.getLogger("label_image")
 

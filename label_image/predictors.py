@@ -26,6 +26,7 @@ from tflite_opencl.common.errors import RunError as RunError
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.decode import PictureError as PictureError
 from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
+from tflite_opencl.common.pictures.layout import takes_alpha
 from tflite_opencl.common.runtime import runtime_if_any
 
 log = logging.getLogger("label_image")
@@ -84,11 +85,13 @@ class Predictor(Generic[Result]):
         self._meaning, feeds = reading.meaning, reading.feeds
         fed = self._meaning.fed
         self._format = astuple(self._meaning.format)
+        self._has_alpha = takes_alpha(fed.shape)
         on_device = Options(device, tune=tune, min_nodes_per_partition=1)
         job = Job(
             model=reading.source,
-            input=np.zeros(fed.shape, fed.dtype),
+            input=np.zeros((reading.batch, *fed.shape[1:]), fed.dtype),
             batch=batch,
+            own_batch=reading.batch,
             threads=threads,
             opencl=None if device is None else on_device,
             quiet=True,
@@ -151,7 +154,7 @@ class Predictor(Generic[Result]):
         for begin in range(0, len(pictures), self._path.batch):
             tensors = []
             for picture in pictures[begin : begin + self._path.batch]:
-                pixels = pixels_of(picture)
+                pixels = pixels_of(picture, self._has_alpha)
                 sizes.append(pixels.shape[:2])
                 tensors.append(to_input(pixels, *self._format))
             waiting.append(self._path.start(np.concatenate(tensors), lambda: None))

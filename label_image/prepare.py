@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Options
@@ -19,13 +20,13 @@ from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
 from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.flags import Settings
-from label_image.heads.view import View
+from label_image.heads.view import batch_of, seen
 from label_image.lines import model_lines
 from label_image.meaning import DRAWN, Meaning
 from tflite_opencl.common import bars
 from tflite_opencl.common.default.default_model import default_labels, default_model
 from tflite_opencl.common.errors import RunError, UsageError
-from tflite_opencl.common.feeds import Feeds, feeds_of
+from tflite_opencl.common.feeds import Feeds, feeds_of, why_not_fed
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.flags import device_asked, precision_of
@@ -66,12 +67,21 @@ class Prepared:
         """What the CPU runs, for people."""
         return self.runtime.kernels(self.settings.cpu_kernels)
 
+    @property
+    def batch(self) -> int:
+        """Pictures that the model itself takes at once."""
+        return 1 if self.feeds.picture is None else batch_of(self.graph.inputs[self.feeds.picture])
+
     def job(self, pixels: NDArray[Any]) -> Job:
-        """Return the job of the first path; `pixels`: the main input's values.
+        """Return the job of the first path.
+
+        `pixels`: the main input's values; a picture fills all places of a batch.
 
         Raises: UsageError: --exclude_ops names an op that does not exist.
         """
         settings = self.settings
+        if self.batch > len(pixels):
+            pixels = np.repeat(pixels, self.batch, axis=0)
         if settings.profiling:
             log.warning(
                 "TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown"
@@ -93,6 +103,7 @@ class Prepared:
             model=self.model.source,
             input=pixels,
             batch=settings.batch,
+            own_batch=self.batch,
             count=settings.count,
             warmup_runs=settings.warmup_runs,
             threads=settings.threads,
@@ -167,6 +178,8 @@ def prepare(settings: Settings) -> Prepared:
         for line in model_lines(graph):
             log.info("%s", line)
     feeds = feeds_of(graph, settings.input, settings.is_image_asked)
+    if settings.is_image_asked and feeds.picture is None:
+        raise RunError(f"--image: no input takes a picture: {why_not_fed(graph, feeds)}")
     carried = read_carried(model.source, feeds.main, graph.subgraph)
     labels = find_labels(model, settings.labels, carried.labels)
     try:
@@ -175,10 +188,9 @@ def prepare(settings: Settings) -> Prepared:
         raise UsageError(f"--classes: {error}") from None
     are_given = settings.labels is not None or bool(carried.labels)
     labels_from = settings.labels or carried.labels_from or model.labels or "the default model"
-    view = View(
-        graph, infer(graph).outputs, graph.inputs[feeds.main], labels, are_given, carried,
-        settings.threshold,
-    )  # fmt: skip
+    view = seen(
+        graph, infer(graph).outputs, feeds.main, labels, are_given, carried, settings.threshold
+    )
     meaning = Meaning(view, settings.task, settings.input_mean, settings.input_std, classes)
     meaning.check(labels_from)
     return Prepared(settings, runtime, model, graph, feeds, meaning)

@@ -96,7 +96,7 @@ def _levels(node: Node, result: Tensor, is_stored: bool) -> NDArray[Any]:
     if is_stored:
         limits = np.iinfo(result.dtype)
         more = node.options["scale"], node.options["zero_point"], limits.min, limits.max
-        rows = np.repeat(np.float32(more)[:, np.newaxis], _CHANNELS + 1, axis=1)
+        rows = np.repeat(np.array(more, np.float32)[:, np.newaxis], _CHANNELS + 1, axis=1)
         levels = np.concatenate([levels, rows])
     sizes = np.abs(levels[:3])
     is_near = (sizes >= 1 / _FAR) & (sizes <= _FAR)

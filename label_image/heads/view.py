@@ -15,7 +15,7 @@ from label_image.carried import Carried
 from label_image.heads.reach import Reach, reach_of
 from label_image.scene import BACKGROUND, Found, Scene, Sides
 from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.pictures.image import layout_of
+from tflite_opencl.common.pictures.layout import layout_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -169,6 +169,38 @@ class Head:
     def task(self) -> str:
         """Give what the model is for: the name without the kind of its outputs."""
         return self.name.partition(":")[0]
+
+
+def seen(
+    graph: Graph,
+    outputs: Sequence[Tensor],
+    number: int,
+    labels: Sequence[str],
+    are_labels_given: bool,
+    carried: Carried,
+    threshold: float | None,
+) -> View:
+    """Return a model as its heads see it: of a batch of pictures, one.
+
+    `outputs`: the graph's, with the shapes that are known. `number`: of the input with the picture.
+    """
+    fed = graph.inputs[number]
+    batch = batch_of(fed)
+    return View(
+        graph, [_of_one(each, batch) for each in outputs], _of_one(fed, batch), labels,
+        are_labels_given, carried, threshold,
+    )  # fmt: skip
+
+
+def batch_of(fed: Tensor) -> int:
+    """Return how many pictures an input takes at once."""
+    layout = layout_of(fed.shape)
+    return 1 if layout is None else layout.batch
+
+
+def _of_one(tensor: Tensor, batch: int) -> Tensor:
+    is_such = batch > 1 and tensor.shape[:1] == (batch,)
+    return replace(tensor, shape=(1, *tensor.shape[1:])) if is_such else tensor
 
 
 def as_scores(view: View, meant: Meant, values: Floats) -> Floats:

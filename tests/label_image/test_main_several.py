@@ -128,7 +128,7 @@ def test_an_input_that_is_no_picture_is_an_error_before_them(pictures: Path, run
     replace_input(t((1, 48), "uint8", 1.0, 0))(pictures)
     ran = run(*SEVERAL, *FOLDER)
     assert (ran.code, ran.out) == (255, [])
-    assert "1x48 is no picture" in ran.lines[-1]
+    assert "no input takes a picture: t0 (1x48 uint8): it has no height and width" in ran.lines[-1]
 
 
 @pytest.mark.parametrize("flag", ["count", "profiling"])

@@ -17,7 +17,15 @@ from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import CommandError, RunError, UsageError
 from tflite_opencl.common.pictures.found import find_picture, read_picture
-from tflite_opencl.common.pictures.image import is_picture, to_input
+from tflite_opencl.common.pictures.image import to_input
+from tflite_opencl.common.pictures.layout import (
+    is_picture,
+    layout_of,
+    takes_alpha,
+    why_no_picture,
+)
+from tflite_opencl.common.pictures.stored import scale_of as scale_of
+from tflite_opencl.common.pictures.stored import stored_by
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.values import Arrays, input_sets
 from tflite_opencl.common.words import did_you_mean
@@ -74,6 +82,16 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
     return Feeds(picture, given)
 
 
+def why_not_fed(graph: Graph, feeds: Feeds) -> str:
+    """Return why no input takes the picture, where none does."""
+    shown = []
+    for number, tensor in enumerate(graph.inputs):
+        why = why_no_picture(tensor.shape, tensor.dtype, scale_of(tensor)[0])
+        why = "--input gives its values" if number in feeds.given else why
+        shown.append(f"{tensor.name or f'input {number}'} ({_kind(tensor)}): {why}")
+    return "; ".join(shown) or "the model has no input"
+
+
 def warn_of_zeros(graph: Graph, feeds: Feeds) -> None:
     """Log which inputs get zeros because nothing else was asked for."""
     count = len(graph.inputs)
@@ -94,66 +112,6 @@ def main_values(graph: Graph, feeds: Feeds) -> NDArray[Any]:
     """Return what the first input gets where no input takes a picture."""
     first = graph.inputs[0]
     return feeds.given[0] if 0 in feeds.given else np.zeros(first.shape, first.dtype)
-
-
-def scale_of(tensor: Tensor) -> tuple[float, int]:
-    """Return the tensor's scale and zero point; scale 0 where it has not one of them for all."""
-    quantization = tensor.quantization
-    if quantization is None or len(quantization.scale) != 1:
-        return 0.0, 0
-    return quantization.scale[0], quantization.zero_point[0]
-
-
-_BYTES = {"uint8": 0, "int8": -128}  # and what a pixel of value 0 is there
-_USUAL_RANGES = ((0.0, 255.0), (0.0, 1.0), (-1.0, 1.0))  # of pixels, in models' real numbers
-_MOST_QUANTA = 1.5  # that the same range may be off, by what zero points are rounded to
-
-
-def pixel_range(tensor: Tensor) -> tuple[float, float] | None:
-    """Return the real numbers that pixels of 0 and 255 are in an 8-bit input, as they are.
-
-    None: it is no such input, or has no scale.
-    """
-    scale, zero_point = scale_of(tensor)
-    if tensor.dtype not in _BYTES or not scale:
-        return None
-    first = _BYTES[tensor.dtype] - zero_point
-    return scale * first, scale * (first + 255)
-
-
-def has_usual_range(tensor: Tensor) -> bool:
-    """Whether pixels, as they are, are one of the ranges that models are trained with.
-
-    Those are 0..255, 0..1 and -1..1. True where nothing says another range.
-    """
-    found, (scale, _) = pixel_range(tensor), scale_of(tensor)
-    return found is None or any(_are_near(found, usual, scale) for usual in _USUAL_RANGES)
-
-
-def stored_by(
-    tensor: Tensor, mean: Sequence[float], std: Sequence[float], is_said: bool
-) -> tuple[float, int]:
-    """Return the scale and zero point by which normalised pixels are stored in an input.
-
-    `mean`, `std`: of pixels. `is_said`: somebody or the model says them; else an 8-bit input gets
-    its pixels as they are, which scale 0 stands for, and so it does where that is the same.
-    """
-    found, (scale, zero_point) = pixel_range(tensor), scale_of(tensor)
-    if tensor.dtype not in _BYTES:
-        return scale, zero_point
-    if found is None or not is_said:
-        return 0.0, 0
-    count = max(len(mean), len(std))
-    pairs = zip(np.resize(mean, count), np.resize(std, count), strict=True)
-    with np.errstate(all="ignore"):  # a deviation of 0 is refused where pixels are divided by it
-        wanted = [(-middle / spread, (255 - middle) / spread) for middle, spread in pairs]
-    is_same = all(_are_near(found, each, scale) for each in wanted)
-    return (0.0, 0) if is_same else (scale, zero_point)
-
-
-def _are_near(found: tuple[float, float], wanted: tuple[float, float], scale: float) -> bool:
-    apart = np.abs(np.subtract(found, wanted))
-    return bool((apart <= _MOST_QUANTA * scale).all())
 
 
 def _is_numeric(tensor: Tensor) -> bool:
@@ -284,9 +242,17 @@ def picture_inputs(graph: Graph, name: str) -> Arrays:
     """Return the picture as the input that takes one, and zeros for the others."""
     number = feeds_of(graph, (), is_image_asked=True).picture
     if number is None:
-        raise CommandError("no input of the model takes a picture")
+        why = why_not_fed(graph, Feeds(None, {}))
+        raise CommandError(f"no input of the model takes a picture: {why}")
     made = [np.zeros(each.shape, each.dtype) for each in graph.inputs]
-    pixels, tensor = read_picture(find_picture(name)), graph.inputs[number]
+    tensor = graph.inputs[number]
+    pixels, layout = (
+        read_picture(find_picture(name), takes_alpha(tensor.shape)),
+        layout_of(tensor.shape),
+    )
+    batch = 1 if layout is None else layout.batch
+    shape = (1, *tensor.shape[1:]) if batch > 1 else tensor.shape
     scale, zero_point = stored_by(tensor, (_MEAN,), (_STD,), is_said=False)
-    made[number] = to_input(pixels, tensor.shape, tensor.dtype, _MEAN, _STD, scale, zero_point)
+    one = to_input(pixels, shape, tensor.dtype, _MEAN, _STD, scale, zero_point)
+    made[number] = np.repeat(one, batch, axis=0) if batch > 1 else one
     return made

@@ -24,6 +24,7 @@ class Job:
     # runs so many at once where that can be.
     is_timed: bool = False
     batch: int | None = None
+    own_batch: int = 1  # pictures that the model itself takes at once
     count: int = 1
     warmup_runs: int = 0
     threads: int | None = None  # None: TFLite's own choice

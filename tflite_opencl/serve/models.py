@@ -17,6 +17,7 @@ from tflite_opencl.common.errors import CommandError, one_line
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.pictures.layout import layout_of
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.pictures import Pictures
@@ -165,7 +166,9 @@ class _Opened:
 
 
 def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
-    if feeds_of(graph, (), is_image_asked=True).picture is None:
+    number = feeds_of(graph, (), is_image_asked=True).picture
+    layout = None if number is None else layout_of(graph.inputs[number].shape)
+    if layout is None or layout.batch > 1:  # a request is for one picture
         return None
     own = wanted.labels, wanted.task, wanted.processes
     return Pictures(entry.path, *own, signature=entry.signature)
