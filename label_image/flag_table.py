@@ -141,6 +141,7 @@ DELEGATE: tuple[Flag, ...] = (
 )  # fmt: skip
 OWN: tuple[Flag, ...] = (
     _shared("signature"),
+    _shared("input_size", " (default: the picture's own, or 224x224)"),
     _shared("device", "; several pictures go to several devices by all, all WORDS or A,B (or "
             "set TFLITE_OPENCL_DEVICE); --list_devices shows them"),
     _shared("device_profile", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file"),

@@ -59,6 +59,7 @@ class Predictor(Generic[Result]):
         threshold: float | None = None,
         mean: float | None = None,
         std: float | None = None,
+        size: tuple[int, int] | None = None,
         threads: int | None = None,
         tune: str = "quick",
     ) -> None:
@@ -71,6 +72,7 @@ class Predictor(Generic[Result]):
         command's --task takes. `batch`: pictures at once on a device. `threshold`: the least score.
         `mean`, `std`: of pixels; None: the model's own, or what such models have. An 8-bit input
         takes pixels as they are, unless these or the model say another range.
+        `size`: the input's height and width, where the model leaves them open; None: 224 x 224.
         `threads`: of TFLite.
         Raises:
             RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
@@ -80,7 +82,7 @@ class Predictor(Generic[Result]):
         task = task or self._task
         if task.partition(":")[0] != self._task:
             raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
-        reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std)
+        reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
         self.labels = reading.labels
         self._meaning, feeds = reading.meaning, reading.feeds
         fed = self._meaning.fed

@@ -32,6 +32,7 @@ from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.flags import device_asked, precision_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import class_numbers, labels_in
+from tflite_opencl.common.open_sizes import runs, with_file_shapes, with_picture_size
 from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
 from tflite_opencl.common.trace import can_write
 from tflite_opencl.common.words import known_ops
@@ -174,6 +175,7 @@ def prepare(settings: Settings) -> Prepared:
     graph = read_graph(model, settings.signature)
     log.info("Loaded model %s", model.name)
     log.info("resolved reporter")
+    graph = _with_sizes(graph, model, settings, runtime)
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
@@ -194,6 +196,16 @@ def prepare(settings: Settings) -> Prepared:
     meaning = Meaning(view, settings.task, settings.input_mean, settings.input_std, classes)
     meaning.check(labels_from)
     return Prepared(settings, runtime, model, graph, feeds, meaning)
+
+
+def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime) -> Graph:
+    """Return the graph with fixed sizes of what is fed. Raises: UsageError: none are left open."""
+    graph = with_file_shapes(graph, settings.input)
+    is_one = not settings.is_for_several and os.path.isfile(settings.image)
+    return with_picture_size(
+        graph, settings.input_size, settings.image if is_one else None,
+        lambda sized: runs(sized, model.source, runtime), settings.input,
+    )  # fmt: skip
 
 
 def _check_files(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from delegate.inspect import infer
+from delegate.inspect import Graph, infer
 from label_image.carried import read_carried
 from label_image.heads.view import batch_of, seen
 from label_image.meaning import Meaning
@@ -17,6 +17,7 @@ from label_image.prepare import Model, read_graph
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import feeds_of, why_not_fed
 from tflite_opencl.common.labels import labels_in
+from tflite_opencl.common.open_sizes import with_picture_size
 
 
 class Reading:
@@ -38,16 +39,20 @@ class Reading:
         mean: float | None = None,
         std: float | None = None,
         signature: str | None = None,
+        size: tuple[int, int] | None = None,
+        graph: Graph | None = None,
     ) -> None:
         """Read the model; the arguments are those of Predictor, `task` None is the model's own.
 
-        `signature`: whose graph it is; None: the file's first.
+        `signature`: whose graph it is; None: the file's first. `graph`: it, where it was read.
 
         Raises: RunError, delegate.ModelError: as Predictor.
         """
         self.source = model if isinstance(model, bytes) else os.fspath(model)
         name = "the model" if isinstance(self.source, bytes) else self.source
-        graph = read_graph(Model(name, self.source, None), signature)
+        if graph is None:
+            whole = read_graph(Model(name, self.source, None), signature)
+            graph = with_picture_size(whole, size)
         self.feeds = feeds_of(graph, (), is_image_asked=True)
         fed = graph.inputs[self.feeds.main]
         self.batch = batch_of(fed)

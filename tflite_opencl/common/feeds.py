@@ -75,7 +75,7 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
             raise RunError(f"--input {name}: this input is given twice")
         given[number] = _read(name, path, graph.inputs[number])
     free = [number for number in range(len(graph.inputs)) if number not in given]
-    takers = (n for n in free if _takes_picture(graph.inputs[n], is_image_asked))
+    takers = (n for n in free if takes_picture(graph.inputs[n], is_image_asked))
     picture = next(takers, None)
     if picture is not None or 0 in free:
         _check_size(graph.inputs[picture or 0])
@@ -121,7 +121,8 @@ def _is_numeric(tensor: Tensor) -> bool:
         return False
 
 
-def _takes_picture(tensor: Tensor, is_asked: bool) -> bool:
+def takes_picture(tensor: Tensor, is_asked: bool = True) -> bool:
+    """Whether an input takes a picture, whatever sizes it leaves open; `is_asked`: as below."""
     # A size that is not known is complained of later, by its own line.
     shape = [max(1, size) for size in tensor.shape]
     return is_picture(shape, tensor.dtype, scale_of(tensor)[0], is_asked)
@@ -137,7 +138,8 @@ def _check_size(tensor: Tensor) -> None:
     if any(size < 1 for size in shape):
         shown = " x ".join(str(size) if size > 0 else "?" for size in shape)
         raise RunError(
-            f"the model's input {shown} has no fixed size: convert it with a fixed height and width"
+            f"the model's input {shown} has no fixed size: give it one (--input NAME=FILE.npy, or "
+            "--input_size of label_image), or convert it with fixed sizes"
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate import Options, Verdict
+from delegate.inspect import Graph, with_input_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Job:
     # Values for other inputs, each with its input's number; what is not here gets zeros.
     other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
     signature: str | None = None  # which of the model's graphs runs; None: the first
+
+    def on(self, graph: Graph) -> Graph:
+        """Return the model's graph with the shapes of this job's inputs."""
+        shapes = {number: values.shape for number, values in self.other_inputs}
+        return with_input_shapes(graph, {**shapes, self.input_number: self.input.shape})
 
     @property
     def library(self) -> str:

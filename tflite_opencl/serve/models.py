@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -13,10 +14,11 @@ from typing import Any, NamedTuple
 
 from delegate import NoDeviceError, Options
 from delegate.inspect import Graph
-from tflite_opencl.common.errors import CommandError, one_line
+from tflite_opencl.common.errors import CommandError, UsageError, one_line
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.open_sizes import with_picture_size
 from tflite_opencl.common.pictures.layout import layout_of
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.serve.metrics import Metrics
@@ -48,6 +50,7 @@ class Wanted:
     labels: str | None = None  # a file
     task: str | None = None  # what label_image's --task takes
     processes: int = 1  # that decode pictures
+    size: tuple[int, int] | None = None  # of pictures' inputs that leave it open
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,8 @@ def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]
     Raises: OneLineError, DelegateError: one of them cannot be served; none is then.
     """
     # All are read before the first is tuned: a mistake shows at once.
-    graphs = [read_graph(each.path, each.signature) for each in wanted.models]
+    read = (read_graph(each.path, each.signature) for each in wanted.models)
+    graphs = [_sized(graph, wanted.size) for graph in read]
     signatures = [
         signature_of(each.path, graph)
         for graph, each in zip(graphs, wanted.models, strict=True)
@@ -165,13 +169,20 @@ class _Opened:
         return open_runner(self.name, self.graph, self.path, options, most, self.runtime)
 
 
+def _sized(graph: Graph, size: tuple[int, int] | None) -> Graph:
+    """Return the graph with a fixed size; `size`: for those of the models that leave it open."""
+    with contextlib.suppress(UsageError):
+        return with_picture_size(graph, size)
+    return graph
+
+
 def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
     number = feeds_of(graph, (), is_image_asked=True).picture
     layout = None if number is None else layout_of(graph.inputs[number].shape)
     if layout is None or layout.batch > 1:  # a request is for one picture
         return None
     own = wanted.labels, wanted.task, wanted.processes
-    return Pictures(entry.path, *own, signature=entry.signature)
+    return Pictures(entry.path, *own, graph=graph)
 
 
 def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Served:
