@@ -157,15 +157,17 @@ class Meaning:
             parts.append(f"its task ({carried.task})")
         return "; ".join(parts)
 
-    def check(self, labels_from: str) -> None:
+    def check(self, labels_from: str, is_picture_fed: bool = True) -> None:
         """Say before a run what the model carries, and which labels are missing.
 
-        `labels_from`: where they come from, for people.
+        `labels_from`: where they come from, for people. `is_picture_fed`: whether the input gets a
+        picture, not values of a file.
         Raises: RunError: the model has no head of the task that was asked for.
         """
         if text := self._carried_text:
             log.info("the model carries %s", text)
-        self._say_range()
+        if is_picture_fed:
+            self._say_range()
         view, head = self.view, self.head
         if head is None and self.task is not None:
             shapes = ", ".join(f"{sizes(t.shape)} {t.dtype}" for t in view.outputs)
@@ -187,7 +189,7 @@ class Meaning:
     def _say_range(self) -> None:
         """Say how pixels are stored in an 8-bit input, where that is not as they are."""
         found = pixel_range(self.fed)
-        if found is None or not self.view.input_size[0]:
+        if found is None:
             return
         if self.format.scale:
             log.info(

@@ -194,7 +194,7 @@ def prepare(settings: Settings) -> Prepared:
         graph, infer(graph).outputs, feeds.main, labels, are_given, carried, settings.threshold
     )
     meaning = Meaning(view, settings.task, settings.input_mean, settings.input_std, classes)
-    meaning.check(labels_from)
+    meaning.check(labels_from, feeds.picture is not None)
     return Prepared(settings, runtime, model, graph, feeds, meaning)
 
 

@@ -133,6 +133,9 @@ def test_pixels_of_8_bits_are_stored_by_the_inputs_own_scale(files: Path, run: R
     (files / "model.tflite").write_bytes(with_metadata(model, [], [LABELS], FILES))
     plain = run("-m", "model.tflite", "-i", "picture.bmp")
     assert plain.lines[-3:] == ["INFO: 0.8: 1 green", "INFO: 0.4: 2 blue", "INFO: 0.2: 0 red"]
+    np.save(files / "x.npy", np.zeros((1, 4, 4, 3), np.uint8))
+    of_file = run("-m", "model.tflite", "--input", "0=x.npy")
+    assert not [line for line in of_file.lines if "pixels of 0 to 255 are" in line]
     assert [line for line in plain.lines if "pixels of 0 to 255 are" in line] == [
         "WARN: pixels of 0 to 255 are -0.4 to 0.6 to the model: if it was trained with another "
         "range, --input_mean and --input_std say it"

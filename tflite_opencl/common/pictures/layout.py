@@ -25,18 +25,21 @@ def layout_of(shape: Sequence[int]) -> Layout | None:
     """Return where a tensor of this shape holds pictures; None: it holds none.
 
     Shapes: (1, H, W, C) as label_image has it, (1, C, H, W), (H, W, C), (C, H, W) for three
-        channels, (1, H, W) and (H, W); where both of two fit, the first. A first dimension of four
-        is as many pictures; four channels have it, too.
+        channels, (1, H, W) and (H, W); where several fit, the first of them, and four channels
+        come last. A first dimension of four is as many pictures; four channels have it, too.
     """
     has_batch = len(shape) == 4 and shape[0] >= 1
     batch = shape[0] if has_batch else 1
     sizes = tuple(shape[1:]) if has_batch else tuple(shape)
-    known = (1, 3, 4) if has_batch else (1, 3)
-    if len(sizes) == 3 and sizes[2] in known and min(sizes[:2]) >= (1 if has_batch else 2):
+    if len(sizes) == 3 and sizes[2] in (1, 3) and min(sizes[:2]) >= (1 if has_batch else 2):
         return Layout(sizes[0], sizes[1], sizes[2], batch=batch)
-    if len(sizes) == 3 and sizes[0] in known and min(sizes[1:]) > (_ALPHA if sizes[0] == 4 else 1):
+    if len(sizes) == 3 and sizes[0] in (1, 3) and min(sizes[1:]) > 1:
         has_channels = has_batch or sizes[0] == 3
         return Layout(sizes[1], sizes[2], sizes[0], True, has_channels, batch)
+    if has_batch and sizes[2] == 4 and min(sizes) >= 1:
+        return Layout(sizes[0], sizes[1], 4, batch=batch)
+    if has_batch and sizes[0] == 4 and min(sizes[1:]) > _ALPHA:
+        return Layout(sizes[1], sizes[2], 4, True, batch=batch)
     if len(sizes) == 2 and min(sizes) > 1:
         return Layout(sizes[0], sizes[1], 1, has_channels=False)
     return None
