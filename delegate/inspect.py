@@ -15,6 +15,7 @@ from delegate.errors import CacheError as CacheError
 from delegate.errors import KernelBuildError as KernelBuildError
 from delegate.external import accelerators as accelerators
 from delegate.graph import integers as integers
+from delegate.graph.edit import with_input_shapes as with_input_shapes
 from delegate.graph.edit import with_tensors as with_tensors
 from delegate.graph.flexbuffer import flexbuffer_of as flexbuffer_of
 from delegate.graph.infer import infer as infer

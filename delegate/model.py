@@ -22,6 +22,7 @@ from delegate.devices.one_device import OneDevice
 from delegate.devices.run import Array, Run, checked_arrays, details_of
 from delegate.devices.spread import Portion, Spread
 from delegate.errors import DelegateError, ModelError, NoDeviceError, ProfileError
+from delegate.graph.edit import with_named_shapes
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
 from delegate.graph.kept import Which, carried, kept_tensors, with_variables
@@ -57,7 +58,7 @@ class Model:
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
         DeviceError: the batch does not fit into the device's memory.
         ProfileError: the device profile is unknown or wrong.
-        ValueError: `carry` names what the graph has not, or what differs.
+        ValueError: `carry` or `shapes` names what the graph has not, or what differs.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Model:
         batch: int = 1,
         carry: Mapping[Which, Which] | None = None,
         signature: str | None = None,
+        shapes: Mapping[Which, Sequence[int]] | None = None,
         **keywords: Any,
     ) -> None:
         """Read the model, open a device or several, build and upload everything.
@@ -75,8 +77,9 @@ class Model:
         every device, "all WORDS" each that the words match, and "0,WORDS" each that one of the
         parts matches. `carry`: output -> input, each by name or index: the output stays on the
         device, and is the input of the next run. `signature`: which of a file's graphs runs, by its
-        name; None: the first. `keywords`: the other fields of Options, but those that say what
-        stays on the CPU, and `profiling`.
+        name; None: the first. `shapes`: of inputs, by name or index, whose sizes the file leaves
+        open; without them they are 1. `keywords`: the other fields of Options, but those that say
+        what stays on the CPU, and `profiling`.
         Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
@@ -87,7 +90,7 @@ class Model:
         if isinstance(model, Graph) and signature is not None:
             raise TypeError("a Graph is of one signature: give the file, or read_model its name")
         read = model if isinstance(model, Graph) else read_stateful(model, signature)
-        read = with_variables(read)
+        read = with_named_shapes(with_variables(read), shapes or {})
         graph = infer(carried(read, carry) if carry else read)
         self._is_kept = bool(kept_tensors(graph))
         self._on: OneDevice | Spread

@@ -80,6 +80,7 @@ class Carried:
     threshold: float | None = None  # scores below are of no use
     task: str | None = None  # what the model is for
     points: Sequence[int] = ()  # of a pose: how many, and numbers a point
+    has_parts: bool = False  # its boxes and points are parts of the picture, its scores no logits
 
 
 def read_carried(source: str | bytes, input_number: int = 0, subgraph: int = 0) -> Carried:
@@ -172,6 +173,7 @@ def _of_facts(name: str, facts: Mapping[str, Any]) -> Carried:
         std=(255.0,),
         task=_TASKS.get(str(facts.get("task"))),
         points=tuple(int(number) for number in facts.get("kpt_shape") or ()),
+        has_parts=True,  # as their exporter to TFLite, and no other of theirs, makes them
     )
 
 

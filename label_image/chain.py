@@ -42,6 +42,8 @@ class Judging(contextlib.ExitStack):
             if self._job.is_timed:
                 with open_judge(self._job, self._runtime, self._graph, taken) as judge:
                     return judge.shares()
+            if self._job.own_batch > 1:
+                raise RunError("the model takes several pictures at once")
             if self._judge is None:
                 opening = open_judge(self._job, self._runtime, self._graph, taken)
                 self._judge = self.enter_context(opening)

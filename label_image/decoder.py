@@ -21,6 +21,7 @@ from typing import IO
 
 from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.common.pictures.layout import takes_alpha
 
 # Decoding fills the time that the model's own threads leave.
 _NICE = 10
@@ -59,7 +60,7 @@ def _answer(path: str, format: Format, warnings: BufferingHandler, answers: IO[b
     begin_s = time.perf_counter()
     error, content, size = "", b"", (1, 1)
     try:
-        picture = load_picture(path)
+        picture = load_picture(path, has_alpha=takes_alpha(format.shape))
         size = picture.shape[:2]
         content = to_input(picture, **asdict(format)).tobytes()
     except FileNotFoundError:

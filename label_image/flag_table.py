@@ -90,10 +90,10 @@ LABEL_IMAGE: tuple[Flag, ...] = (
     _shared("warmup_runs", "", 2),
     _shared("threads", "; -1: TFLite's own choice", 4, convert=thread_count),
     Flag("num_results", "results to show", positive, 5, short="r"),
-    Flag("input_mean", "subtracted from pixels, for float inputs (default: the model's own, or "
+    Flag("input_mean", "subtracted from pixels (default: the model's own, or for float inputs "
          "127.5)", real, metavar="X", short="b"),
-    Flag("input_std", "then divided by this, for float inputs (default: the model's own, or "
-         "127.5)", divisor, metavar="X", short="s"),
+    Flag("input_std", "then divided by this (default: the model's own, or for float inputs 127.5)",
+         divisor, metavar="X", short="s"),
     Flag("verbose", "say more, show tracebacks", truth, False, short="v"),
     Flag("profiling", "times of the nodes that ran on OpenCL", truth, False, short="p"),
     Flag("max_profiling_buffer_entries", "most rows of --profiling", positive, 1024, short="e"),
@@ -141,6 +141,7 @@ DELEGATE: tuple[Flag, ...] = (
 )  # fmt: skip
 OWN: tuple[Flag, ...] = (
     _shared("signature"),
+    _shared("input_size", " (default: the picture's own, or 224x224)"),
     _shared("device", "; several pictures go to several devices by all, all WORDS or A,B (or "
             "set TFLITE_OPENCL_DEVICE); --list_devices shows them"),
     _shared("device_profile", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file"),
@@ -182,12 +183,14 @@ OWN: tuple[Flag, ...] = (
     Flag("chunk_timeout", "with --scheduler: a worker that takes longer for them is ended; 0: no "
          "limit", seconds, 600.0, "SECONDS"),
     Flag("video", "classify a video's frames instead of pictures: a file, /dev/videoN, rtsp:// or "
-         "http://, or - for stdin; the newest frame is classified, others are dropped", path,
-         metavar="SOURCE"),
+         "http://, or - for stdin; of a file every frame, of others the newest, and those between "
+         "are dropped", path, metavar="SOURCE"),
     Flag("watch", "classify the pictures of a folder, and each that comes into it, until Ctrl-C",
          path, metavar="DIR"),
-    Flag("every_frame", "classify all frames of --video: what decodes them waits for the model",
-         truth, False),
+    Flag("every_frame", "classify all frames of --video, of a camera or stream, too: what decodes "
+         "them waits for the model", truth, False),
+    Flag("newest_frame", "classify the newest frame of --video, of a file, too: it is played at "
+         "its own speed, and frames that come meanwhile are dropped", truth, False),
     Flag("source_timeout", "end --video where nothing comes for so long; 0: wait for ever",
          seconds, 10.0, "SECONDS"),
     Flag("video_options", 'FFmpeg\'s options of --video, as "video_size:640x480;framerate:30"; '

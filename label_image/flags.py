@@ -124,7 +124,10 @@ def _check_video(settings: Settings) -> None:
     for name in ("expect", "shard", "resume"):
         if getattr(settings, name):
             raise UsageError(f"--{name} is for pictures, and --video is given")
-    if settings.batch and not settings.every_frame:
+    if settings.every_frame and settings.newest_frame:
+        raise UsageError("--every_frame and --newest_frame exclude each other")
+    is_every = settings.every_frame or os.path.isfile(settings.video)
+    if settings.batch and (settings.newest_frame or not is_every):
         raise UsageError("--batch with --video needs --every_frame: else each frame is the newest")
 
 
@@ -152,7 +155,7 @@ def _warnings(given: dict[str, Any]) -> list[str]:
     if not given["video"]:
         lines += [
             f"--{name} does nothing without --video"
-            for name in ("every_frame", "video_options")
+            for name in ("every_frame", "newest_frame", "video_options")
             if given[name]
         ]
         lines += [

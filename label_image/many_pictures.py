@@ -197,8 +197,8 @@ def job_of_many(prepared: Prepared) -> Job:
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
     pixels = to_input(nothing, *astuple(prepared.meaning.format))
-    if prepared.meaning.fed.shape[0] != 1:
-        raise RunError("several pictures need an input whose first dimension is 1")
+    if prepared.meaning.fed.shape[0] != 1:  # of height x width alone
+        raise RunError("several pictures need an input whose first dimension counts pictures")
     if feeds.main in feeds.given:
         raise RunError("--input gives values to the input that would take the pictures")
     warn_of_zeros(prepared.graph, feeds)

@@ -15,18 +15,19 @@ import numpy as np
 from delegate.inspect import Tensor
 from label_image.decoder import Format
 from label_image.heads import anchors, cells, chosen, poses
-from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION, has_its_norm
-from label_image.heads.view import Array, Head, View
+from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION
+from label_image.heads.view import KINDS, Array, Head, View
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.labels import gives_scores
+from tflite_opencl.common.pictures.stored import has_usual_range, pixel_range, stored_by
 
 log = logging.getLogger("label_image")
 
 _MIDDLE = 127.5  # label_image's own mean and standard deviation
-_REAL = ("float32", "int16")  # inputs that they apply to
+_REAL = ("float32", "int16")  # inputs that they always apply to
+_COARSEST = 0.2  # the step of scores that still tells them from each other
 
 
 # In the order in which they are asked: the first that fits is a model's.
@@ -65,8 +66,6 @@ def head_of(view: View, task: str | None = None) -> Head | None:
 def read(view: View, task: str | None = None) -> Scene:
     """Return what a run's outputs say; nothing where none is known. `task`: as `head_of`."""
     head = head_of(view, task)
-    if head is CLASSIFICATION and task is None and has_its_norm(view):
-        head = EMBEDDING
     if head is None:
         return Scene()
     with np.errstate(all="ignore"):  # what is no number is left out in the end
@@ -109,7 +108,18 @@ class Meaning:
                 (self.mean, self.std), (carried.mean, carried.std), usual, strict=True
             )
         )
-        return Format(self.fed.shape, self.fed.dtype, mean, std, *scale_of(self.fed))
+        stored = stored_by(self.fed, mean, std, self._says_range)
+        return Format(self.fed.shape, self.fed.dtype, mean, std, *stored)
+
+    @property
+    def _says_range(self) -> bool:
+        """Whether somebody, or the model, says what pixels are to be normalised by."""
+        return self.mean is not None or self.std is not None or bool(self.view.carried.mean)
+
+    @property
+    def _is_normalised(self) -> bool:
+        """Whether the mean and the deviation are used: 8-bit inputs may take pixels as they are."""
+        return self.fed.dtype in _REAL or self.format.scale > 0
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -132,7 +142,7 @@ class Meaning:
         view, carried, parts = self.view, self.view.carried, []
         if carried.labels and view.labels is carried.labels:
             parts.append(f"{len(carried.labels)} labels ({carried.labels_from})")
-        if self.fed.dtype in _REAL:
+        if self._is_normalised:
             for word, asked, own in (
                 ("mean", self.mean, carried.mean),
                 ("standard deviation", self.std, carried.std),
@@ -147,14 +157,17 @@ class Meaning:
             parts.append(f"its task ({carried.task})")
         return "; ".join(parts)
 
-    def check(self, labels_from: str) -> None:
+    def check(self, labels_from: str, is_picture_fed: bool = True) -> None:
         """Say before a run what the model carries, and which labels are missing.
 
-        `labels_from`: where they come from, for people.
+        `labels_from`: where they come from, for people. `is_picture_fed`: whether the input gets a
+        picture, not values of a file.
         Raises: RunError: the model has no head of the task that was asked for.
         """
         if text := self._carried_text:
             log.info("the model carries %s", text)
+        if is_picture_fed:
+            self._say_range()
         view, head = self.view, self.head
         if head is None and self.task is not None:
             shapes = ", ".join(f"{sizes(t.shape)} {t.dtype}" for t in view.outputs)
@@ -168,8 +181,51 @@ class Meaning:
                 "pixels for %s: mean %g, standard deviation %g (--input_mean, --input_std)",
                 head.name, head.mean, head.std,
             )  # fmt: skip
+        self._say_what_outputs_mean(head)
         if head.task in ("pose", "embedding"):
             return
+        self._say_whose_names(head, labels_from)
+
+    def _say_range(self) -> None:
+        """Say how pixels are stored in an 8-bit input, where that is not as they are."""
+        found = pixel_range(self.fed)
+        if found is None:
+            return
+        if self.format.scale:
+            log.info(
+                "pixels are normalised, and stored by the input's scale %g and zero point %d",
+                self.format.scale, self.format.zero_point,
+            )  # fmt: skip
+        elif not (self._says_range or has_usual_range(self.fed)):
+            log.warning(
+                "pixels of 0 to 255 are %.3g to %.3g to the model: if it was trained with another "
+                "range, --input_mean and --input_std say it",
+                *found,
+            )  # fmt: skip
+
+    def _say_what_outputs_mean(self, head: Head) -> None:
+        """Say what the model leaves open, and which of its scores cannot tell things apart."""
+        view = self.view
+        for meant in dict.fromkeys(head.means(view, head.find(view, True))):
+            told, step = view.told(meant), view.reach(meant).step
+            is_other = meant.usual if told is None else told
+            if told is None:
+                kinds = KINDS[meant.kind]
+                log.info(
+                    "%s: nothing in the model tells whether output %d has %s or %s: they are taken "
+                    "for %s",
+                    head.name, meant.number, *kinds, kinds[is_other],
+                )  # fmt: skip
+            if meant.kind == "scores" and not is_other and step > _COARSEST:
+                log.warning(
+                    "%s: the scores of output %d are stored in steps of %.3g: the model cannot "
+                    "tell them apart (quantise them with a scale of their own)",
+                    head.name, meant.number, step,
+                )  # fmt: skip
+
+    def _say_whose_names(self, head: Head, labels_from: str) -> None:
+        """Say where classes have no names, or other ones."""
+        view = self.view
         classes = head.classes(view)
         count = max((number for number, label in enumerate(view.labels, 1) if label), default=0)
         if not count:

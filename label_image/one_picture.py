@@ -30,6 +30,7 @@ from tflite_opencl.common.feeds import main_values, warn_of_zeros
 from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.pictures.found import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
+from tflite_opencl.common.pictures.layout import takes_alpha
 from tflite_opencl.common.profile_text import profile_text
 from tflite_opencl.common.trace import chrome_json, perfetto_trace
 
@@ -128,13 +129,16 @@ class OnePicture:
         graph, feeds, path = prepared.graph, prepared.feeds, ""
         if feeds.picture is None:
             pixels = main_values(graph, feeds)
-            if settings.is_image_asked:
-                why = "no input of the model is left that takes a picture"
-                log.warning("--image does nothing: %s", why)
         else:
-            path = find_picture(settings.image)
-            self._picture = read_picture(path)
-            pixels = to_input(self._picture, *astuple(prepared.meaning.format))
+            path, format = find_picture(settings.image), prepared.meaning.format
+            picture = read_picture(path, takes_alpha(format.shape))
+            self._picture = picture[..., :3]
+            pixels = to_input(picture, *astuple(format))
+            if prepared.batch > 1:
+                log.warning(
+                    "the model takes %d pictures at once, and each of them is this one: further "
+                    "arguments are the others", prepared.batch,
+                )  # fmt: skip
         warn_of_zeros(graph, feeds)
         if settings.verbose:
             if self._picture is not None:
@@ -155,7 +159,8 @@ class OnePicture:
 
     def _result(self, outputs: Outputs) -> Result:
         size = None if self._picture is None else self._picture.shape[:2]
-        return Result(self._prepared.meaning, outputs, size, self._settings.num_results)
+        meaning, most = self._prepared.meaning, self._settings.num_results
+        return Result(meaning, outputs, size, most, self._prepared.batch)
 
     @property
     def _paths(self) -> dict[str, Path]:

@@ -60,6 +60,8 @@ def open_path(job: Job, runtime: Runtime, graph: Graph) -> Iterator[Path]:
             path = None
             if job.is_timed:
                 path = _timed(job, runtime, graph)
+            elif job.own_batch > 1:
+                pass  # neither class Model nor an interpreter of another batch runs it
             elif job.opencl is not None and runtime.why_not:
                 path = _without_tflite(stack, job, runtime, graph)
             elif job.opencl is not None and job.batch is not None:
@@ -173,16 +175,23 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
 
 
 def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph) -> Path:
-    batch = job.batch or 1
+    batch, own, has_told = job.batch or 1, job.own_batch, job.quiet
 
     def run(pixels: Array) -> list[Outputs]:
-        outputs = opened.run_each(job.input_number, pixels)
+        nonlocal has_told
+        if len(pixels) % own and not has_told:
+            has_told = True
+            text = "the model takes %d pictures at once, and the last one fills what is left"
+            log.warning(text, own)
+        outputs = opened.run_each(job.input_number, pixels, own)
         path.judged_by = opened.judge
         return [found_only(graph, each) for each in outputs]
 
-    path = Path(opened.load_ms, run, delegation=opened.delegation, load_parts=opened.load_parts)
+    path = Path(
+        opened.load_ms, run, own, delegation=opened.delegation, load_parts=opened.load_parts
+    )
 
-    if job.opencl is None and job.external is None and batch > 1:
+    if job.opencl is None and job.external is None and batch > 1 and own == 1:
         begin_s = time.perf_counter()
         values = np.random.default_rng(1).integers(0, 128, (batch, *job.input.shape[1:]))
         sample = values.astype(job.input.dtype)

@@ -26,6 +26,7 @@ from tflite_opencl.common.errors import RunError as RunError
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.decode import PictureError as PictureError
 from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
+from tflite_opencl.common.pictures.layout import takes_alpha
 from tflite_opencl.common.runtime import runtime_if_any
 
 log = logging.getLogger("label_image")
@@ -58,6 +59,7 @@ class Predictor(Generic[Result]):
         threshold: float | None = None,
         mean: float | None = None,
         std: float | None = None,
+        size: tuple[int, int] | None = None,
         threads: int | None = None,
         tune: str = "quick",
     ) -> None:
@@ -68,7 +70,9 @@ class Predictor(Generic[Result]):
         device through TFLite, node by node where it can be; a warning counts the others.
         `labels`: a file with a label a line, or the labels; None: the model's own. `task`: what the
         command's --task takes. `batch`: pictures at once on a device. `threshold`: the least score.
-        `mean`, `std`: of a float input; None: the model's own, or what such models have.
+        `mean`, `std`: of pixels; None: the model's own, or what such models have. An 8-bit input
+        takes pixels as they are, unless these or the model say another range.
+        `size`: the input's height and width, where the model leaves them open; None: 224 x 224.
         `threads`: of TFLite.
         Raises:
             RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
@@ -78,16 +82,18 @@ class Predictor(Generic[Result]):
         task = task or self._task
         if task.partition(":")[0] != self._task:
             raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
-        reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std)
+        reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
         self.labels = reading.labels
         self._meaning, feeds = reading.meaning, reading.feeds
         fed = self._meaning.fed
         self._format = astuple(self._meaning.format)
+        self._has_alpha = takes_alpha(fed.shape)
         on_device = Options(device, tune=tune, min_nodes_per_partition=1)
         job = Job(
             model=reading.source,
-            input=np.zeros(fed.shape, fed.dtype),
+            input=np.zeros((reading.batch, *fed.shape[1:]), fed.dtype),
             batch=batch,
+            own_batch=reading.batch,
             threads=threads,
             opencl=None if device is None else on_device,
             quiet=True,
@@ -150,7 +156,7 @@ class Predictor(Generic[Result]):
         for begin in range(0, len(pictures), self._path.batch):
             tensors = []
             for picture in pictures[begin : begin + self._path.batch]:
-                pixels = pixels_of(picture)
+                pixels = pixels_of(picture, self._has_alpha)
                 sizes.append(pixels.shape[:2])
                 tensors.append(to_input(pixels, *self._format))
             waiting.append(self._path.start(np.concatenate(tensors), lambda: None))

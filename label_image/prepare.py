@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Options
@@ -19,19 +20,20 @@ from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
 from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.flags import Settings
-from label_image.heads.view import View
+from label_image.heads.view import batch_of, seen
 from label_image.lines import model_lines
 from label_image.meaning import DRAWN, Meaning
 from tflite_opencl.common import bars
 from tflite_opencl.common.default.default_model import default_labels, default_model
 from tflite_opencl.common.errors import RunError, UsageError
-from tflite_opencl.common.feeds import Feeds, feeds_of
+from tflite_opencl.common.feeds import Feeds, feeds_of, why_not_fed
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.flags import device_asked, keep_inputs, precision_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.judge_process import begin as begin_judge
 from tflite_opencl.common.labels import class_numbers, labels_in
+from tflite_opencl.common.open_sizes import runs, with_file_shapes, with_picture_size
 from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
 from tflite_opencl.common.trace import can_write
 from tflite_opencl.common.words import known_ops
@@ -67,12 +69,21 @@ class Prepared:
         """What the CPU runs, for people."""
         return self.runtime.kernels(self.settings.cpu_kernels)
 
+    @property
+    def batch(self) -> int:
+        """Pictures that the model itself takes at once."""
+        return 1 if self.feeds.picture is None else batch_of(self.graph.inputs[self.feeds.picture])
+
     def job(self, pixels: NDArray[Any]) -> Job:
-        """Return the job of the first path; `pixels`: the main input's values.
+        """Return the job of the first path.
+
+        `pixels`: the main input's values; a picture fills all places of a batch.
 
         Raises: UsageError: --exclude_ops names an op that does not exist.
         """
         settings = self.settings
+        if self.batch > len(pixels):
+            pixels = np.repeat(pixels, self.batch, axis=0)
         if settings.profiling:
             log.warning(
                 "TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown"
@@ -94,6 +105,7 @@ class Prepared:
             model=self.model.source,
             input=pixels,
             batch=settings.batch,
+            own_batch=self.batch,
             count=settings.count,
             warmup_runs=settings.warmup_runs,
             threads=settings.threads,
@@ -166,10 +178,13 @@ def prepare(settings: Settings) -> Prepared:
     graph = read_graph(model, settings.signature)
     log.info("Loaded model %s", model.name)
     log.info("resolved reporter")
+    graph = _with_sizes(graph, model, settings, runtime)
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
     feeds = feeds_of(graph, settings.input, settings.is_image_asked)
+    if settings.is_image_asked and feeds.picture is None:
+        raise RunError(f"--image: no input takes a picture: {why_not_fed(graph, feeds)}")
     carried = read_carried(model.source, feeds.main, graph.subgraph)
     labels = find_labels(model, settings.labels, carried.labels)
     try:
@@ -178,13 +193,22 @@ def prepare(settings: Settings) -> Prepared:
         raise UsageError(f"--classes: {error}") from None
     are_given = settings.labels is not None or bool(carried.labels)
     labels_from = settings.labels or carried.labels_from or model.labels or "the default model"
-    view = View(
-        graph, infer(graph).outputs, graph.inputs[feeds.main], labels, are_given, carried,
-        settings.threshold,
-    )  # fmt: skip
+    view = seen(
+        graph, infer(graph).outputs, feeds.main, labels, are_given, carried, settings.threshold
+    )
     meaning = Meaning(view, settings.task, settings.input_mean, settings.input_std, classes)
-    meaning.check(labels_from)
+    meaning.check(labels_from, feeds.picture is not None)
     return Prepared(settings, runtime, model, graph, feeds, meaning)
+
+
+def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime) -> Graph:
+    """Return the graph with fixed sizes of what is fed. Raises: UsageError: none are left open."""
+    graph = with_file_shapes(graph, settings.input)
+    is_one = not settings.is_for_several and os.path.isfile(settings.image)
+    return with_picture_size(
+        graph, settings.input_size, settings.image if is_one else None,
+        lambda sized: runs(sized, model.source, runtime), settings.input,
+    )  # fmt: skip
 
 
 def _check_files(settings: Settings) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from delegate.inspect import infer
+from delegate.inspect import Graph, infer
 from label_image.carried import read_carried
-from label_image.heads.view import View
+from label_image.heads.view import batch_of, seen
 from label_image.meaning import Meaning
 from label_image.prepare import Model, read_graph
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.feeds import feeds_of, why_not_fed
 from tflite_opencl.common.labels import labels_in
+from tflite_opencl.common.open_sizes import with_picture_size
 
 
 class Reading:
@@ -25,6 +26,7 @@ class Reading:
     Attributes:
         source: the model's path, or its content. feeds: which input takes the picture.
         labels: names of classes, by their numbers. meaning: of its input and its outputs.
+        batch: pictures that it takes at once.
     """
 
     def __init__(
@@ -37,24 +39,30 @@ class Reading:
         mean: float | None = None,
         std: float | None = None,
         signature: str | None = None,
+        size: tuple[int, int] | None = None,
+        graph: Graph | None = None,
     ) -> None:
         """Read the model; the arguments are those of Predictor, `task` None is the model's own.
 
-        `signature`: whose graph it is; None: the file's first.
+        `signature`: whose graph it is; None: the file's first. `graph`: it, where it was read.
 
         Raises: RunError, delegate.ModelError: as Predictor.
         """
         self.source = model if isinstance(model, bytes) else os.fspath(model)
         name = "the model" if isinstance(self.source, bytes) else self.source
-        graph = read_graph(Model(name, self.source, None), signature)
+        if graph is None:
+            whole = read_graph(Model(name, self.source, None), signature)
+            graph = with_picture_size(whole, size)
         self.feeds = feeds_of(graph, (), is_image_asked=True)
-        if self.feeds.picture is None or graph.inputs[self.feeds.picture].shape[:1] != (1,):
-            raise RunError(f"no input of {name} takes one picture")
+        fed = graph.inputs[self.feeds.main]
+        self.batch = batch_of(fed)
+        if self.feeds.picture is None or fed.shape[:1] != (self.batch,):
+            why = why_not_fed(graph, self.feeds)
+            raise RunError(f"no input of {name} takes one picture: {why}")
         carried = read_carried(self.source, self.feeds.main, graph.subgraph)
         self.labels, origin = _labels(labels, carried.labels)
-        fed = graph.inputs[self.feeds.main]
-        has_names = bool(self.labels)
-        view = View(graph, infer(graph).outputs, fed, self.labels, has_names, carried, threshold)
+        has_names, outputs = bool(self.labels), infer(graph).outputs
+        view = seen(graph, outputs, self.feeds.main, self.labels, has_names, carried, threshold)
         self.meaning = Meaning(view, task, mean, std)
         self.meaning.check(origin or carried.labels_from)
 

@@ -21,6 +21,7 @@ from label_image.meaning import Meaning
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.files import replaced_file
+from tflite_opencl.common.interpreter import by_picture
 from tflite_opencl.common.words import printable
 
 _FIRST_VALUES = 8
@@ -35,10 +36,21 @@ class Result:
     """
 
     def __init__(
-        self, meaning: Meaning, outputs: Sequence[Array], size: Sequence[int] | None, most: int
+        self,
+        meaning: Meaning,
+        outputs: Sequence[Array],
+        size: Sequence[int] | None,
+        most: int,
+        batch: int = 1,
     ) -> None:
-        """`outputs`: none after Ctrl-C. `size`: the picture's height and width. `most`: results."""
+        """`outputs`: none after Ctrl-C. `size`: the picture's height and width. `most`: results.
+
+        `batch`: pictures that the outputs are of; this is the first one's, and has the others.
+        """
         self._most, self._outputs = most, outputs
+        first, *others = by_picture(outputs, batch) if outputs else [outputs]
+        self._others_of_batch = [Result(meaning, each, size, most) for each in others]
+        outputs = first
         self._tensors = meaning.view.after(outputs, size).outputs if outputs else ()
         self.scene = meaning.scene(outputs, size)
         self._described = [
@@ -52,7 +64,13 @@ class Result:
     @property
     def lines(self) -> list[str]:
         """Give label_image's lines: what was found, then the outputs that do not say it."""
-        return self._found + [line for each in self._others for line in each.lines]
+        own = self._found + [line for each in self._others for line in each.lines]
+        if not self._others_of_batch:
+            return own
+        lines = ["picture 1 of the batch:", *own]
+        for number, other in enumerate(self._others_of_batch, 2):
+            lines += [f"picture {number} of the batch:", *other.lines]
+        return lines
 
     def row(self, path: str) -> str:
         """Return the same as one line, a tab between any two."""
@@ -67,6 +85,9 @@ class Result:
             entry["outputs"] = [
                 each.entry | distance_entry(distances, each.number) for each in self._described
             ]
+        if self._others_of_batch:
+            others = [each.entry(None) for each in self._others_of_batch]
+            entry["batch"] = [self.scene.entry(self._most), *others]
         return entry
 
     def write(self, folder: str, picture: NDArray[np.uint8] | None, most: int) -> list[str]:

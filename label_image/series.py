@@ -95,7 +95,7 @@ class Series(Paths):
         """
         begin_s = time.perf_counter()
         like = self.job.input
-        usual = partial(np.empty, (self.job.batch or 1, *like.shape[1:]), like.dtype)
+        usual = partial(np.empty, (self.job.batch or len(like), *like.shape[1:]), like.dtype)
         empty = (self.gpu and self.gpu.empty_batch) or usual
         count = buffers or 1 + (self.gpu.ahead if self.gpu else 1)
         with contextlib.closing(Batches(source, [empty() for _ in range(count)])) as batches:

@@ -94,7 +94,8 @@ def main() -> int:
                 stack.enter_context(lines.logging_to(collected, sys.stderr, job.level))
             try:
                 if path is None:
-                    opened = open_path(job, runtime_if_any(), read_model(job.model, job.signature))
+                    graph = job.on(read_model(job.model, job.signature))
+                    opened = open_path(job, runtime_if_any(), graph)
                     path = stack.enter_context(opened)
                     result: Any = dataclasses.replace(path, call=None, empty_batch=None)
                 else:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from delegate.graph.ir import Graph, Node, Tensor
@@ -17,6 +17,39 @@ def with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
         if tensor.data is None and shapes.get(tensor.index, tensor.shape) != tensor.shape
     }
     return with_tensors(graph, changed)
+
+
+def with_input_shapes(graph: Graph, shapes: Mapping[int, Sequence[int]]) -> Graph:
+    """Return the graph whose inputs have these shapes, by their numbers, and no open sizes.
+
+    What follows from them is not known yet: graph/infer.py.
+    Raises: ValueError: a shape of another rank, or a size below 1.
+    """
+    changed = {}
+    for number, shape in shapes.items():
+        tensor, sizes = graph.inputs[number], tuple(int(size) for size in shape)
+        is_own = sizes == tensor.shape
+        if not is_own and (len(sizes) != len(tensor.shape) or min(sizes) < 1):
+            own = tensor.shape_signature or tensor.shape
+            raise ValueError(f"input {tensor.name or number} is {own}: {sizes} is no shape of it")
+        if not is_own or tensor.shape_signature:
+            changed[tensor] = replace(tensor, shape=sizes, shape_signature=())
+    return with_tensors(graph, changed)
+
+
+def with_named_shapes(graph: Graph, shapes: Mapping[str | int, Sequence[int]]) -> Graph:
+    """Return the same; `shapes`: by the inputs' names or indices in the file.
+
+    Raises: ValueError: there is no such input; else as `with_input_shapes`.
+    """
+    found = {}
+    for which, shape in shapes.items():
+        numbers = [n for n, each in enumerate(graph.inputs) if which in (each.name, each.index)]
+        if len(numbers) != 1:
+            known = ", ".join(each.name or str(each.index) for each in graph.inputs)
+            raise ValueError(f"shapes: there is no input {which!r}: {known}")
+        found[numbers[0]] = shape
+    return with_input_shapes(graph, found)
 
 
 def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:

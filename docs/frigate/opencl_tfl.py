@@ -6,7 +6,8 @@ SSD, EfficientDet, YOLO and other models are told apart by their outputs, as lab
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from frigate.detectors.detection_api import DetectionApi
@@ -15,9 +16,21 @@ from numpy.typing import NDArray
 
 from label_image import Detector
 
+Value = TypeVar("Value")
+
 # Frigate gives a default model to detectors whose names end so.
 DETECTOR_KEY = "opencl_tfl"
 _ROWS, _LEAST_SCORE = 20, 0.4  # as Frigate's other detectors have them
+# What a model's `input_tensor` may be, and how its axes become picture, height, width, channels.
+_ORDERS = {
+    "nhwc": (0, 1, 2, 3), "nchw": (0, 2, 3, 1), "hwnc": (2, 0, 1, 3), "hwcn": (3, 0, 1, 2),
+}  # fmt: skip
+_LARGEST = {"int": 255, "float_denorm": 255, "float": 1}  # by `input_dtype`: the brightest pixel
+_STEPS = {"rgb": 1, "bgr": -1}  # by `input_pixel_format`: from red to blue
+
+
+class FormatRefused(ValueError):
+    """Frigate's configuration asks for frames of a kind that this detector does not take."""
 
 
 class OpenCLDetectorConfig(BaseDetectorConfig):
@@ -37,8 +50,12 @@ class OpenCLTfl(DetectionApi):
         """Make the model ready to run.
 
         Raises: RunError of label_image, DelegateError: no such device, or no detector's model.
+            FormatRefused.
         """
         super().__init__(detector_config)
+        self._order = _chosen(detector_config.model, "input_tensor", "nhwc", _ORDERS)
+        self._largest = _chosen(detector_config.model, "input_dtype", "int", _LARGEST)
+        self._step = _chosen(detector_config.model, "input_pixel_format", "rgb", _STEPS)
         self._detect = Detector(
             detector_config.model.path,
             device=detector_config.device,
@@ -47,12 +64,18 @@ class OpenCLTfl(DetectionApi):
             threshold=_LEAST_SCORE,
         )
 
-    def detect_raw(self, tensor_input: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def detect_raw(self, tensor_input: NDArray[Any]) -> NDArray[np.float32]:
         """Return a row a thing: class, score, top, left, bottom, right; the sides are shares.
 
-        Shapes: (1, h, w, 3) -> (20, 6), zeros where no more is found
+        Shapes: (1, h, w, 3), or in another order of `_ORDERS` -> (20, 6), zeros where no more is
+            found
         """
-        (picture,) = tensor_input
+        (pixels,) = tensor_input.transpose(self._order)
+        # A model's own mean and deviation, or its type, make of pixels what it was trained with.
+        pixels = pixels[..., :: self._step]
+        if pixels.dtype != np.uint8:
+            pixels = np.rint(pixels * (255 / self._largest)).clip(0, 255).astype(np.uint8)
+        picture = np.ascontiguousarray(pixels)
         height, width = picture.shape[:2]
         rows = np.zeros((_ROWS, 6), np.float32)
         for row, found in zip(rows, self._detect(picture), strict=False):
@@ -60,3 +83,12 @@ class OpenCLTfl(DetectionApi):
             sides = top / height, left / width, bottom / height, right / width
             row[:] = found.index, found.score, *sides
         return rows
+
+
+def _chosen(model: Any, field: str, usual: str, known: Mapping[str, Value]) -> Value:
+    """Return what a field of the model's configuration means. Raises: FormatRefused."""
+    word = getattr(model, field, None) or usual
+    word = str(getattr(word, "value", word))  # Frigate has enumerations
+    if word not in known:
+        raise FormatRefused(f"model.{field} is {word}: this detector takes {', '.join(known)}")
+    return known[word]

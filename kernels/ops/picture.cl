@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the output's type.
+// Macros: ELEM, the output's type; STORED, whether floats are stored in it by a scale.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -7,16 +7,18 @@
 
 #define ELEM_uchar 1
 #define ELEM_char 2
+#define ELEM_short 3
 #define ELEM_float 4
 #define TYPE JOIN(ELEM_, ELEM)
 
-#if TYPE == ELEM_float
+#if TYPE == ELEM_float || STORED
 DEFINE_PRODUCT_REST(4)
 DEFINE_DIVIDE(4)
 #endif
 
 // output[y,x,c] = (pixels[y0..y1,x0..x1,c] - mean[c]) / std[c], each of the four by its row's and
-// its column's weight; the quotient of floats alone, integers are rounded toward zero
+// its column's weight; floats alone are divided, integers are rounded toward zero. STORED:
+// clamp(rint((pixels - mean) / std / scale) + zero, low, high)
 // The host tabled those and the offsets.
 // NHWC   Source: optimized/resize_bilinear.h ResizeBilinear, label_image's bitmap_helpers_impl.h
 // tile: TILE_ITEMS runs of RUN pixels of a row; tiles: ceil(out_h * ceil(out_w / RUN) / TILE_ITEMS)
@@ -44,7 +46,10 @@ TILE(picture) {
       sum += (lower * left) * convert_float4(vload4(0, bottom + place.s0));
       sum += (lower * right) * convert_float4(vload4(0, bottom + place.s1));
       sum -= mean;
-#if TYPE == ELEM_float
+#if STORED
+      const float4 steps = LOCAL(divide4)(LOCAL(divide4)(sum, levels[1]), levels[2]);
+      const int4 found = convert_int4(clamp(rint(steps) + levels[3], levels[4], levels[5]));
+#elif TYPE == ELEM_float
       const float4 found = LOCAL(divide4)(sum, levels[1]);
 #else
       const int4 found = convert_int4(sum);

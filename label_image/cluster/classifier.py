@@ -97,7 +97,7 @@ class Classifier(Work):
 
     def _opened(self) -> Series:
         settings = self._settings
-        graph = read_model(settings.job.model)
+        graph = settings.job.on(read_model(settings.job.model))
         view = replace(settings.meaning.view, graph=graph)
         self._meaning = replace(settings.meaning, view=view)
         series = Series(

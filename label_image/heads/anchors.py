@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from label_image.heads.view import Array, Floats, Head, View, as_scores, suppressed
+from label_image.heads.view import Array, Floats, Head, Meant, View, as_scores, suppressed
 from label_image.scene import Scene
 
 Size = tuple[int, int]
@@ -145,15 +145,21 @@ def decoded(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Fl
     return result
 
 
+def _means(view: View, places: tuple[int, int]) -> Sequence[Meant]:
+    return (Meant(places[1]),)
+
+
 def _read(name: str, view: View, places: tuple[int, int]) -> Scene:
     boxes, scores = map(view.real, places)
     sides = decoded(boxes.reshape(-1, 4), _anchors(name, view.input_size), KINDS[name].scales)
-    things = as_scores(scores.reshape(len(sides), -1))
+    (meant,) = _means(view, places)
+    things = as_scores(view, meant, scores.reshape(len(sides), -1))
     things = things[:, 1:] if KINDS[name].has_background else things
     return Scene(boxes=suppressed(view, sides, things), outputs=frozenset(places))
 
 
 # How many classes there are is not known: labels may count a background, and leave classes out.
 HEADS = tuple(
-    Head(f"detection:{name}", partial(_find, name), partial(_read, name)) for name in KINDS
+    Head(f"detection:{name}", partial(_find, name), partial(_read, name), means=_means)
+    for name in KINDS
 )

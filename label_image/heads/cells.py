@@ -23,6 +23,7 @@ from label_image.heads.view import (
     LEAST_SCORE,
     Floats,
     Head,
+    Meant,
     View,
     as_scores,
     corners,
@@ -111,27 +112,44 @@ def _fits(kind: str, view: View, is_asked: bool) -> bool:
     return is_asked or is_sure or kind != "yolox"
 
 
+def of_columns(view: View, place: int, kind: str = "scores") -> Meant:
+    """Return what a number of each box means, in whichever order the output has them."""
+    order = order_of(view, 1, 3)
+    return Meant(0, 2 if order is None or order[0] else 1, place, kind)
+
+
+def _means(kind: str, view: View, found: bool) -> Sequence[Meant]:
+    """Return what is meant by the scores, "a thing" where there is one, and the boxes."""
+    before = _BEFORE[kind]
+    scores = [of_columns(view, before)] + [of_columns(view, 4)] * (before == 5)
+    return scores + [of_columns(view, 0, kind="places")] * (kind != "yolox")
+
+
 def _read(kind: str, view: View, found: bool) -> Scene:
     rows = rows_of(view)
     before = _BEFORE[kind]
-    scores = as_scores(rows[:, before : rows.shape[1] - _mask_numbers(view)])
+    own, *others = _means(kind, view, found)
+    scores = as_scores(view, own, rows[:, before : rows.shape[1] - _mask_numbers(view)])
     if before == 5:
-        scores = scores * as_scores(rows[:, 4:5])
-    centres = rows[:, :4]
+        scores = scores * as_scores(view, others[0], rows[:, 4:5])
     if kind == "yolox":
         strides = strides_of(view.input_size, len(rows))
         assert strides is not None
         places, lengths = cells(view.input_size, strides)
         sizes = np.exp(np.clip(rows[:, 2:4], -20, 20))
         centres = np.concatenate([rows[:, :2] + places, sizes], axis=1) * lengths
-    boxes = suppressed(view, corners(parts(view, centres)), scores)
+        height, width = view.input_size
+        centres /= np.array([width, height, width, height], np.float32)
+    else:
+        centres = parts(view, others[-1], rows[:, :4])
+    boxes = suppressed(view, corners(centres), scores)
     return Scene(boxes=boxes, outputs=frozenset(range(len(view.outputs))))
 
 
 YOLOS = tuple(
     Head(
         f"detection:{kind}", partial(_fits, kind), partial(_read, kind), partial(_classes, kind),
-        mean=0.0, std=1.0 if kind == "yolox" else 255.0,
+        mean=0.0, std=1.0 if kind == "yolox" else 255.0, means=partial(_means, kind),
     )
     for kind in ("yolo5", "yolox", "yolo8")
 )  # fmt: skip
@@ -177,9 +195,14 @@ def peaks(scores: Floats) -> Floats:
     return result
 
 
+def _map_means(view: View, places: tuple[int, int, int]) -> Sequence[Meant]:
+    return (Meant(places[0]),)
+
+
 def _read_maps(view: View, places: tuple[int, int, int]) -> Scene:
     scores, sizes, offsets = (view.real(number)[0] for number in places)
-    found = peaks(as_scores(scores))
+    (meant,) = _map_means(view, places)
+    found = peaks(as_scores(view, meant, scores))
     height, width, _ = found.shape
     best = np.argsort(-found, axis=None, kind="stable")[:_MOST_PEAKS]
     y, x, classes = np.unravel_index(best, found.shape)
@@ -192,4 +215,4 @@ def _read_maps(view: View, places: tuple[int, int, int]) -> Scene:
     return Scene(boxes=boxes, outputs=frozenset(places))
 
 
-CENTERNET = Head("detection:centernet", _find_maps, _read_maps, _map_classes)
+CENTERNET = Head("detection:centernet", _find_maps, _read_maps, _map_classes, means=_map_means)

@@ -18,7 +18,7 @@ import numpy as np
 
 from delegate.inspect import Graph
 from label_image.heads.view import LEAST_SCORE as UNCHOSEN
-from label_image.heads.view import Array, Head, View, parts, placed
+from label_image.heads.view import Array, Head, Meant, View, parts, placed
 from label_image.scene import Scene
 from tflite_opencl.common.labels import LEAST_SCORE
 
@@ -83,19 +83,22 @@ def _find(view: View, is_asked: bool) -> Places | None:
     counts = [n for n, shape in enumerate(shapes) if shape in ((1,), ()) and n not in rows]
     if len(rows) != 2 or len(counts) != 1 or most < 2:
         return None
-    classes, scores = rows
-    # Classes are whole numbers. Where both rows are, the order is that of the op's outputs.
-    if view.arrays and not _are_whole(view.arrays[classes]) and _are_whole(view.arrays[scores]):
-        classes, scores = scores, classes
+    first, second = (view.told(Meant(number, kind="classes")) for number in rows)
+    # The order is that of the op's outputs where the model does not tell another one.
+    is_turned = first is False or (first is None and second is True)
+    classes, scores = rows[::-1] if is_turned else rows
     return Places(boxes[0], classes, scores, counts[0])
+
+
+def _means(view: View, places: Places) -> Sequence[Meant]:
+    """Return what is left open: which of two rows has classes, unless something named both."""
+    rows = Meant(places.classes, kind="classes", usual=True), Meant(places.scores, kind="classes")
+    is_known = places_of(view.graph) is not None or {*_NAMES} <= {*view.carried.outputs}
+    return () if is_known or any(view.told(each) is not None for each in rows) else rows[:1]
 
 
 def _count(output: Array) -> int:
     return max(0, int(np.nan_to_num(output.reshape(-1)[0])))
-
-
-def _are_whole(values: Array) -> bool:
-    return bool((values == np.floor(values)).all())
 
 
 def _read(view: View, places: Places) -> Scene:
@@ -129,17 +132,23 @@ def _read_efficientdet(view: View, found: bool) -> Scene:
     return Scene(boxes=boxes, outputs=frozenset({0}))
 
 
+def _yolo10_means(view: View, found: bool) -> Sequence[Meant]:
+    return (Meant(0, 2, 0, kind="places"),)
+
+
 def _read_yolo10(view: View, found: bool) -> Scene:
     """A row: left, top, right, bottom, score and class."""
     rows = view.real(0)[0]
-    sides = parts(view, rows[:, :4])
+    (meant,) = _yolo10_means(view, found)
+    sides = parts(view, meant, rows[:, :4])
     stay = rows[:, 4] >= view.least(UNCHOSEN)
     boxes = placed(view, sides[stay], rows[stay, 4], np.round(rows[stay, 5]))
     return Scene(boxes=boxes, outputs=frozenset({0}))
 
 
-SSD = Head("detection:ssd", _find, _read)
+SSD = Head("detection:ssd", _find, _read, means=_means)
 YOLO10 = Head(
-    "detection:yolo10", partial(_has_rows, 6, _MOST_CHOSEN), _read_yolo10, mean=0.0, std=255.0
-)
+    "detection:yolo10", partial(_has_rows, 6, _MOST_CHOSEN), _read_yolo10, mean=0.0, std=255.0,
+    means=_yolo10_means,
+)  # fmt: skip
 EFFICIENTDET = Head("detection:efficientdet", partial(_has_rows, 7, math.inf), _read_efficientdet)

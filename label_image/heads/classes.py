@@ -6,9 +6,11 @@ A classifier gives a row of scores, a segmenter a class a pixel or scores of cla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from label_image.heads.view import Head, View
+from label_image.heads.view import Head, Meant, View
 from label_image.scene import Class, Scene, mask_of
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.labels import (
@@ -19,7 +21,6 @@ from tflite_opencl.common.labels import (
     top_results,
 )
 
-_UNIT = 1e-3  # how far the L2 norm of an embedding of length 1 is from 1
 _LEAST_SIZE = 8  # a mask has at least one pixel for so many of the input's, each way
 _COLOURS = (3, 4)  # channels that are taken for colours where nobody names classes
 
@@ -51,9 +52,15 @@ def _read_scores(view: View, found: bool) -> Scene:
     return Scene(rows=classes, outputs=frozenset({0}))
 
 
+def _score_means(view: View, found: bool) -> Sequence[Meant]:
+    # Others than scores are shown as they are, as label_image does it: nothing is left open.
+    return (Meant(0),) if gives_scores(view.graph) else ()
+
+
 CLASSIFICATION = Head(
-    "classification", _fits_scores, _read_scores, lambda view: view.outputs[0].shape[-1]
-)
+    "classification", _fits_scores, _read_scores, lambda view: view.outputs[0].shape[-1],
+    means=_score_means,
+)  # fmt: skip
 
 
 def _fits_features(view: View, is_asked: bool) -> bool:
@@ -68,17 +75,6 @@ def _fits_features(view: View, is_asked: bool) -> bool:
 
 def _has_labels(view: View) -> bool:
     return view.are_labels_given or view.outputs[0].shape[-1] == len(view.labels)
-
-
-def has_its_norm(view: View) -> bool:
-    """Whether values of both signs have an L2 norm of 1, and nothing speaks for scores.
-
-    A distribution has no negative values, and logits have that norm by chance only.
-    """
-    if _has_labels(view) or gives_scores(view.graph):
-        return False
-    values = view.real(0).reshape(-1).astype(np.float64)
-    return bool(values.min(initial=0) < 0) and abs(float(np.linalg.norm(values)) - 1) < _UNIT
 
 
 def _read_features(view: View, found: bool) -> Scene:

@@ -7,10 +7,22 @@ Sources: tfhub.dev/google/movenet (its pages on outputs); tensorflow/tfjs-models
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from label_image.heads.cells import order_of, rows_of
-from label_image.heads.view import LEAST_SCORE, Floats, Head, View, as_scores, corners, kept, parts
+from label_image.heads.cells import of_columns, order_of, rows_of
+from label_image.heads.view import (
+    LEAST_SCORE,
+    Floats,
+    Head,
+    Meant,
+    View,
+    as_scores,
+    corners,
+    kept,
+    parts,
+)
 from label_image.scene import Point, Pose, Scene
 
 # COCO's, in the order that all of these models have.
@@ -70,9 +82,14 @@ def _find_posenet(view: View, is_asked: bool) -> tuple[int, int] | None:
     return None
 
 
+def _posenet_means(view: View, places: tuple[int, int]) -> Sequence[Meant]:
+    return (Meant(places[0], usual=True),)
+
+
 def _read_posenet(view: View, places: tuple[int, int]) -> Scene:
     scores, offsets = (view.real(number)[0] for number in places)
-    scores = as_scores(scores)
+    (meant,) = _posenet_means(view, places)
+    scores = as_scores(view, meant, scores)
     height, width, count = scores.shape
     best = scores.reshape(-1, count).argmax(axis=0)
     rows, columns = np.unravel_index(best, (height, width))
@@ -100,27 +117,38 @@ def _fits_yolo(view: View, is_asked: bool) -> bool:
     return is_such and is_asked and len(view.outputs) == 1
 
 
+def _yolo_means(view: View, found: bool) -> Sequence[Meant]:
+    """Return what is meant by the scores, the boxes, the points and these points' scores."""
+    count, numbers = _point_sizes(view)
+    order = order_of(view, 1)
+    first = (order[1] if order else 0) - count * numbers
+    made = [of_columns(view, 4), *(of_columns(view, n, kind="places") for n in (0, first))]
+    return made + [of_columns(view, first + 2)] * (numbers == 3)
+
+
 def _read_yolo(view: View, found: bool) -> Scene:
     rows = rows_of(view)
     count, numbers = _point_sizes(view)
     first = rows.shape[1] - count * numbers
-    scores = as_scores(rows[:, 4:first]).max(axis=1)
+    of_score, of_box, of_point, *of_certainty = _yolo_means(view, found)
+    scores = as_scores(view, of_score, rows[:, 4:first]).max(axis=1)
     points = rows[:, first:].reshape(len(rows), count, numbers)
-    places = np.concatenate([rows[:, :4], points[:, :, :2].reshape(len(rows), -1)], axis=1)
-    places = parts(view, places)
-    certainty = np.ones((len(rows), count), np.float32) if numbers == 2 else points[:, :, 2]
-    certainty = as_scores(certainty)
+    boxes = parts(view, of_box, rows[:, :4])
+    places = parts(view, of_point, points[:, :, :2].reshape(len(rows), -1))
+    certainty = np.ones((len(rows), count), np.float32)
+    for meant in of_certainty:
+        certainty = as_scores(view, meant, points[:, :, 2])
     least = view.least(LEAST_SCORE)
-    stay = kept(corners(places[:, :4]), scores, np.zeros(len(rows), np.int64), least)
+    stay = kept(corners(boxes), scores, np.zeros(len(rows), np.int64), least)
     poses = []
     for number in stay:
-        body = np.column_stack([places[number, 4:].reshape(-1, 2), certainty[number]])
+        body = np.column_stack([places[number].reshape(-1, 2), certainty[number]])
         poses.append(pose(view, body, float(scores[number])))
     return Scene(poses=poses, outputs=frozenset({0}))
 
 
 HEADS = (
     Head("pose:movenet", _fits_movenet, _read_movenet, mean=0.0, std=1.0),
-    Head("pose:posenet", _find_posenet, _read_posenet),
-    Head("pose:yolo8", _fits_yolo, _read_yolo, mean=0.0, std=255.0),
+    Head("pose:posenet", _find_posenet, _read_posenet, means=_posenet_means),
+    Head("pose:yolo8", _fits_yolo, _read_yolo, mean=0.0, std=255.0, means=_yolo_means),
 )

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
 from label_image.carried import Carried
+from label_image.heads.reach import Reach, reach_of
 from label_image.scene import BACKGROUND, Found, Scene, Sides
 from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.pictures.image import layout_of
+from tflite_opencl.common.pictures.layout import layout_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -22,6 +23,33 @@ Floats = NDArray[np.float32]
 LEAST_SCORE = 0.25  # of a box that nothing has chosen before
 _MOST_OVERLAP = 0.45  # of two boxes of a class, as a part of what both cover
 _MOST_CANDIDATES, _MOST_BOXES = 1000, 100
+_BELOW = -0.1  # what reaches down to here may be scores, if for rounding's sake
+_LOGITS_BELOW = -0.5
+# What boxes are multiplied by at last: strides make pixels, their parts of a side make parts.
+_LEAST_STRIDE, _MOST_PART = 2.0, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Numbers of an output that may be one of two things.
+
+    Attributes:
+        number: of the output. axis, place: which of its numbers; no axis: all. kind: of KINDS: what
+            they may be. usual: whether it is the second where the model does not tell.
+    """
+
+    number: int
+    axis: int | None = None
+    place: int = 0
+    kind: str = "scores"
+    usual: bool = False
+
+
+KINDS = {
+    "scores": ("scores", "logits"),
+    "places": ("parts of the picture", "pixels"),
+    "classes": ("scores", "classes"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +65,8 @@ class View:
     threshold: float | None = None  # the least score that is shown; None: the model's own
     size: Sequence[int] = (1, 1)  # height and width of the picture
     arrays: Sequence[Array] = ()  # what a run gave; () before one
+    # What was found of the graph's outputs, which is the same for all runs.
+    reaches: dict[Meant, Reach] = field(default_factory=dict, repr=False)
 
     def after(self, arrays: Sequence[Array], size: Sequence[int] | None) -> View:
         """Return the view of what a run gave; `size`: the picture's, or None: the input's."""
@@ -65,6 +95,43 @@ class View:
         own = self.carried.threshold if self.threshold is None else self.threshold
         return default if own is None else own
 
+    def reach(self, meant: Meant) -> Reach:
+        """Return how far these numbers reach, by the file alone."""
+        if meant not in self.reaches:
+            self.reaches[meant] = reach_of(self.graph, meant.number, meant.axis, meant.place)
+        return self.reaches[meant]
+
+    def told(self, meant: Meant) -> bool | None:
+        """Return whether numbers are the second of their kind; None: the model does not tell."""
+        reach, has_parts = self.reach(meant), self.carried.has_parts
+        if meant.kind == "classes":
+            return self._are_classes(meant.number, reach)
+        if meant.kind == "scores":
+            if reach.low >= _BELOW:
+                return False
+            if reach.is_linear or reach.high <= 1 + reach.step:
+                return reach.is_linear
+            is_below = meant.axis is None and -np.inf < reach.low < _LOGITS_BELOW
+            return True if is_below else False if has_parts else None
+        if np.isfinite(reach.high):
+            return reach.high > min(self.input_size) / 2
+        if reach.factor is not None and reach.factor >= _LEAST_STRIDE:
+            return True
+        is_part = reach.factor is not None and reach.factor <= _MOST_PART
+        return False if is_part or has_parts else None
+
+    def _are_classes(self, number: int, reach: Reach) -> bool | None:
+        """Return whether an output has classes, not scores, by its names, type and limits."""
+        tensor = self.outputs[number]
+        own = [name for name, index in self.graph.output_names.items() if index == tensor.index]
+        names = " ".join([*own, tensor.name]).lower()
+        for word, answer in (("score", False), ("class", True), ("categor", True)):
+            if word in names:
+                return answer
+        if reach.is_whole:
+            return True
+        return False if reach.high <= 1 + reach.step else None
+
     def real(self, number: int) -> Floats:
         """Return what a run gave in the output with this number as real numbers."""
         scale, zero_point = scale_of(self.outputs[number])
@@ -87,6 +154,7 @@ class Head:
             are, where shapes tell.
         mean, std: what such models are trained with, as far as all of them are: of pixels for
             float inputs; None: not known.
+        means: what of its outputs may be one of two things; its arguments are those of `read`.
     """
 
     name: str
@@ -95,6 +163,7 @@ class Head:
     classes: Callable[[View], int | None] = lambda view: None
     mean: float | None = None
     std: float | None = None
+    means: Callable[[View, Any], Sequence[Meant]] = lambda view, found: ()
 
     @property
     def task(self) -> str:
@@ -102,9 +171,42 @@ class Head:
         return self.name.partition(":")[0]
 
 
-def as_scores(values: Floats) -> Floats:
-    """Return scores of 0..1: what lies outside of it is logits."""
-    if values.size and (values.min() < -1e-3 or values.max() > 1 + 1e-3):
+def seen(
+    graph: Graph,
+    outputs: Sequence[Tensor],
+    number: int,
+    labels: Sequence[str],
+    are_labels_given: bool,
+    carried: Carried,
+    threshold: float | None,
+) -> View:
+    """Return a model as its heads see it: of a batch of pictures, one.
+
+    `outputs`: the graph's, with the shapes that are known. `number`: of the input with the picture.
+    """
+    fed = graph.inputs[number]
+    batch = batch_of(fed)
+    return View(
+        graph, [_of_one(each, batch) for each in outputs], _of_one(fed, batch), labels,
+        are_labels_given, carried, threshold,
+    )  # fmt: skip
+
+
+def batch_of(fed: Tensor) -> int:
+    """Return how many pictures an input takes at once."""
+    layout = layout_of(fed.shape)
+    return 1 if layout is None else layout.batch
+
+
+def _of_one(tensor: Tensor, batch: int) -> Tensor:
+    is_such = batch > 1 and tensor.shape[:1] == (batch,)
+    return replace(tensor, shape=(1, *tensor.shape[1:])) if is_such else tensor
+
+
+def as_scores(view: View, meant: Meant, values: Floats) -> Floats:
+    """Return scores of 0..1 of these numbers of an output, which may be logits."""
+    told = view.told(meant)
+    if meant.usual if told is None else told:
         half = np.tanh(0.5 * values.astype(np.float32))  # the logistic function without overflow
         return np.asarray(0.5 * (half + 1), np.float32)
     return values
@@ -116,13 +218,14 @@ def corners(centres: Array) -> Floats:
     return np.concatenate([middle - half, middle + half], axis=1).astype(np.float32)
 
 
-def parts(view: View, sides: Floats) -> Floats:
+def parts(view: View, meant: Meant, sides: Floats) -> Floats:
     """Return boxes or points as parts of the picture: some models have pixels of the input.
 
-    Those of all cells are given, so that the largest tells. Shapes: (n, 2 or 4) -> the same
+    Shapes: (n, 2 or 4) -> the same
     """
     height, width = view.input_size
-    if sides.max(where=np.isfinite(sides), initial=0) > 2:
+    told = view.told(meant)
+    if meant.usual if told is None else told:
         return np.divide(sides, [width, height] * (sides.shape[1] // 2), dtype=np.float32)
     return sides
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frames of a video, decoded by FFmpeg (PyAV) in a thread of their own.
 
-One frame waits at most: the newest one, or, where every frame is asked for, the next one, and then
-the decoder waits, too.
+One frame waits at most: a camera's newest one, or a file's next one, and then the decoder waits,
+too. Whoever asks may have either of both.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -41,7 +43,7 @@ class Asked:
 
     name: str  # a file, a device, an address; "-" = stdin
     options: Mapping[str, str]  # FFmpeg's, of the format; "format" is the format's name
-    every: bool = False  # every frame, not the newest one
+    every: bool | None = None  # every frame, not the newest one; None: of a file every one
     timeout_s: float = 0.0  # the longest that nothing may come; 0: no limit
 
     @property
@@ -82,6 +84,7 @@ class Frames:
     Attributes:
         decoded, dropped, damaged: how many frames were so far; the first counts all, the last
             those that FFmpeg could not decode. why: why it ended before its end; "" = it did not.
+        every: whether every frame is given, and none is dropped.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -90,7 +93,7 @@ class Frames:
         self._asked = asked
         self.decoded = self.dropped = self.damaged = 0
         self._own_s, self._threads = 0.0, ThreadTimes()
-        self.why = ""
+        self.why, self.every = "", bool(asked.every)
         self._changed = threading.Condition()
         self._waiting: Frame | None = None
         self._is_open = self._is_begun = self._is_over = self._is_closed = False
@@ -121,7 +124,7 @@ class Frames:
         """Begin to count: frames that came before are gone."""
         with self._changed:
             self._is_begun, self._begun_s = True, time.perf_counter()
-            if not self._asked.every:
+            if not self.every:
                 self.decoded = self.dropped = 0
             self._changed.notify_all()
 
@@ -172,14 +175,16 @@ class Frames:
             if not container.streams.video:
                 raise VideoFailed("there is no picture in it")
             stream = container.streams.video[0]
+            is_file = is_film(self._asked.name) or container.duration is not None
+            if self._asked.every is None:
+                self.every = is_file
             # Threads by frames hold back as many frames as there are: too late for a live picture.
-            stream.thread_type = "AUTO" if self._asked.every else "SLICE"
-            is_file = os.path.isfile(self._asked.name) or container.duration is not None
-            paced = is_file and not self._asked.every
+            stream.thread_type = "AUTO" if self.every else "SLICE"
+            paced = is_file and not self.every
             with self._changed:
                 self._is_open = True
                 self._changed.notify_all()
-                while (paced or self._asked.every) and not (self._is_begun or self._is_closed):
+                while (paced or self.every) and not (self._is_begun or self._is_closed):
                     self._reads_since = None
                     self._changed.wait()
             for image in self._images(container.demux(stream)):
@@ -237,12 +242,20 @@ class Frames:
                 frame.at_s = max(frame.at_s, self._begun_s + frame.seconds)
                 while not self._is_closed and (left := frame.at_s - time.perf_counter()) > 0:
                     self._changed.wait(left)
-            while self._asked.every and self._waiting and not self._is_closed:
+            while self.every and self._waiting and not self._is_closed:
                 self._changed.wait()
             self.dropped += self._waiting is not None and self._is_begun
             self._waiting = frame
             self._changed.notify_all()
             return not (self._is_closed or self._is_over)
+
+
+def is_film(name: str) -> bool:
+    """Whether a video is a file, which waits for who reads it; stdin may be one, too."""
+    if name == STDIN:
+        with contextlib.suppress(OSError):
+            return stat.S_ISREG(os.fstat(0).st_mode)
+    return os.path.isfile(name)
 
 
 def require_pyav() -> None:

@@ -48,7 +48,9 @@ class Live:
         self._width, self._out = width, out
         self._prepared, self._settings = prepared, settings
         options = settings.video_options
-        self._asked = Asked(settings.video, options, settings.every_frame, settings.source_timeout)
+        every = True if settings.every_frame else None
+        every = False if settings.newest_frame else every
+        self._asked = Asked(settings.video, options, every, settings.source_timeout)
         self._parts = Parts()
         self._page: Page | None = None
         self._file: VideoFile | None = None
@@ -120,7 +122,7 @@ class Live:
         """Classify all frames; end early where nobody reads the results any more."""
         # In the newest frame's place none waits that would be older once the device is free.
         devices = len(series.gpu.portions) if series.gpu else 0
-        buffers = None if self._asked.every else max(1, devices)
+        buffers = None if frames.every else max(1, devices)
         outcomes = series.outcomes_of(feed, buffers)
         with bars.waiting("waiting for frames") as tell, contextlib.closing(outcomes):
             second, latencies = Span(self._parts), Latencies()

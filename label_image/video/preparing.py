@@ -124,7 +124,10 @@ def _graph(shape: tuple[int, ...], format: Format) -> Graph:
     pixels = Tensor(0, "pixels", (1, *shape), "uint8")
     made = Tensor(1, "input", tuple(format.shape), format.dtype)
     levels = {"mean": format.mean, "std": format.std}
-    options = {name: tuple(np.broadcast_to(given, 3).tolist()) for name, given in levels.items()}
+    options: dict[str, Any] = {
+        name: tuple(np.broadcast_to(given, 3).tolist()) for name, given in levels.items()
+    }
+    options |= {"scale": format.scale, "zero_point": format.zero_point}
     node = Node(0, "picture", 1, (pixels,), (made,), options)
     return Graph((pixels, made), (node,), (pixels,), (made,))
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -66,12 +68,14 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return loaded
 
 
-def opened(plugin: ModuleType, path: Path, model: bytes, side: int, device: str) -> DetectionApi:
+def opened(
+    plugin: ModuleType, path: Path, model: bytes, side: int, device: str, **fields: Any
+) -> DetectionApi:
     """Return the detector that Frigate makes for this configuration."""
     path.write_bytes(model)
     kind = DetectionApi.__subclasses__()[-1]  # the others are of earlier tests' modules
     assert kind.type_key == plugin.DETECTOR_KEY == "opencl_tfl"
-    of_model = SimpleNamespace(path=str(path), width=side, height=side)
+    of_model = SimpleNamespace(path=str(path), width=side, height=side, **fields)
     config = plugin.OpenCLDetectorConfig(type="opencl_tfl", device=device, model=of_model)
     made: DetectionApi = kind(config)
     return made
@@ -87,6 +91,56 @@ def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
     np.testing.assert_allclose(rows[0], [0, 0.8, 0, 0, 1, 0.5], atol=1e-6)
     np.testing.assert_allclose(rows[1], [1, 0.6, 0, 0.5, 1, 1], atol=1e-6)
     assert not rows[2:].any()
+
+
+class Word(Enum):
+    """A value as Frigate's configuration has it."""
+
+    NCHW = "nchw"
+    HWCN = "hwcn"
+    FLOAT = "float"
+
+
+FORMATS = [
+    ({"input_tensor": "nchw"}, lambda p: p.transpose(0, 3, 1, 2)),
+    ({"input_tensor": "hwnc"}, lambda p: p.transpose(1, 2, 0, 3)),
+    ({"input_tensor": Word.HWCN}, lambda p: p.transpose(1, 2, 3, 0)),
+    ({"input_dtype": "float"}, lambda p: (p / 255).astype(np.float32)),
+    ({"input_dtype": "float_denorm"}, lambda p: p.astype(np.float32)),
+    ({"input_pixel_format": "bgr"}, lambda p: p[..., ::-1]),
+    (
+        {"input_tensor": Word.NCHW, "input_dtype": Word.FLOAT, "input_pixel_format": "bgr"},
+        lambda p: (p[..., ::-1].transpose(0, 3, 1, 2) / 255).astype(np.float32),
+    ),
+]
+
+
+@needs_tflite
+@pytest.mark.parametrize(("fields", "given"), FORMATS)
+def test_frames_of_each_format_that_frigate_has(
+    fields: dict[str, Any],
+    given: Callable[[NDArray[Any]], NDArray[Any]],
+    plugin: ModuleType,
+    device: DeviceInfo,
+    tmp_path: Path,
+) -> None:
+    made = opened(plugin, tmp_path / "m.tflite", detector(), 4, str(device.index), **fields)
+    pixels = np.zeros((1, 4, 4, 3), np.uint8)
+    pixels[0, :, :2], pixels[0, :, 2:] = (51, 204, 102), (0, 51, 153)
+    rows = made.detect_raw(np.ascontiguousarray(given(pixels)))
+    np.testing.assert_allclose(rows[0], [0, 0.8, 0, 0, 1, 0.5], atol=1e-6)
+    np.testing.assert_allclose(rows[1], [1, 0.6, 0, 0.5, 1, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("field", "word"),
+    [("input_pixel_format", "yuv"), ("input_tensor", "chwn"), ("input_dtype", "half")],
+)
+def test_another_format_is_refused_when_the_detector_is_made(
+    field: str, word: str, plugin: ModuleType, tmp_path: Path
+) -> None:
+    with pytest.raises(plugin.FormatRefused, match=f"model.{field} is {word}: this detector takes"):
+        opened(plugin, tmp_path / "m.tflite", detector(), 4, "0", **{field: word})
 
 
 def test_a_yolo_of_more_things_than_rows(

@@ -37,7 +37,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with model.tflite, picture.bmp and labels.txt, and go there."""
     monkeypatch.chdir(tmp_path)
-    model = pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0))
+    model = pooling_model(t((1, 4, 4, 3), "uint8", 1.0, 0))
     (tmp_path / "model.tflite").write_bytes(model)
     Image.new("RGB", (4, 4), (51, 204, 102)).save(tmp_path / "picture.bmp")
     (tmp_path / "labels.txt").write_text("red\ngreen\nblue\n")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate.inspect import Node, Tensor
 from label_image import carried
 from label_image.carried import Carried, read_carried
 from tests.support.command import Run, pooling_model, pooling_nodes
@@ -154,16 +153,27 @@ def test_the_command_uses_what_the_model_carries(files: Path, run: Run) -> None:
     assert "the model carries" not in "".join(ran.lines)
 
 
-def test_pixels_of_8_bits_stay_as_they_are(files: Path, run: Run) -> None:
-    def quantised() -> list[Node]:
-        source: Tensor = t((1, 4, 4, 3), "uint8", 0.5, 0)
-        return pooling_nodes(source)
-
-    model = with_metadata(chain_model(quantised()), [INPUT], [LABELS], FILES)
-    (files / "model.tflite").write_bytes(model)
+def test_pixels_of_8_bits_are_stored_by_the_inputs_own_scale(files: Path, run: Run) -> None:
+    model = chain_model(pooling_nodes(t((1, 4, 4, 3), "uint8", 1 / 255, 102)))
+    (files / "model.tflite").write_bytes(with_metadata(model, [INPUT], [LABELS], FILES))
     ran = run("-m", "model.tflite", "-i", "picture.bmp")
-    assert "INFO: the model carries 3 labels (own.txt)" in ran.lines
-    assert ran.lines[-3] == "INFO: 0.8: 1 green"
+    assert (
+        "INFO: the model carries 3 labels (own.txt); mean 0, 51, 102; standard deviation 255"
+        in (ran.lines)
+    )
+    assert ran.lines[-3:] == ["INFO: 1: 1 green", "INFO: 0.6: 0 red", "INFO: 0.4: 2 blue"]
+    asked = run("-m", "model.tflite", "-i", "picture.bmp", "-b", "0", "-s", "255")
+    assert asked.lines[-3:] == ["INFO: 1: 1 green", "INFO: 0.8: 2 blue", "INFO: 0.6: 0 red"]
+    (files / "model.tflite").write_bytes(with_metadata(model, [], [LABELS], FILES))
+    plain = run("-m", "model.tflite", "-i", "picture.bmp")
+    assert plain.lines[-3:] == ["INFO: 0.8: 1 green", "INFO: 0.4: 2 blue", "INFO: 0.2: 0 red"]
+    np.save(files / "x.npy", np.zeros((1, 4, 4, 3), np.uint8))
+    of_file = run("-m", "model.tflite", "--input", "0=x.npy")
+    assert not [line for line in of_file.lines if "pixels of 0 to 255 are" in line]
+    assert [line for line in plain.lines if "pixels of 0 to 255 are" in line] == [
+        "WARN: pixels of 0 to 255 are -0.4 to 0.6 to the model: if it was trained with another "
+        "range, --input_mean and --input_std say it"
+    ]
 
 
 def test_the_command_calibrates_scores(files: Path, run: Run) -> None:

@@ -459,8 +459,8 @@ def test_without_tflite_what_opencl_cannot_do_is_an_error(
 
 @pytest.mark.usefixtures("without_tflite")
 def test_without_tflite_a_class_of_python_runs_on_a_device(device: DeviceInfo) -> None:
-    with Classifier(pooling_model(t((1, 4, 4, 3), "uint8", 0.5)), device=device.index) as classify:
+    with Classifier(pooling_model(t((1, 4, 4, 3), "uint8", 1.0)), device=device.index) as classify:
         assert classify.device == device.name
         assert classify(Image.new("RGB", (4, 4), (51, 204, 102)))[0].index == 1
     with pytest.raises(RunError, match="no TFLite runtime"):
-        Classifier(pooling_model(t((1, 4, 4, 3), "uint8", 0.5)))
+        Classifier(pooling_model(t((1, 4, 4, 3), "uint8", 1.0)))

@@ -142,7 +142,7 @@ def test_lines_of_json_for_several_pictures(here: Path, run: Run) -> None:
 def test_what_cannot_be_drawn_or_written_is_one_line_before_the_run(
     here: Path, run: Run, words: list[str], line: str
 ) -> None:
-    picture, flat = t((1, 4, 4, 3), "uint8", 0.5), t((1, 48), "uint8", 0.5)
+    picture, flat = t((1, 4, 4, 3), "uint8", 1.0), t((1, 48), "uint8", 1.0)
     nodes = [op("RESHAPE", [picture], [flat], {"new_shape": [1, 48]})]
     Path("model.tflite").write_bytes(chain_model(nodes))
     ran = run(*WORDS, "-i", "half.png", *words)

@@ -132,10 +132,10 @@ def test_what_no_picture_can_do_without_is_an_error_before_them(
 
 
 def test_an_input_that_is_no_picture_is_an_error_before_them(pictures: Path, run: Run) -> None:
-    replace_input(t((1, 48), "uint8", 0.5, 0))(pictures)
+    replace_input(t((1, 48), "uint8", 1.0, 0))(pictures)
     ran = run(*SEVERAL, *FOLDER)
     assert (ran.code, ran.out) == (255, [])
-    assert "1x48 is no picture" in ran.lines[-1]
+    assert "no input takes a picture: t0 (1x48 uint8): it has no height and width" in ran.lines[-1]
 
 
 @pytest.mark.parametrize("flag", ["count", "profiling"])
@@ -177,7 +177,7 @@ def test_json_of_several_pictures_stands_alone_on_stdout(pictures: Path) -> None
 def test_a_run_that_is_broken_off_leaves_the_old_json(pictures: Path, run: Run) -> None:
     (pictures / "out.json").write_text("old")
     (pictures / "model.tflite").write_bytes(
-        chain_model([op("fake", [t((1, 4, 4, 3), "uint8", 0.5)], [t((3,), "uint8", 0.5)],
+        chain_model([op("fake", [t((1, 4, 4, 3), "uint8", 1.0)], [t((3,), "uint8", 1.0)],
                         is_custom=True)])
     )  # fmt: skip
     assert run(*SEVERAL, *FOLDER, "--json", "out.json").code == 255

@@ -25,7 +25,7 @@ from tests.support.model import chain_model, op, t
 from tests.support.scenes import constant_model, detector, segmenter
 
 GREEN, BLUE = (51, 204, 102), (0, 51, 153)
-MODEL = pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0))
+MODEL = pooling_model(t((1, 4, 4, 3), "uint8", 1.0, 0))
 NAMES = ["red", "green", "blue"]
 BEST = [Class("green", 0.8, 1), Class("blue", 0.4, 2), Class("red", 0.2, 0)]
 SHARES = [

@@ -20,7 +20,7 @@ from tflite_opencl.common.job import Job
 def job(folder: Path, *words: str) -> Job:
     """Return the job of a command line."""
     path = folder / "model.tflite"
-    path.write_bytes(pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0)))
+    path.write_bytes(pooling_model(t((1, 4, 4, 3), "uint8", 1.0, 0)))
     settings = flags.parse(["-m", str(path), "--use_gpu", *words])
     return prepare(settings).job(np.zeros((1, 4, 4, 3), np.uint8))
 

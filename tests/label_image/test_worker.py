@@ -67,9 +67,9 @@ def failing(error: str) -> list[str]:
 
 @pytest.fixture
 def model() -> bytes:
-    pixels = t((1, 4, 4, 3), "uint8", 0.5, 128)
-    pooled = t((1, 1, 1, 3), "uint8", 0.5, 128)
-    flat = t((1, 3), "uint8", 0.5, 128)
+    pixels = t((1, 4, 4, 3), "uint8", 1.0, 128)
+    pooled = t((1, 1, 1, 3), "uint8", 1.0, 128)
+    flat = t((1, 3), "uint8", 1.0, 128)
     pool = {"padding": "VALID", "stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4}
     return chain_model(
         [

@@ -83,7 +83,7 @@ def run_process(*arguments: str, **environment: str) -> Ran:
 
 def pooling_nodes(pixels: Tensor) -> list[Node]:
     """Return nodes that give each channel's average, so that a picture's colour ranks."""
-    scale = None if pixels.quantization is None else 0.5
+    scale = None if pixels.quantization is None else pixels.quantization.scale[0]
     size = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4}
     pooled = t((1, 1, 1, 3), pixels.dtype, scale)
     flat = t((1, 3), pixels.dtype, scale)
@@ -100,8 +100,8 @@ def pooling_model(pixels: Tensor) -> bytes:
 
 def pooling_of_two(folder: Path) -> None:
     """Write a model of two pictures, which are added before."""
-    first, second = t((1, 4, 4, 3), "uint8", 0.5, 0, name="left"), t((1, 4, 4, 3), "uint8", 0.5, 0)
-    added = t((1, 4, 4, 3), "uint8", 0.5, 0)
+    first, second = t((1, 4, 4, 3), "uint8", 1.0, 0, name="left"), t((1, 4, 4, 3), "uint8", 1.0, 0)
+    added = t((1, 4, 4, 3), "uint8", 1.0, 0)
     nodes = [op("ADD", [first, second], [added]), *pooling_nodes(added)]
     (folder / "model.tflite").write_bytes(chain_model(nodes))
 

@@ -14,15 +14,28 @@ from delegate.inspect import Tensor
 from label_image.heads.view import View
 from label_image.meaning import head_of, read
 from label_image.scene import Found, Scene, Sides
-from tests.support.model import graph_of, op, t
+from tests.support.model import const, graph_of, op, t
 
 
 def view_of(
-    outputs: Sequence[Tensor], fed: Tensor | None = None, last: str = "CUSTOM_OP", **facts: Any
+    outputs: Sequence[Tensor],
+    fed: Tensor | None = None,
+    last: str = "CUSTOM_OP",
+    factor: float | None = None,
+    **facts: Any,
 ) -> View:
-    """Return the view of a model of one op, `last`, that gives these outputs."""
+    """Return the view of a model of one op, `last`, that gives these outputs.
+
+    `factor`: what the first one is multiplied by at last; None: by nothing.
+    """
     fed = fed or t((1, 64, 64, 3), "uint8", 1 / 255, 0)
-    graph = graph_of([op(last, [fed], list(outputs), is_custom=True)], [fed], list(outputs))
+    made = list(outputs)
+    if factor is not None:
+        made[0] = replace(made[0])
+    nodes = [op(last, [fed], made, is_custom=True)]
+    if factor is not None:
+        nodes.append(op("MUL", [made[0], const(np.array(factor, np.float32))], [outputs[0]]))
+    graph = graph_of(nodes, [fed], list(outputs))
     return View(graph, graph.outputs, graph.inputs[0], **facts)
 
 

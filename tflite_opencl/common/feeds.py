@@ -17,7 +17,15 @@ from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import CommandError, RunError, UsageError
 from tflite_opencl.common.pictures.found import find_picture, read_picture
-from tflite_opencl.common.pictures.image import is_picture, to_input
+from tflite_opencl.common.pictures.image import to_input
+from tflite_opencl.common.pictures.layout import (
+    is_picture,
+    layout_of,
+    takes_alpha,
+    why_no_picture,
+)
+from tflite_opencl.common.pictures.stored import scale_of as scale_of
+from tflite_opencl.common.pictures.stored import stored_by
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.values import Arrays, input_sets
 from tflite_opencl.common.words import did_you_mean
@@ -67,11 +75,21 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
             raise RunError(f"--input {name}: this input is given twice")
         given[number] = _read(name, path, graph.inputs[number])
     free = [number for number in range(len(graph.inputs)) if number not in given]
-    takers = (n for n in free if _takes_picture(graph.inputs[n], is_image_asked))
+    takers = (n for n in free if takes_picture(graph.inputs[n], is_image_asked))
     picture = next(takers, None)
     if picture is not None or 0 in free:
         _check_size(graph.inputs[picture or 0])
     return Feeds(picture, given)
+
+
+def why_not_fed(graph: Graph, feeds: Feeds) -> str:
+    """Return why no input takes the picture, where none does."""
+    shown = []
+    for number, tensor in enumerate(graph.inputs):
+        why = why_no_picture(tensor.shape, tensor.dtype, scale_of(tensor)[0])
+        why = "--input gives its values" if number in feeds.given else why
+        shown.append(f"{tensor.name or f'input {number}'} ({_kind(tensor)}): {why}")
+    return "; ".join(shown) or "the model has no input"
 
 
 def warn_of_zeros(graph: Graph, feeds: Feeds) -> None:
@@ -96,14 +114,6 @@ def main_values(graph: Graph, feeds: Feeds) -> NDArray[Any]:
     return feeds.given[0] if 0 in feeds.given else np.zeros(first.shape, first.dtype)
 
 
-def scale_of(tensor: Tensor) -> tuple[float, int]:
-    """Return the tensor's scale and zero point; scale 0 where it has not one of them for all."""
-    quantization = tensor.quantization
-    if quantization is None or len(quantization.scale) != 1:
-        return 0.0, 0
-    return quantization.scale[0], quantization.zero_point[0]
-
-
 def _is_numeric(tensor: Tensor) -> bool:
     try:
         return np.dtype(tensor.dtype).kind in "biufc"
@@ -111,7 +121,8 @@ def _is_numeric(tensor: Tensor) -> bool:
         return False
 
 
-def _takes_picture(tensor: Tensor, is_asked: bool) -> bool:
+def takes_picture(tensor: Tensor, is_asked: bool = True) -> bool:
+    """Whether an input takes a picture, whatever sizes it leaves open; `is_asked`: as below."""
     # A size that is not known is complained of later, by its own line.
     shape = [max(1, size) for size in tensor.shape]
     return is_picture(shape, tensor.dtype, scale_of(tensor)[0], is_asked)
@@ -127,7 +138,8 @@ def _check_size(tensor: Tensor) -> None:
     if any(size < 1 for size in shape):
         shown = " x ".join(str(size) if size > 0 else "?" for size in shape)
         raise RunError(
-            f"the model's input {shown} has no fixed size: convert it with a fixed height and width"
+            f"the model's input {shown} has no fixed size: give it one (--input NAME=FILE.npy, or "
+            "--input_size of label_image), or convert it with fixed sizes"
         )
 
 
@@ -232,9 +244,17 @@ def picture_inputs(graph: Graph, name: str) -> Arrays:
     """Return the picture as the input that takes one, and zeros for the others."""
     number = feeds_of(graph, (), is_image_asked=True).picture
     if number is None:
-        raise CommandError("no input of the model takes a picture")
+        why = why_not_fed(graph, Feeds(None, {}))
+        raise CommandError(f"no input of the model takes a picture: {why}")
     made = [np.zeros(each.shape, each.dtype) for each in graph.inputs]
-    pixels, tensor = read_picture(find_picture(name)), graph.inputs[number]
-    scale, zero_point = scale_of(tensor)
-    made[number] = to_input(pixels, tensor.shape, tensor.dtype, _MEAN, _STD, scale, zero_point)
+    tensor = graph.inputs[number]
+    pixels, layout = (
+        read_picture(find_picture(name), takes_alpha(tensor.shape)),
+        layout_of(tensor.shape),
+    )
+    batch = 1 if layout is None else layout.batch
+    shape = (1, *tensor.shape[1:]) if batch > 1 else tensor.shape
+    scale, zero_point = stored_by(tensor, (_MEAN,), (_STD,), is_said=False)
+    one = to_input(pixels, shape, tensor.dtype, _MEAN, _STD, scale, zero_point)
+    made[number] = np.repeat(one, batch, axis=0) if batch > 1 else one
     return made

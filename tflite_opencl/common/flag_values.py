@@ -10,6 +10,7 @@ from typing import TypeVar
 
 N = TypeVar("N", int, float)
 MOST_SECONDS = 1_000_000
+MOST_PIXELS = 1 << 15  # a side of a model's input
 MOST_PICTURES = 65_536  # at once
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
@@ -98,6 +99,18 @@ def duration(text: str) -> float:
     if not (number := seconds(text)):
         raise argparse.ArgumentTypeError("0 seconds are too few")
     return number
+
+
+def height_width(text: str) -> tuple[int, int]:
+    """Return a height and a width."""
+    height, _, width = text.lower().partition("x")
+    try:
+        found = positive(height), positive(width)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not HEIGHTxWIDTH, as 224x224") from None
+    if max(found) > MOST_PIXELS:
+        raise argparse.ArgumentTypeError(f"'{text}': at most {MOST_PIXELS} pixels a side")
+    return found
 
 
 def shard(text: str) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from tflite_opencl.common.files import keep
 from tflite_opencl.common.flag_values import (
     delegate_options,
     duration,
+    height_width,
     integer,
     named_file,
     names,
@@ -65,6 +66,8 @@ SHARED = {
     "input": Shared("an input's values, by its name or its number (0 is the first)", named_file,
                     "NAME=FILE"),
     "image": Shared("a picture: BMP, or whatever Pillow reads", short="i"),
+    "input_size": Shared("height and width of the picture's input, of a model that leaves them "
+                         "open", height_width, "HxW"),
     "labels": Shared("one label a line", short="l"),
     "count": Shared("how many", positive, "N", "c"),
     "warmup_runs": Shared("runs before the timed ones", not_negative, "N", "w"),

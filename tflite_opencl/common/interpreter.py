@@ -137,6 +137,19 @@ def outputs_of(made: Any) -> Arrays:
     return [np.asarray(made.get_tensor(detail["index"])) for detail in made.get_output_details()]
 
 
+def by_picture(outputs: Sequence[NDArray[Any]], batch: int) -> list[tuple[NDArray[Any], ...]]:
+    """Return the outputs of each picture of a model that takes so many at once.
+
+    Shapes: (batch, ...) -> (1, ...) each; another output is there for all of them
+    """
+    if batch == 1:
+        return [tuple(outputs)]
+    return [
+        tuple(each[n : n + 1] if each.shape[:1] == (batch,) else each for each in outputs)
+        for n in range(batch)
+    ]
+
+
 def taken_nodes(made: Any, graph: Graph) -> set[int]:
     """Return the nodes of the file that a delegate runs.
 

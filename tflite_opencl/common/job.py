@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate import Options, Verdict
+from delegate.inspect import Graph, with_input_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Job:
     # runs so many at once where that can be.
     is_timed: bool = False
     batch: int | None = None
+    own_batch: int = 1  # pictures that the model itself takes at once
     count: int = 1
     warmup_runs: int = 0
     threads: int | None = None  # None: TFLite's own choice
@@ -43,6 +45,11 @@ class Job:
     # Values for other inputs, each with its input's number; what is not here gets zeros.
     other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
     signature: str | None = None  # which of the model's graphs runs; None: the first
+
+    def on(self, graph: Graph) -> Graph:
+        """Return the model's graph with the shapes of this job's inputs."""
+        shapes = {number: values.shape for number, values in self.other_inputs}
+        return with_input_shapes(graph, {**shapes, self.input_number: self.input.shape})
 
     @property
     def library(self) -> str:

@@ -7,7 +7,7 @@ The output's own scale and zero point are ignored, as label_image ignores them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +133,9 @@ def format_row(row: Row, labels: Sequence[str]) -> str:
 _TRANSPARENT = {"RESHAPE", "SQUEEZE", "QUANTIZE", "DEQUANTIZE", "CAST", "EXPAND_DIMS", "SLICE"}
 _SCORES = {"SOFTMAX", "LOG_SOFTMAX", "LOGISTIC"}
 _FEATURES = {"L2_NORMALIZATION", "MEAN", "AVERAGE_POOL_2D", "MAX_POOL_2D", "SUM", "REDUCE_MAX"}
-_NORMS = {"SQRT", "RSQRT"}
+_NORMS = {"SQRT", "RSQRT", "POW"}
+# What stands between a norm and what is divided by it: no less than a little, and of its shape.
+_OF_NORMS = _TRANSPARENT | {"MAXIMUM", "ADD", "BROADCAST_TO"}
 
 
 def may_be_scores(output: Tensor, fed: Tensor) -> bool:
@@ -168,8 +170,9 @@ def gives_features(graph: Graph) -> bool:
     if last is None:
         return False
     if last.op in ("MUL", "DIV"):  # as x * rsqrt(sum(x * x)) is computed
-        norms = {node.outputs[0] for node in graph.nodes if node.op in _NORMS}
-        return bool(norms & {*last.inputs})
+        makers = _makers(graph)
+        by = (_maker_of(tensor, makers, _OF_NORMS) for tensor in last.inputs)
+        return any(node is not None and node.op in _NORMS for node in by)
     return last.op in _FEATURES
 
 
@@ -181,8 +184,18 @@ def gives_scores(graph: Graph) -> bool:
 
 def _last_op(graph: Graph) -> Node | None:
     """Return the node that computes the first output's values."""
-    makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
-    node = makers.get(graph.outputs[0])
-    while node is not None and node.op in _TRANSPARENT and node.inputs[0] is not None:
+    return _maker_of(graph.outputs[0], _makers(graph), _TRANSPARENT)
+
+
+def _makers(graph: Graph) -> dict[Tensor, Node]:
+    return {tensor: node for node in graph.nodes for tensor in node.outputs}
+
+
+def _maker_of(
+    tensor: Tensor | None, makers: Mapping[Tensor, Node], between: Collection[str]
+) -> Node | None:
+    """Return the node that computes a tensor's values, before all of these ops; None: none does."""
+    node = makers.get(tensor) if tensor is not None else None
+    while node is not None and node.op in between and node.inputs[0] is not None:
         node = makers.get(node.inputs[0])
     return node

@@ -18,6 +18,7 @@ from delegate.inspect import Graph, LaunchTime, infer, watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
 from tflite_opencl.common.interpreter import (
+    by_picture,
     delegates_for,
     outputs_of,
     overwrites,
@@ -103,20 +104,25 @@ class OpenInterpreter:
         with self._running():
             stopwatch.measure(self.interpreter.invoke, count, warmup_runs)
 
-    def run_each(self, input_number: int, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
+    def run_each(
+        self, input_number: int, pixels: NDArray[Any], batch: int = 1
+    ) -> list[tuple[NDArray[Any], ...]]:
         """Return the outputs for each picture, given to the input of this number.
 
+        `batch`: pictures that the model itself takes at once; the last one fills what is left.
         Shapes: (n, h, w, c)
         """
         index = self.interpreter.get_input_details()[input_number]["index"]
-        outputs = []
+        outputs: list[tuple[NDArray[Any], ...]] = []
         with self._running():
-            for number in range(len(pixels)):
-                self.interpreter.set_tensor(index, pixels[number : number + 1])
+            for number in range(0, len(pixels), batch):
+                given = pixels[number : number + batch]
+                missing = np.repeat(given[-1:], batch - len(given), axis=0)
+                self.interpreter.set_tensor(index, np.concatenate([given, missing]))
                 self.interpreter.invoke()
                 interrupts.check()
-                outputs.append(self.outputs())
-        return outputs
+                outputs += by_picture(self.outputs(), batch)
+        return outputs[: len(pixels)]
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Return the outputs of a run on these inputs."""

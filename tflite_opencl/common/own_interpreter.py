@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import DelegateError, OpenCLDelegate, Unsupported
-from delegate.inspect import Graph, Tensor, infer, read_model
+from delegate.inspect import Graph, Tensor, infer
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.numpy_kernels import NoNumpyForm, compute, require
 
@@ -59,13 +59,9 @@ class OwnInterpreter:
 class NumpyInterpreter(OwnInterpreter):
     """A model on numpy's kernels: the reference. Every tensor can be read after a run."""
 
-    def __init__(self, model: str | bytes) -> None:
-        """Read the model.
-
-        Raises: RuntimeError: a node's arithmetic is not here; the text names it. ModelError: it is
-            no model. OSError: the file cannot be read.
-        """
-        graph = infer(read_model(model))
+    def __init__(self, model: Graph) -> None:
+        """Raises: RuntimeError: a node's arithmetic is not here; the text names it."""
+        graph = infer(model)
         if graph.subgraphs > 1:
             raise NoNumpyForm("the model has several graphs, and numpy's reference runs one")
         for node in graph.nodes:

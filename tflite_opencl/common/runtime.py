@@ -78,14 +78,15 @@ class Runtime:
         """Return a new interpreter of a model's file or content, its tensors not yet allocated.
 
         `keeps_all`: every tensor can be read after a run. A delegate then gets each node apart.
-        `graph`: which of the model's it runs; None: the first.
+        `graph`: which of the model's it runs, with the shapes of its inputs; None: the first, with
+            the file's.
 
         Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate, or numpy has no
             form of a node. RunError: there is no TFLite, and what is asked for is neither numpy
             nor our delegate alone, or that does not take all.
         """
         if self.why_not and cpu_kernels == "reference" and not delegates:
-            return NumpyInterpreter(model)
+            return NumpyInterpreter(graph or read_model(model))
         if self.why_not and len(delegates) == 1 and isinstance(delegates[0], OpenCLDelegate):
             return WholeInterpreter(graph or read_model(model), delegates[0], self.why_not)
         if self.why_not:
@@ -99,7 +100,11 @@ class Runtime:
             ),
             experimental_preserve_all_tensors=keeps_all,
         )
-        return OfSignature(made, graph) if graph is not None and graph.subgraph else made
+        if graph is None:
+            return made
+        made = OfSignature(made, graph) if graph.subgraph else made
+        fit_inputs(made, graph)
+        return made
 
     def kernels(self, cpu_kernels: str) -> str:
         """Return what these CPU kernels are called in this runtime."""
@@ -120,6 +125,16 @@ class Runtime:
         except (OSError, ValueError, AttributeError, RuntimeError) as error:
             _discard_half_made(error)
             raise
+
+
+def fit_inputs(made: Any, graph: Graph) -> None:
+    """Give an interpreter's inputs the shapes that they have in the graph.
+
+    Raises: RuntimeError, ValueError: TFLite refuses a shape.
+    """
+    for tensor, details in zip(graph.inputs, made.get_input_details(), strict=True):
+        if tuple(details["shape"]) != tensor.shape:
+            made.resize_tensor_input(details["index"], tensor.shape)
 
 
 def runtime_if_any() -> Runtime:

@@ -41,7 +41,7 @@ from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.open_job import OpenInterpreter, allocate, open_interpreter
 from tflite_opencl.common.plugin_library import ACCELERATOR, compile_library
-from tflite_opencl.common.runtime import Runtime, runtime_if_any
+from tflite_opencl.common.runtime import Runtime, fit_inputs, runtime_if_any
 from tflite_opencl.common.timing import Stopwatch
 from tflite_opencl.compare.records import COMPILED_MODEL, KERNELS, RunPath
 
@@ -60,7 +60,7 @@ def _serve(parent: Channel) -> None:
     requests = parent.messages()
     request = next(requests)
     path = RunPath(**request["path"])
-    graph = read_model(request["model"], request["signature"])
+    graph = _job(request, path).on(read_model(request["model"], request["signature"]))
     runtime = runtime_if_any()
     with _opened(request, path, runtime, graph) as opened:
         parent.send(load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
@@ -106,6 +106,7 @@ def _opened(
         made = CompiledInterpreter(
             runtime, request["model"], folder, own, job.cpu_kernels, job.threads
         )
+        fit_inputs(made, graph)
         allocate(job, made, [made.delegate])
         load_ms = (time.perf_counter() - begin_s) * 1e3
         yield OpenInterpreter(made, [made.delegate], load_ms, {})

@@ -25,6 +25,7 @@ from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json,
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import Meter, cpu_name
+from tflite_opencl.common.open_sizes import runs, with_picture_size
 from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.compare import fleet_text
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser, "; several make a matrix")
     add_flag(parser, "signature")
     add_flag(parser, "image", more="; else random")
-    add_flag(parser, "labels")
+    add_flags(parser, "labels", "input_size")
     add("--paths", type=paths_of, metavar="P,P",
         help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;..., "
         "chain:PATH.so:KEY:VALUE;... (that library's delegate first, then opencl) "
@@ -85,7 +86,10 @@ def run(options: argparse.Namespace) -> str:
         labels=labels_in(options.labels) if options.labels else (),
         signature=options.signature,
     )
-    models = [given_of(name, options.image, options.signature) for name in models_of(options)]
+    models = [
+        given_of(name, options.image, options.signature, options.input_size)
+        for name in models_of(options)
+    ]
     if options.scheduler:
         return _on_boards(options, models, settings)
     report = report_of(models, options.paths, settings)
@@ -153,15 +157,23 @@ def each_model(
     return facts, found
 
 
-def given_of(name: str, picture: str | None, signature: str | None) -> Given:
+def given_of(
+    name: str,
+    picture: str | None,
+    signature: str | None,
+    size: tuple[int, int] | None = None,
+) -> Given:
     """Return a model and its inputs.
 
     `picture`: a file; None: random numbers. `signature`: which of its graphs; None: the first.
+    `size`: height and width of a picture's input that leaves them open; None: the picture's.
     Raises: CommandError: the model or the picture cannot be used.
     """
     graph = read_graph(name, signature)
     if not graph.inputs or not graph.outputs:
         raise CommandError(f"{name} has no input or no output: there is nothing to run")
+    runtime = runtime_if_any()
+    graph = with_picture_size(graph, size, picture, lambda sized: runs(sized, name, runtime))
     what = "random input" if picture is None else Path(picture).name
     return Given(name, graph, inputs_for(graph, picture), what)
 

@@ -30,6 +30,7 @@ from tflite_opencl.common.flags import (
     shown,
 )
 from tflite_opencl.common.interpreter import allocated, delegated, failures, read_graph
+from tflite_opencl.common.open_sizes import with_file_shapes, with_picture_size
 from tflite_opencl.common.runtime import Runtime, runtime_if_any
 from tflite_opencl.common.tables import columns, render, terminal_width
 from tflite_opencl.run.frames import Frames, frames_of
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "own type. Inputs without one get zeros"
     )
     add_flag(parser, "input", [], kinds, action="append")
+    add_flag(parser, "input_size", more="; an input of open sizes has else those of its .npy file")
     parser.add_argument(
         "--frames",
         action="store_true",
@@ -84,7 +86,8 @@ def run(options: argparse.Namespace) -> str:
             written. RunError: a file does not fit its input.
     """
     model, folder = model_of(options), Path(options.output)
-    graph = read_graph(model, options.signature)
+    graph = with_file_shapes(read_graph(model, options.signature), options.input)
+    graph = with_picture_size(graph, options.input_size, files=options.input)
     feeds_of(graph, ())  # complains of what cannot be fed
     if not options.input and graph.inputs:
         raise CommandError("no input is given: --input NAME=FILE", USAGE)

@@ -32,8 +32,9 @@ from tflite_opencl.common.errors import (
 )
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.logs import lines_on_stderr, routed
+from tflite_opencl.common.open_sizes import Size
 from tflite_opencl.common.runtime import runtime_if_any
-from tflite_opencl.serve.runners import Runner, open_runner
+from tflite_opencl.serve.runners import Runner, open_runner, sized
 from tflite_opencl.serve.tensors import Array, Arrays
 
 _PIPE_BYTES = 1 << 20
@@ -51,10 +52,17 @@ class Isolated:
     nodes: tuple[int, int]
 
     def __init__(
-        self, name: str, path: str, signature: str | None, options: Options, most: int
+        self,
+        name: str,
+        path: str,
+        signature: str | None,
+        options: Options,
+        most: int,
+        size: Size | None = None,
     ) -> None:
         """Open the model there, as `open_runner` does; the child says on stderr what it has to.
 
+        `size`: of pictures, as of `sized`.
         Raises: NoDeviceError: there is no such device. RunError: TFLite refuses the model.
         DelegateFailed: the device fails, or the child died. CommandError: all else.
         """
@@ -68,7 +76,7 @@ class Isolated:
         atexit.register(self._child.kill)  # it may hang, and then the end of its input is not seen
         self.device, self.sizes, self.nodes = "the device", (1,), (0, 0)
         try:
-            asked = name, path, signature, options, most, level
+            asked = name, path, signature, options, most, size, level
             told, _ = self._asked([pickle.dumps(asked, protocol=5)])
         except BaseException:
             self.close()
@@ -140,8 +148,10 @@ def main() -> int:
     return 0
 
 
-def _opened(name: str, path: str, signature: str | None, options: Options, most: int) -> Runner:
-    graph = read_graph(path, signature)
+def _opened(
+    name: str, path: str, signature: str | None, options: Options, most: int, size: Size | None
+) -> Runner:
+    graph = sized(read_graph(path, signature), size)
     return open_runner(name, graph, path, options, most, runtime_if_any())
 
 

@@ -16,11 +16,12 @@ from tflite_opencl.common.errors import CommandError, DelegateFailed, one_line
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.pictures.layout import layout_of
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.serve.isolated import Isolated
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.pictures import Pictures
-from tflite_opencl.serve.runners import Runner, open_runner
+from tflite_opencl.serve.runners import Runner, open_runner, sized
 from tflite_opencl.serve.tensors import Signature, signature_of
 from tflite_opencl.serve.worker import Limits, Worker
 
@@ -47,6 +48,7 @@ class Wanted:
     labels: str | None = None  # a file
     task: str | None = None  # what label_image's --task takes
     processes: int = 1  # that decode pictures
+    size: tuple[int, int] | None = None  # of pictures' inputs that leave it open
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def load(wanted: Wanted, runtime: Runtime, metrics: Metrics) -> Sequence[Served]
     Raises: OneLineError, DelegateError: one of them cannot be served; none is then.
     """
     # All are read before the first is tuned: a mistake shows at once.
-    graphs = [read_graph(each.path, each.signature) for each in wanted.models]
+    read = (read_graph(each.path, each.signature) for each in wanted.models)
+    graphs = [sized(graph, wanted.size) for graph in read]
     signatures = [
         signature_of(each.path, graph)
         for graph, each in zip(graphs, wanted.models, strict=True)
@@ -160,7 +163,9 @@ class _Opened:
 
     def on_device(self) -> Runner:
         """Open it in a child process; raises as Isolated."""
-        return Isolated(*self.entry, self.wanted.options, self.wanted.limits.pictures)
+        return Isolated(
+            *self.entry, self.wanted.options, self.wanted.limits.pictures, self.wanted.size
+        )
 
     def on_cpu(self) -> Runner:
         """Open it for TFLite's kernels; raises RunError."""
@@ -169,10 +174,12 @@ class _Opened:
 
 
 def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
-    if feeds_of(graph, (), is_image_asked=True).picture is None:
+    number = feeds_of(graph, (), is_image_asked=True).picture
+    layout = None if number is None else layout_of(graph.inputs[number].shape)
+    if layout is None or layout.batch > 1:  # a request is for one picture
         return None
     own = wanted.labels, wanted.task, wanted.processes
-    return Pictures(entry.path, *own, signature=entry.signature)
+    return Pictures(entry.path, *own, graph=graph)
 
 
 def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Served:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from delegate.inspect import Graph
 from label_image.decoders import Decoders
 from label_image.reading import Reading
 from label_image.result import Result
@@ -31,13 +32,13 @@ class Pictures:
         labels: str | None,
         task: str | None,
         processes: int,
-        signature: str | None = None,
+        graph: Graph | None = None,
     ) -> None:
-        """`processes`: that decode. `signature`: whose graph it is; None: the first.
+        """`processes`: that decode. `graph`: of the file, with fixed sizes; None: its first.
 
         Raises: RunError: no input takes a picture, or the labels cannot be read. ModelError.
         """
-        self._reading = Reading(path, labels, task, signature=signature)
+        self._reading = Reading(path, labels, task, graph=graph)
         inputs = self._reading.meaning.view.graph.inputs
         self._others = [np.zeros(_shape(each.shape), each.dtype) for each in inputs]
         self._fed = self._reading.feeds.main

@@ -17,9 +17,10 @@ import numpy as np
 from delegate import Model, Options, TooLarge, Unsupported
 from delegate.inspect import Graph
 from tflite_opencl.common import bars
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.open_job import open_interpreter
+from tflite_opencl.common.open_sizes import Size, with_picture_size
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.serve.tensors import Array, Arrays, Signature, signature_of
 
@@ -47,6 +48,13 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Give the memory back."""
+
+
+def sized(graph: Graph, size: Size | None) -> Graph:
+    """Return the graph with a fixed size; `size`: for those of the models that leave it open."""
+    with contextlib.suppress(UsageError):
+        return with_picture_size(graph, size)
+    return graph
 
 
 def open_runner(

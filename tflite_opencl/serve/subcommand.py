@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_device_arguments(parser, tune="full")
     add_flag(parser, "labels")
+    add_flag(parser, "input_size")
     add("--max_batch", metavar="N", type=at_most(1024, positive), default=8,
         help="pictures in a run and in a request (default: 8); requests are joined where that is "
         "faster",
@@ -117,6 +118,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
         falls_back=options.fallback == "cpu",
         labels=options.labels,
         processes=len(os.sched_getaffinity(0)),
+        size=options.input_size,
     )
     body = options.max_body * _MEGABYTE
     metrics = Metrics()

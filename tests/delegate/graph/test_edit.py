@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""with_shapes: new shapes reach every place a tensor is named in, and nothing else changes."""
+"""New shapes reach every place a tensor is named in, and nothing else changes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from delegate.graph.edit import with_shapes, with_tensors
+from delegate.graph.edit import (
+    with_input_shapes,
+    with_named_shapes,
+    with_shapes,
+    with_tensors,
+)
 from delegate.graph.ir import Graph
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.nets import conv_pool
@@ -60,3 +66,19 @@ def test_constants_keep_their_shape_and_missing_inputs_stay_missing() -> None:
     assert new.tensors[0].shape == (5, 2)
     assert new.nodes[0].inputs[1] is graph.tensors[1]
     assert new.nodes[0].inputs[2] is None
+
+
+def test_inputs_have_the_shapes_that_are_given_and_none_is_open() -> None:
+    x = t((1, 1, 1, 3), name="x", shape_signature=(1, -1, -1, 3))
+    y = t((1, 4), name="y", shape_signature=(-1, 4))
+    graph = graph_of([op("ABS", [x], [t((1, 1, 1, 3))]), op("NEG", [y], [t((1, 4))])])
+    for shapes in ({"x": (1, 5, 6, 3)}, {graph.inputs[0].index: (1, 5, 6, 3)}):
+        made = with_named_shapes(graph, shapes)
+        assert made.inputs[0].shape == made.nodes[0].inputs[0].shape == (1, 5, 6, 3)
+        assert (made.inputs[0].shape_signature, made.inputs[1]) == ((), graph.inputs[1])
+    assert with_input_shapes(graph, {1: (1, 4)}).inputs[1].shape_signature == ()
+    for wrong in ((5, 6, 3), (1, 0, 6, 3)):
+        with pytest.raises(ValueError, match=r"input x is .*: .* is no shape of it"):
+            with_input_shapes(graph, {0: wrong})
+    with pytest.raises(ValueError, match="shapes: there is no input 'z': x, y"):
+        with_named_shapes(graph, {"z": (1,)})

@@ -32,10 +32,15 @@ class Picture:
     dtype: str = "uint8"
     mean: tuple[float, ...] = (127.5,)
     std: tuple[float, ...] = (127.5,)
+    scale: float = 0.0
+    zero_point: int = 0
 
     def node(self) -> Node:
         levels = {"mean": self.mean, "std": self.std}
-        options = {name: tuple(np.broadcast_to(of, 3).tolist()) for name, of in levels.items()}
+        options: dict[str, Any] = {
+            name: tuple(np.broadcast_to(of, 3).tolist()) for name, of in levels.items()
+        }
+        options |= {"scale": self.scale, "zero_point": self.zero_point}
         made = t((1, *self.out, 3), self.dtype)
         return op("picture", [t((1, *self.size, 3), "uint8")], [made], options)
 
@@ -43,7 +48,8 @@ class Picture:
         return graph_of([self.node()])
 
     def wanted(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
-        return to_input(pixels, (1, *self.out, 3), self.dtype, self.mean, self.std)
+        stored = self.scale, self.zero_point
+        return to_input(pixels, (1, *self.out, 3), self.dtype, self.mean, self.std, *stored)
 
 
 CASES = {
@@ -58,8 +64,17 @@ CASES = {
     "a_column": Picture((200, 1), (133, 1), "int8"),
     "channels": Picture((40, 57), (23, 33), "float32", (123.68, 116.78, 104.0), (58.4, 57.1, 1.0)),
     "frame": Picture((72, 128), (64, 65), "float32", (-3.3,), (-0.7, 3e-6, 9e5)),
+    "stored_int8": Picture((40, 57), (23, 33), "int8", (123.7,), (58.4,), 0.0187, -14),
+    "stored_uint8": Picture(dtype="uint8", mean=(0.0,), std=(255.0,), scale=1 / 128, zero_point=9),
+    "stored_int16": Picture((9, 9), (7, 5), "int16", scale=1 / 32768),
+    "stored_to_the_ends": Picture((9, 9), (17, 5), "int8", std=(1.0,), scale=0.01, zero_point=3),
+    "stored_halves": Picture((4, 6), (4, 6), "uint8", (0.0,), (1.0,), 2.0, 0),
 }  # fmt: skip
 NODES = {f"picture-{dtype}": Picture(dtype=dtype).node() for dtype in DTYPES}
+NODES |= {
+    f"picture-{dtype}-stored": Picture(dtype=dtype, scale=0.01).node()
+    for dtype in ("uint8", "int8", "int16")
+}
 
 
 def assert_as_the_cpu(case: Picture, device: DeviceInfo, way: Way, seed: int = 0) -> None:
@@ -82,14 +97,19 @@ def pictures(draw: st.DrawFn) -> Picture:
     dtype = draw(st.sampled_from(DTYPES))
     numbers = st.sampled_from((1.0, 58.4, 127.5, 255.0, 0.017, -2.0, 127.0, 3.3))
     levels = st.one_of(st.tuples(numbers), st.tuples(numbers, numbers, numbers))
-    return Picture(draw(both), draw(both), dtype, draw(levels), draw(levels))
+    made = Picture(draw(both), draw(both), dtype, draw(levels), draw(levels))
+    if not draw(st.booleans()):
+        return made
+    scale, zero_point = draw(st.sampled_from((0.0187, 1 / 127, 2.0, 1e-4))), draw(st.integers(0, 9))
+    dtype = draw(st.sampled_from(("uint8", "int8", "int16")))
+    return replace(made, dtype=dtype, scale=scale, zero_point=zero_point)
 
 
 test_exact = pytest.mark.device(exact(CASES, GROUPS, assert_as_the_cpu))
 test_drawn = pytest.mark.device(drawn(pictures(), GROUPS, assert_as_the_cpu))
 
 NODE = Picture(dtype="float32").node()
-WRONG_LEVEL = "mean and std: 0, or from 2^-20 to 2^20"
+WRONG_LEVEL = "mean, std and scale: from 2^-20 to 2^20; a mean may be 0"
 test_refusals = refused(
     {
         "gray": (
@@ -125,6 +145,14 @@ test_refusals = refused(
         "no_mean": (replace(NODE, options={}), "mean is None: 3 numbers are needed"),
         "one_std": (changed(NODE, options={"std": (1.0,)}), "std is (1.0,): 3 numbers are needed"),
         "std_0": (changed(NODE, options={"std": (1.0, 0.0, 1.0)}), WRONG_LEVEL),
+        "far_scale": (
+            changed(NODE, -1, {"scale": 1e-9, "zero_point": 0}, dtype="int8"),
+            WRONG_LEVEL,
+        ),
+        "stored_floats": (
+            changed(NODE, options={"scale": 0.5, "zero_point": 0}),
+            "uint8 in, float32 out: uint8, and uint8, int8, int16, stored by a scale",
+        ),
         "far_mean": (changed(NODE, options={"mean": (1.0, 1e7, 1.0)}), WRONG_LEVEL),
         "nan": (changed(NODE, options={"mean": (1.0, 1.0, float("nan"))}), WRONG_LEVEL),
         "inputs": (replace(NODE, inputs=()), "0 inputs: 1 expected"),

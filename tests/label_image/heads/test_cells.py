@@ -53,17 +53,27 @@ def test_v8_as_it_is_and_transposed() -> None:
         assert found(scene_of_arrays(order, size=SIZE)) == BOTH
 
 
-def test_pixels_of_the_input_are_known_by_their_size() -> None:
+def test_pixels_of_the_input_are_known_by_the_strides_that_they_are_multiplied_by() -> None:
     made = rows(CELLS, BOTH)
     made[:, :4] *= 64
-    assert found(scene_of_arrays(made.T[np.newaxis], size=SIZE)) == BOTH
+    assert found(scene_of_arrays(made.T[np.newaxis], size=SIZE, factor=32)) == BOTH
 
 
-def test_logits_become_scores() -> None:
+def test_parts_stay_parts_whatever_a_cell_of_no_importance_says() -> None:
+    made = rows(CELLS, BOTH)
+    made[50, :4] = (0.5, 0.5, 9.0, 0.5)
+    made[51, 4:] = 0.001
+    assert found(scene_of_arrays(made[np.newaxis], size=SIZE)) == BOTH
+    made[50, 4:] = 1.0019  # a score of 1, as a coarse scale stores it
+    boxes = found(scene_of_arrays(made[np.newaxis], size=SIZE))
+    assert [box.score for box in boxes] == [1.002, 0.75, 0.5]
+
+
+def test_logits_of_sums_of_products_become_scores() -> None:
     made = rows(CELLS, BOTH)
     scores = np.clip(made[:, 4:], 1e-4, 1)
     made[:, 4:] = np.log(scores / (1 - scores))
-    assert found(scene_of_arrays(made.T[np.newaxis], size=SIZE)) == BOTH
+    assert found(scene_of_arrays(made.T[np.newaxis], size=SIZE, last="CONV_2D")) == BOTH
 
 
 def test_quantised_outputs_are_dequantised() -> None:
@@ -112,7 +122,8 @@ def test_v10_has_chosen(scale: float) -> None:
     made[0, 1] = (0.25 * scale, 0.25 * scale, 0.75 * scale, 0.75 * scale, 0.75, 2)
     made[0, 2] = (0.25 * scale, 0.25 * scale, 0.75 * scale, 0.75 * scale, 0.125, 2)
     assert name_of(view_of([t(made.shape)])) == "detection:yolo10"
-    assert found(scene_of_arrays(made, size=SIZE)) == BOTH
+    factor = None if scale == 1 else 32.0
+    assert found(scene_of_arrays(made, size=SIZE, factor=factor)) == BOTH
     assert name_of(view_of([t((1, 30, 6))])) is None
     assert name_of(view_of([t((1, 30, 6))]), "detection") == "detection:yolo10"
 

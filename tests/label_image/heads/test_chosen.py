@@ -14,7 +14,7 @@ from label_image.carried import Carried
 from label_image.heads.chosen import found_only, places_of
 from label_image.heads.view import View
 from label_image.scene import Scene
-from tests.support.model import t
+from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool
 from tests.support.scenes import detector, segmenter
 from tests.support.views import name_of, scene_of, scene_of_arrays, thing, view_of
@@ -79,12 +79,26 @@ def test_four_outputs_are_known_by_their_shapes() -> None:
     assert name_of(view_of([*SHAPES[:3], t((1, 2))])) is None
 
 
-def test_classes_are_the_whole_numbers_of_two_rows() -> None:
+@pytest.mark.parametrize("of_class", ["detection_classes", "CAST"])
+def test_which_of_two_rows_has_classes_follows_from_the_model(of_class: str) -> None:
     boxes, classes, scores, count = outputs(2)
     expected = scene_of_arrays(boxes, classes, scores, count).boxes
     assert len(expected or ()) == 2
-    for order in ([scores, boxes, count, classes], [count, classes, scores, boxes]):
-        assert scene_of_arrays(*order).boxes == expected
+    for whole in (classes, np.zeros_like(classes)):
+        for order in ([scores, boxes, count, whole], [count, whole, scores, boxes]):
+            tensors = [t(each.shape, name=of_class if each is whole else "") for each in order]
+            view = view_of(tensors)
+            if of_class == "CAST":  # of numbers that an op has counted
+                numbers = t(whole.shape, "int64")
+                place = next(n for n, each in enumerate(order) if each is whole)
+                nodes = [
+                    op("CUSTOM_OP", [view.fed], [numbers, *tensors[:place], *tensors[place + 1 :]],
+                       is_custom=True),
+                    op("CAST", [numbers], [tensors[place]]),
+                ]  # fmt: skip
+                view = View(graph_of(nodes, [view.fed], tensors), tensors, view.fed)
+            found = scene_of(view, *order).boxes or ()
+            assert [box.score for box in found] == [box.score for box in expected or ()]
 
 
 def test_names_in_metadata_say_which_is_which() -> None:

@@ -94,14 +94,24 @@ def test_the_last_op_says_that_it_is_an_embedding(op_name: str) -> None:
     assert np.array_equal(scene_of(view, LOGITS).embedding, LOGITS[0])
 
 
-def test_a_norm_that_is_computed_by_hand_says_it_too() -> None:
+@pytest.mark.parametrize("how", ["MUL", "DIV"])
+def test_a_norm_that_is_computed_by_hand_says_it_too(how: str) -> None:
     fed, squared, total = t((1, 2)), t((1, 2)), t((1, 1))
     root, result, flat = t((1, 1)), t((1, 2)), t((2,))
+    least, wide = t((1, 1)), t((1, 2))
+    ends = {
+        "MUL": [op("RSQRT", [total], [root]), op("MUL", [fed, root], [result])],
+        "DIV": [
+            op("SQRT", [total], [root]),
+            op("MAXIMUM", [root, const(np.float32([1e-12]))], [least]),
+            op("BROADCAST_TO", [least, const(np.int32([1, 2]))], [wide]),
+            op("DIV", [fed, wide], [result]),
+        ],
+    }
     nodes = [
         op("SQUARE", [fed], [squared]),
         op("SUM", [squared, const(np.ones(1, np.int32))], [total], {"keep_dims": True}),
-        op("RSQRT", [total], [root]),
-        op("MUL", [fed, root], [result]),
+        *ends[how],
         op("RESHAPE", [result], [flat], {"new_shape": [2]}),
     ]
     graph = read_model(chain_model(nodes))
@@ -114,14 +124,12 @@ def test_metadata_says_it_too() -> None:
     assert name_of(view) == "embedding"
 
 
-def test_the_values_say_it_where_nothing_speaks_for_scores() -> None:
-    assert scene_of_arrays(FEATURES).embedding is not None
-    assert scene_of_arrays(FEATURES, labels=["a", "b"]).embedding is None
-    assert scene_of_arrays(FEATURES, task="classification").embedding is None
-    assert scene_of_arrays(FEATURES, last="LOGISTIC").embedding is None
-    assert scene_of_arrays(LOGITS).rows == [Class("0", 3, 0)]
-    assert scene_of_arrays(np.abs(FEATURES)).embedding is None  # no distribution is below 0
-    assert scene_of_arrays(LOGITS, task="embedding").embedding is not None
+@pytest.mark.parametrize("task", [None, "classification", "embedding"])
+def test_the_values_of_a_run_never_say_it(task: str | None) -> None:
+    for values in (FEATURES, LOGITS):  # the first have an L2 norm of 1
+        scene = scene_of_arrays(values, task=task)
+        assert (scene.embedding is not None) == (task == "embedding")
+        assert (scene.rows is not None) == (task != "embedding")
 
 
 WIDE = t((1, 64, 32, 3), "uint8", 0.5, 0)

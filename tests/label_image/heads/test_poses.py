@@ -63,7 +63,8 @@ def test_a_yolo_with_points_is_known_by_what_it_carries(scale: float) -> None:
     assert name_of(view_of([t(made.shape)], carried=carried)) == "pose:yolo8"
     assert name_of(view_of([t(made.shape)])) == "detection:yolo8"
     for facts in ({"carried": carried}, {"task": "pose"}):
-        (pose,) = scene_of_arrays(made, size=SIZE, **facts).poses or ()
+        factor = None if scale == 1 else 32.0
+        (pose,) = scene_of_arrays(made, size=SIZE, factor=factor, **facts).poses or ()
         assert pose.score == 0.75
         assert pose.points[0] == Point("nose", pytest.approx(0.9), 50, 50)
 

@@ -64,10 +64,12 @@ def test_several_at_once(files: Path, run: Run) -> None:
     assert [e["frame"] for e in entries(files / "lines.json")] == [*range(1, 8)]
 
 
-def test_a_file_is_played_at_its_own_speed(files: Path, run: Run) -> None:
+def test_a_file_is_played_at_its_own_speed_where_the_newest_frame_is_asked_for(
+    files: Path, run: Run
+) -> None:
     write_video(files / "video.mkv", frames(8), rate=20)
     begin_s = time.perf_counter()
-    ran = run(*MODEL, "--video", "video.mkv", "--json", "all.json")
+    ran = run(*MODEL, "--video", "video.mkv", "--json", "all.json", "--newest_frame", "1")
     assert time.perf_counter() - begin_s > 7 / 20
     assert ran.code == 0
     whole = json.loads((files / "all.json").read_text())
@@ -84,8 +86,11 @@ def test_a_slow_model_gets_the_newest_frame(
     write_video(files / "video.mkv", frames(20), rate=50)
     fast = OnePath.run
     monkeypatch.setattr(OnePath, "run", lambda *words: (time.sleep(0.1), fast(*words))[1])
-    ran = run(*MODEL, "--video", "video.mkv", "--json", "all.json")
-    assert ran.code == 0
+    words = (*MODEL, "--video", "video.mkv", "--json", "all.json")
+    assert run(*words).code == 0
+    whole = json.loads((files / "all.json").read_text())
+    assert (whole["classified"], whole["video"]["dropped"]) == (20, 0)  # a file's frames wait
+    assert run(*words, "--newest_frame", "1").code == 0
     whole = json.loads((files / "all.json").read_text())
     assert whole["video"]["dropped"] >= 10
     # One that waited for the model, and no older one: none waits longer than the run before.
@@ -230,9 +235,13 @@ def test_flags_of_pictures(words: tuple[str, str], files: Path, run: Run) -> Non
 
 
 def test_batches_are_of_every_frame(files: Path, run: Run) -> None:
-    ran = run(*MODEL, "--video", "video.mkv", "--batch", "2")
-    assert ran.code == 64
-    assert "needs --every_frame" in ran.err[0]
+    write_video(files / "video.mkv", frames(1))
+    for words in (["-"], ["video.mkv", "--newest_frame", "1"]):
+        ran = run(*MODEL, "--batch", "2", "--video", *words)
+        assert ran.code == 64
+        assert "needs --every_frame" in ran.err[0]
+    ran = run(*EVERY, "video.mkv", "--newest_frame", "1")
+    assert (ran.code, "exclude each other" in ran.err[0]) == (64, True)
 
 
 def test_outputs_and_drawn_frames_go_into_folders(files: Path, run: Run) -> None:

@@ -16,7 +16,12 @@ import pytest
 from delegate.inspect import Graph, Tensor
 from tests.support.model import graph_of, op, t
 from tflite_opencl.common.errors import RunError, UsageError
-from tflite_opencl.common.feeds import Feeds, feeds_of, main_values, warn_of_zeros
+from tflite_opencl.common.feeds import (
+    Feeds,
+    feeds_of,
+    main_values,
+    warn_of_zeros,
+)
 
 
 def graph(*inputs: Tensor) -> Graph:
@@ -47,7 +52,8 @@ PICTURES = [
     ("int16-without-a-scale", [t((1, 4, 4, 3), "int16")], None),
     ("int32", [t((1, 4, 4, 3), "int32")], None),
     ("two-channels", [t((1, 4, 4, 2), "uint8")], None),
-    ("two-pictures-at-once", [t((2, 4, 4, 3), "uint8")], None),
+    ("two-pictures-at-once", [t((2, 4, 4, 3), "uint8")], 0),
+    ("with-alpha", [t((1, 4, 4, 4), "uint8")], 0),
     ("no-batch", [t((4, 4, 3), "uint8")], 0),
     ("planar", [t((1, 3, 4, 4))], 0),
     ("without-channels", [t((1, 4, 4))], None),

@@ -45,7 +45,7 @@ def cases(family: str) -> Iterator[Case]:
 
 
 def assert_equal(graph: Graph, model: bytes | str) -> None:
-    ours, theirs = NumpyInterpreter(model), interpreter(model)
+    ours, theirs = NumpyInterpreter(read_model(model)), interpreter(model)
     for inputs in inputs_for(graph)[1:]:
         for got, expected in zip(invoke(ours, inputs), invoke(theirs, inputs), strict=True):
             assert got.dtype == expected.dtype
@@ -92,7 +92,7 @@ def test_sizes_and_indices_are_computed_as_folding_does() -> None:
 
 
 def test_a_run_reads_what_was_put_there() -> None:
-    made = NumpyInterpreter(write_model(CHAIN))
+    made = NumpyInterpreter(CHAIN)
     index = made.get_input_details()[0]["index"]
     with pytest.raises(ValueError, match="is given"):
         made.set_tensor(index, np.zeros((1, 1), np.uint8))
@@ -131,4 +131,4 @@ REFUSED = {
 @pytest.mark.parametrize(("made", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_node_that_has_no_form_is_named(made: Node, why: str) -> None:
     with pytest.raises(NoNumpyForm, match=why):
-        NumpyInterpreter(chain_model([made]))
+        NumpyInterpreter(read_model(chain_model([made])))

@@ -19,15 +19,18 @@ import pytest
 import tritonclient.http as triton
 from PIL import Image
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Options
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
+from tests.support.open_sizes import open_classifier
 from tests.support.subgraphs import two_signatures
 from tflite_opencl.command import main, parser
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.serve import models
+from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.runners import cheapest
+from tflite_opencl.serve.worker import Limits
 
 LABELS = "red\ngreen\nblue\n"
 
@@ -113,6 +116,27 @@ def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str) -> None
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert out.startswith("ended: 5 requests answered, 1 were wrong, 0 could not be served")
+
+
+@any_driver
+@pytest.mark.parametrize(("size", "sides"), [((5, 6), [5, 6]), (None, [224, 224])])
+def test_a_model_of_open_sizes_has_the_one_that_is_asked_for(
+    device: DeviceInfo, tmp_path: Path, size: tuple[int, int] | None, sides: list[int]
+) -> None:
+    path = tmp_path / "open.tflite"
+    path.write_bytes(open_classifier())
+    wanted = models.Wanted(
+        [models.Entry("open", str(path))], Options(device.index, tune="off"), Limits(8, 2, 0.0),
+        falls_back=False, size=size,
+    )  # fmt: skip
+    (served,) = models.load(wanted, find_runtime(), Metrics())
+    with contextlib.closing(served):
+        assert served.metadata["inputs"][0]["shape"] == [-1, *sides, 3]
+        assert served.pictures is not None
+        (pixels,), found = served.pictures.inputs(picture())
+        assert (pixels.shape, found) == ((1, *sides, 3), (30, 40))
+        (scores,) = served.worker.runner.run([pixels], 1) if served.worker.runner else [None]
+        assert served.pictures.entry([scores], found, 1)["results"][0]["index"] == 1
 
 
 @slow

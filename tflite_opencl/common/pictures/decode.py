@@ -42,17 +42,18 @@ class PictureError(OneLineError):
     """This picture cannot be used; the text is one line that says why."""
 
 
-def decode(file: BinaryIO, notes: list[str]) -> Pixels:
+def decode(file: BinaryIO, notes: list[str], has_alpha: bool = False) -> Pixels:
     """Return the pixels, upright, transparency over black; `notes` gets what a user should know.
 
-    Shapes: (h, w, 3)
+    `has_alpha`: colours stay as they are, and a fourth channel has the transparency: 255 is none.
+    Shapes: (h, w, 3), or with alpha (h, w, 4)
     Raises: PictureError, or one of the many kinds that Pillow's decoders raise on damaged files.
     """
-    pixels = _decode_uncompressed_bmp(file)
-    return _decode_with_pillow(file, notes) if pixels is None else pixels
+    pixels = _decode_uncompressed_bmp(file, has_alpha)
+    return _decode_with_pillow(file, notes, has_alpha) if pixels is None else pixels
 
 
-def _decode_uncompressed_bmp(file: BinaryIO) -> Pixels | None:
+def _decode_uncompressed_bmp(file: BinaryIO, has_alpha: bool) -> Pixels | None:
     """Return a BMP's pixels, or None for what Pillow decodes: other formats, packed pixels.
 
     Not left to Pillow because it drops the fourth byte and misreads some gray palettes.
@@ -84,17 +85,17 @@ def _decode_uncompressed_bmp(file: BinaryIO) -> Pixels | None:
     # and ffmpeg, take it as alpha unless it is 0 everywhere.
     if bits == 32 and not np.frombuffer(data, np.uint8)[3::4].any():
         mode, packed = "RGB", "BGRX"
-    size, order = (width, abs(height)), -1 if height > 0 else 1
-    image = Image.frombytes(mode, size, data, "raw", packed, row_bytes, order)
+    order = -1 if height > 0 else 1
+    image = Image.frombytes(mode, (width, abs(height)), data, "raw", packed, row_bytes, order)
     del data  # the pixels are there twice
     if bits <= 8:
         file.seek(14 + header_size)
         palette = file.read(min(4 << bits, offset - 14 - header_size))
         image.putpalette(palette.ljust(4 * 256, b"\0"), "BGRX")
-    return _in_bands(*size, _rgb_of(image))
+    return _in_bands(image, has_alpha)
 
 
-def _decode_with_pillow(file: BinaryIO, notes: list[str]) -> Pixels:
+def _decode_with_pillow(file: BinaryIO, notes: list[str], has_alpha: bool) -> Pixels:
     file.seek(0)
     reader = missing_reader_of(file.read(16))
     if reader is not None:
@@ -107,13 +108,13 @@ def _decode_with_pillow(file: BinaryIO, notes: list[str]) -> Pixels:
         file.seek(0)
         image: Image.Image = Image.open(file)
         _fit(image, notes)
-        return decode_image(image, notes)
+        return decode_image(image, notes, has_alpha)
 
 
-def decode_image(image: Image.Image, notes: list[str]) -> Pixels:
+def decode_image(image: Image.Image, notes: list[str], has_alpha: bool = False) -> Pixels:
     """Return an opened picture's pixels as `decode` does."""
     image.load()
-    pixels = _upright(_in_bands(*image.size, _rgb_of(image)), image, notes)
+    pixels = _upright(_in_bands(image, has_alpha), image, notes)
     with suppress(Exception):  # what follows a good first frame may be damaged
         if getattr(image, "is_animated", False):
             notes.append("the picture has several frames: the first one is taken")
@@ -149,8 +150,11 @@ def _too_large(width: int, height: int) -> PictureError:
     )
 
 
-def _rgb_of(image: Image.Image) -> Callable[[int, int], Pixels]:
-    """Return what gives rows of a loaded picture as RGB, from a first one to before a last."""
+def _rows_of(image: Image.Image, has_alpha: bool) -> Callable[[int, int], Pixels]:
+    """Return what gives rows of a loaded picture as RGB, from a first one to before a last.
+
+    `has_alpha`: as RGBA, but 16-bit gray, which has no alpha, still as RGB.
+    """
 
     def rows(top: int, bottom: int) -> Image.Image:
         return image.crop((0, top, image.width, bottom))
@@ -164,6 +168,8 @@ def _rgb_of(image: Image.Image) -> Callable[[int, int], Pixels]:
         return gray
     if image.mode in ("I", "F"):
         raise PictureError("32-bit pixels have no known range: convert it to 8 or 16 bits")
+    if has_alpha:
+        return lambda top, bottom: np.asarray(rows(top, bottom).convert("RGBA"))
     if image.has_transparency_data:
         return lambda top, bottom: _over_black(rows(top, bottom).convert("RGBA"))
     return lambda top, bottom: np.asarray(rows(top, bottom).convert("RGB"))
@@ -174,13 +180,14 @@ def _over_black(image: Image.Image) -> Pixels:
     return np.asarray(image.convert("RGBa"))[..., :3]
 
 
-def _in_bands(width: int, height: int, rgb: Callable[[int, int], Pixels]) -> Pixels:
+def _in_bands(image: Image.Image, has_alpha: bool) -> Pixels:
     """Return all rows, converted some at a time: conversions take several times their memory."""
-    pixels = np.empty((height, width, 3), np.uint8)
+    (width, height), rows_of = image.size, _rows_of(image, has_alpha)
+    pixels = np.full((height, width, 4 if has_alpha else 3), 255, np.uint8)
     count = max(1, _BAND_PIXELS // width)
     for top in range(0, height, count):
-        bottom = min(top + count, height)
-        pixels[top:bottom] = rgb(top, bottom)
+        rows = rows_of(top, min(top + count, height))
+        pixels[top : top + count, :, : rows.shape[2]] = rows
     return pixels
 
 

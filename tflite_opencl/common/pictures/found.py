@@ -85,12 +85,14 @@ def skipped_text(skipped: Counter[str]) -> str:
     return ", ".join(f"{count} {what}" for what, count in skipped.items())
 
 
-def read_picture(path: str) -> NDArray[np.uint8]:
+def read_picture(path: str, has_alpha: bool = False) -> NDArray[np.uint8]:
     """Return the pixels of the run's only picture, which may come through a pipe.
+
+    `has_alpha`: as of `load_picture`.
 
     Raises: RunError: there is no such file. PictureError: it cannot be used.
     """
     try:
-        return load_picture(path, may_wait=True)
+        return load_picture(path, may_wait=True, has_alpha=has_alpha)
     except FileNotFoundError as error:
         raise RunError(f"input file {path} not found", logging.CRITICAL) from error

@@ -13,7 +13,6 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image, UnidentifiedImageError
 
 from tflite_opencl.common.pictures.decode import PictureError, decode, decode_image
+from tflite_opencl.common.pictures.layout import layout_of
 
 log = logging.getLogger("tflite_opencl")
 
@@ -31,37 +31,41 @@ _MOST_BYTES = 1 << 28  # of a picture that comes through a pipe
 _MOST_LINES = 3  # of what libraries print
 
 
-def load_picture(path: str | os.PathLike[str], may_wait: bool = False) -> NDArray[np.uint8]:
+def load_picture(
+    path: str | os.PathLike[str], may_wait: bool = False, has_alpha: bool = False
+) -> NDArray[np.uint8]:
     """Return a picture's pixels: its first frame, upright, as RGB, transparency over black.
 
     A picture that would take too much memory is decoded smaller, where its format can be.
-    `may_wait`: take what comes through a pipe, too; "-" is stdin then.
-    Shapes: (h, w, 3), for a gray picture too.
+    `may_wait`: take what comes through a pipe, too; "-" is stdin then. `has_alpha`: as RGBA.
+    Shapes: (h, w, 3), for a gray picture too; (h, w, 4) with alpha.
     Raises: FileNotFoundError: there is no such file. PictureError: not a picture, truncated,
         damaged, unreadable, too large, or a pipe.
     """
 
     def read(notes: list[str]) -> NDArray[np.uint8]:
         with open_picture(path, may_wait) as file:
-            return decode(file, notes)
+            return decode(file, notes, has_alpha)
 
     return _read(read, f"picture {os.fspath(path)}")
 
 
-def pixels_of(picture: Picture) -> NDArray[np.uint8]:
+def pixels_of(picture: Picture, has_alpha: bool = False) -> NDArray[np.uint8]:
     """Return the pixels of a picture as `load_picture` does: of its path, its file's bytes, ...
 
-    Shapes: arrays (h, w), (h, w, 1), (h, w, 3) and (h, w, 4), of uint8 -> (h, w, 3)
+    Shapes: arrays (h, w), (h, w, 1), (h, w, 3) and (h, w, 4), of uint8 -> (h, w, 3), or (h, w, 4)
     Raises: as `load_picture`.
     """
     if isinstance(picture, (str, os.PathLike)):
-        return load_picture(picture)
+        return load_picture(picture, has_alpha=has_alpha)
     if isinstance(picture, bytes):
         content = io.BytesIO(picture)
-        return _read(lambda notes: decode(content, notes), f"the picture of {len(picture)} bytes")
+        return _read(
+            lambda notes: decode(content, notes, has_alpha), f"the picture of {len(picture)} bytes"
+        )
     if isinstance(picture, Image.Image):
         image = picture
-        return _read(lambda notes: decode_image(image, notes), "the picture")
+        return _read(lambda notes: decode_image(image, notes, has_alpha), "the picture")
     if not isinstance(picture, np.ndarray):
         raise PictureError(f"a {type(picture).__name__} is no picture")
     shape = picture.shape
@@ -69,9 +73,10 @@ def pixels_of(picture: Picture) -> NDArray[np.uint8]:
         raise PictureError(f"an array {shape} of {picture.dtype} is no picture: (h, w, 3) of uint8")
     if not picture.size:
         raise PictureError(f"an array {shape} has no pixels")
-    if shape[2:] == (3,):
+    if shape[2:] == (4 if has_alpha else 3,):
         return picture
-    return pixels_of(Image.fromarray(picture[..., 0] if shape[2:] == (1,) else picture))
+    image = Image.fromarray(picture[..., 0] if shape[2:] == (1,) else picture)
+    return pixels_of(image, has_alpha)
 
 
 def _read(read: Callable[[list[str]], NDArray[np.uint8]], name: str) -> NDArray[np.uint8]:
@@ -107,28 +112,27 @@ def to_input(
 ) -> NDArray[Any]:
     """Resize RGB pixels to a model's input tensor.
 
-    `mean` and `std`, one or one a channel, apply to float32 and int16. An int16 tensor, which
-    label_image does not know, gets what a float one would, in its own `scale` and `zero_point`;
-    8-bit ones ignore theirs.
+    `mean` and `std`, one or one a channel, apply to float32, and to what has a `scale`: an int16
+    tensor, which label_image does not know, and an 8-bit one get what a float one would, stored by
+    `scale` and `zero_point`. An 8-bit tensor of scale 0 gets the pixels as they are, as in
+    label_image; `stored_by` of feeds.py says which it is.
 
-    Shapes: (h, w, 3) -> (1, H, W, C), or another one that `layout_of` knows; C is 3, or 1 for
-        luminance (Rec. 601).
+    Shapes: (h, w, 3) or (h, w, 4) -> (1, H, W, C), or another one that `layout_of` knows; C is 3,
+        4 with alpha, or 1 for luminance (Rec. 601).
     Raises: PictureError: the tensor is not a picture of that kind, `std` is 0, or there are as
         many of them as the tensor has no channels.
     Source: tflite/examples/label_image/bitmap_helpers_impl.h
     """
     layout = layout_of(shape)
-    if layout is None:
+    if layout is None or layout.batch != 1:
         raise PictureError(
             f"the model's input {'x'.join(map(str, shape))} is no picture: only one picture's "
-            "height x width is supported, with 1 or 3 channels before or after it or without any"
+            "height x width is supported, with 1, 3 or 4 channels before or after it or without any"
         )
-    values = _resize(picture, layout.height, layout.width, is_gray=layout.channels == 1)
-    # NOTE: label_image ignores the tensor's scale and zero point, and truncates toward zero.
+    values = _resize(picture, layout.height, layout.width, layout.channels)
     dtype = np.dtype(dtype)
-    if dtype == np.int8:
-        values -= np.float32(128)
-    elif dtype == np.float32 or (dtype == np.int16 and scale > 0):
+    is_stored = scale > 0 and dtype in (np.uint8, np.int8, np.int16)
+    if dtype == np.float32 or is_stored:
         middle, spread = np.asarray(mean, np.float32), np.asarray(std, np.float32)
         if (spread == 0).any():
             raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
@@ -139,10 +143,14 @@ def to_input(
             )
         values -= middle
         values /= spread
-        if dtype == np.int16:
+        if is_stored:
+            limits = np.iinfo(dtype)
             np.rint(values / np.float32(scale), out=values)
             values += np.float32(zero_point)
-            values.clip(-(2**15), 2**15 - 1, out=values)
+            values.clip(limits.min, limits.max, out=values)
+    # NOTE: label_image ignores an 8-bit tensor's scale and zero point, and truncates toward zero.
+    elif dtype == np.int8:
+        values -= np.float32(128)
     elif dtype != np.uint8:
         raise PictureError(
             f"the model's input type {dtype}: only uint8, int8, quantised int16 and float32 work"
@@ -152,64 +160,23 @@ def to_input(
     return np.ascontiguousarray(values.astype(dtype, copy=False)).reshape(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where a picture is in a tensor."""
-
-    height: int
-    width: int
-    channels: int  # 1 or 3
-    is_planar: bool = False  # the channels come first: PyTorch's order
-    has_channels: bool = True  # the shape tells them
-
-
-def layout_of(shape: Sequence[int]) -> Layout | None:
-    """Return where a tensor of this shape holds one picture; None: it holds none.
-
-    Shapes: (1, H, W, C) as label_image has it, (1, C, H, W), (H, W, C), (C, H, W) for three
-        channels, (1, H, W) and (H, W); where both of two fit, the first.
-    """
-    is_one = len(shape) == 4 and shape[0] == 1
-    sizes = tuple(shape[1:]) if is_one else tuple(shape)
-    if len(sizes) == 3 and sizes[2] in (1, 3) and min(sizes[:2]) >= (1 if is_one else 2):
-        return Layout(sizes[0], sizes[1], sizes[2])
-    if len(sizes) == 3 and min(sizes[1:]) > 1 and sizes[0] in (1, 3):
-        return Layout(sizes[1], sizes[2], sizes[0], True, is_one or sizes[0] == 3)
-    if len(sizes) == 2 and min(sizes) > 1:
-        return Layout(sizes[0], sizes[1], 1, has_channels=False)
-    return None
-
-
-def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0, is_asked: bool = True) -> bool:
-    """Whether `to_input` fills such a tensor.
-
-    `is_asked`: somebody gave a picture; without that, what tells no channels is none.
-    """
-    layout = layout_of(shape)
-    return (
-        layout is not None
-        and (is_asked or layout.has_channels)
-        and (dtype in ("uint8", "int8", "float32") or (dtype == "int16" and scale > 0))
-    )
-
-
-def _resize(
-    picture: NDArray[np.uint8], out_h: int, out_w: int, is_gray: bool
-) -> NDArray[np.float32]:
+def _resize(picture: NDArray[np.uint8], out_h: int, out_w: int, made: int) -> NDArray[np.float32]:
     """Resize bilinearly, bit-equal to TFLite's optimized float32 kernel; corners not aligned.
 
     Its special case of twice the size needs no code: 8-bit pixels are exact there either way.
-    Shapes: (h, w, 3) -> (out_h, out_w, 3 or 1)
+    Shapes: (h, w, 3 or 4) -> (out_h, out_w, `made`): 1 for luminance, 3, or 4 with alpha, which is
+        255 where the picture has none
     Source: tflite/kernels/internal/optimized/resize_bilinear.h
     """
     height, width = picture.shape[:2]
     y0, y1, dy = _source_positions(height, out_h)
     x0, x1, dx = _source_positions(width, out_w)
-    channels = 1 if is_gray else 3
+    channels, is_gray = min(made, picture.shape[2]), made == 1
     right, down, one = np.repeat(dx, channels), dy[:, np.newaxis], np.float32(1)
     out = np.zeros((out_h, channels * out_w), np.float32)
     part = np.empty_like(out)
-    flat = picture.reshape(-1, 3)  # one index finds a pixel several times faster than two
+    # One index finds a pixel several times faster than two.
+    flat = picture[..., : max(3, made)].reshape(height * width, -1)
     # NOTE: the order of these sums and products decides the last bit.
     for y, vertical in ((y0, one - down), (y1, down)):
         for x, horizontal in ((x0, one - right), (x1, right)):
@@ -219,7 +186,10 @@ def _resize(
             np.multiply(vertical, horizontal, out=part)
             part *= pixels.reshape(part.shape)
             out += part
-    return out.reshape(out_h, out_w, channels)
+    found = out.reshape(out_h, out_w, channels)
+    if channels == made:
+        return found
+    return np.concatenate([found, np.full((out_h, out_w, 1), 255, np.float32)], axis=2)
 
 
 def _source_positions(

@@ -21,13 +21,8 @@ from tests.support.pictures import (
 )
 from tflite_opencl.common.labels import format_row, top_results
 from tflite_opencl.common.pictures.decode import PictureError
-from tflite_opencl.common.pictures.image import (
-    Layout,
-    is_picture,
-    layout_of,
-    load_picture,
-    to_input,
-)
+from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.common.pictures.layout import Layout, is_picture, layout_of, why_no_picture
 from tflite_opencl.common.runtime import find_runtime
 
 
@@ -133,6 +128,16 @@ def test_float_inputs_are_normalised_in_float32() -> None:
     np.testing.assert_array_equal(default, (values - np.float32(127.5)) / np.float32(127.5))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
+def test_what_a_float_input_would_get_is_stored_by_a_scale(dtype: str) -> None:
+    picture, limits = random_pixels(13, 11, 3), np.iinfo(dtype)
+    real = to_input(picture, (1, 7, 5, 3), "float32", 103.94, 57.3)
+    wanted = np.clip(np.rint(real / np.float32(0.0187)) - 14, limits.min, limits.max)
+    result = to_input(picture, (1, 7, 5, 3), dtype, 103.94, 57.3, 0.0187, -14)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, wanted)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float32])
 def test_the_input_has_the_tensors_shape_and_type(dtype: type) -> None:
     shape = np.array([1, 5, 7, 3], np.int32)  # as the interpreter gives it
@@ -168,10 +173,55 @@ def test_other_orders_hold_the_same_values(
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 640), (1, 640), (640,), (1, 5, 7, 2), (2, 3, 5, 7), (5, 7, 9), (1, 3, 5, 1, 1)]
+    "shape",
+    [
+        (1, 1, 640),
+        (1, 640),
+        (640,),
+        (1, 5, 7, 2),
+        (2, 5, 5, 7),
+        (5, 7, 4),
+        (0, 5, 7, 3),
+        (5, 7, 9),
+        (1, 3, 5, 1, 1),
+    ],
 )
 def test_what_is_no_picture(shape: tuple[int, ...]) -> None:
     assert layout_of(shape) is None
+
+
+def test_a_first_dimension_of_four_counts_pictures() -> None:
+    assert layout_of((4, 5, 7, 3)) == Layout(5, 7, 3, batch=4)
+    assert layout_of((2, 3, 5, 7)) == Layout(5, 7, 3, is_planar=True, batch=2)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float32"])
+def test_the_fourth_channel_is_alpha(dtype: str) -> None:
+    assert layout_of((1, 5, 7, 4)) == Layout(5, 7, 4)
+    picture = np.random.default_rng(5).integers(0, 256, (11, 9, 4)).astype(np.uint8)
+    made = to_input(picture, (1, 5, 7, 4), dtype)
+    assert np.array_equal(made[..., :3], to_input(picture[..., :3].copy(), (1, 5, 7, 3), dtype))
+    as_gray = np.repeat(picture[..., 3:], 3, axis=2)
+    assert np.array_equal(made[..., 3], to_input(as_gray, (1, 5, 7, 3), dtype)[..., 0])
+    opaque = to_input(picture[..., :3].copy(), (1, 5, 7, 4), dtype)
+    assert np.array_equal(opaque[..., :3], made[..., :3])
+    assert (opaque[..., 3] == {"uint8": 255, "int8": 127, "float32": 1}[dtype]).all()
+    planar = to_input(picture, (1, 4, 9, 12), dtype)
+    assert np.array_equal(planar, to_input(picture, (1, 9, 12, 4), dtype).transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "why"),
+    [
+        ((1, 5, 7, 9), "uint8", "it has 9 channels, and pictures have 1, 3 or 4"),
+        ((1, 640), "float32", "it has no height and width"),
+        ((1, 5, 7, 3), "int16", "int16 is no type of pictures without a scale"),
+        ((1, 5, 7, 3), "int32", "int32 is no type of pictures"),
+        ((1, 5, 7, 3), "uint8", ""),
+    ],
+)
+def test_what_takes_no_picture_has_a_reason(shape: tuple[int, ...], dtype: str, why: str) -> None:
+    assert why_no_picture(shape, dtype) == why
 
 
 def test_where_both_orders_fit_it_is_label_images_own() -> None:
@@ -187,7 +237,7 @@ def test_one_channel_is_luminance() -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype", "std", "text"),
     [
-        ((1, 8, 8, 4), np.uint8, 1, "input 1x8x8x4 is no picture"),
+        ((1, 8, 8, 5), np.uint8, 1, "input 1x8x8x5 is no picture"),
         ((2, 8, 8, 3), np.uint8, 1, "input 2x8x8x3"),
         ((1, 8, 0, 3), np.uint8, 1, "input 1x8x0x3"),
         ((1, -1, 8, 3), np.uint8, 1, "input 1x-1x8x3"),
@@ -225,7 +275,8 @@ def test_is_picture_says_what_to_input_takes() -> None:
         for dtype in ("uint8", "int8", "int16", "int32", "float32", "bool"):
             for scale in (0.0, 0.5):
                 try:
-                    to_input(random_pixels(4, 4, 3), shape, dtype, scale=scale)
+                    of_one = (1, *shape[1:]) if len(shape) == 4 else shape
+                    to_input(random_pixels(4, 4, 3), of_one, dtype, scale=scale)
                 except PictureError:
                     assert not is_picture(shape, dtype, scale)
                 else:
