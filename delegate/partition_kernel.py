@@ -127,7 +127,23 @@ class PartitionKernel:
 
     def by_nodes(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
         """Run a node at a time."""
-        return executor.steps().run(inputs, outputs, self._partition.computed)
+        return self._by_node(executor.steps().run(inputs, outputs, self._partition.computed))
+
+    def _by_node(self, steps: Sequence[StepRun]) -> list[StepRun]:
+        """Return the steps, all those of a node that is inlined as one."""
+        rows: list[StepRun] = []
+        for step in steps:
+            op = self._partition.inlined.get(step.node)
+            if op is not None and rows and rows[-1].node == step.node:
+                before = rows.pop()
+                step = replace(
+                    step,
+                    inputs=tuple(dict.fromkeys((*before.inputs, *step.inputs))),
+                    launches=(*before.launches, *step.launches),
+                    values={**before.values, **step.values},
+                )
+            rows.append(step if op is None else replace(step, op=op, alternative="inlined"))
+        return rows
 
     def by_parts(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[PartitionRun]:
         """Run once, each part with its time."""
@@ -148,7 +164,8 @@ class PartitionKernel:
             executor = self._executor
             outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in executor.outputs]
             inputs = [as_bytes(values[index]) for index in self.inputs[: self._given]]
-            return executor.steps().run(inputs, outputs, self._partition.computed, values)
+            steps = executor.steps().run(inputs, outputs, self._partition.computed, values)
+            return self._by_node(steps)
 
     def alternatives(self) -> list[NodeAlternatives]:
         """Return the alternatives of the nodes, in execution order."""
