@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -148,6 +148,8 @@ def _index(tensor: Tensor) -> int:
 # Multiplications: what a CPU does in less time than a partition takes to be called, to get its
 # inputs and to be waited for. See ARCHITECTURE.md for how it was measured.
 LEAST_WORK = 1 << 20
+# The same for one launch more. A board's driver takes 20 to 200 us for it.
+LEAST_LAUNCH = 1 << 17
 _ELEMENT = 16  # cost of reading or writing one element, in multiplications
 
 
@@ -157,8 +159,18 @@ def work(partition: Partition) -> int:
     Weights are constants; each output element is the sum of as many products as an output channel
     has of them.
     """
+    return _work(partition.nodes)
+
+
+def is_worth_its_launches(node: Node) -> bool:
+    """Whether the nodes of an unrolled loop cost a CPU more than to launch them one by one."""
+    nodes = plain_nodes([node])
+    return _work(nodes) >= LEAST_LAUNCH * len(nodes)
+
+
+def _work(nodes: Iterable[Node]) -> int:
     total = 0
-    for node in partition.nodes:
+    for node in nodes:
         if all(tensor.is_folded for tensor in node.outputs):
             continue
         computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
