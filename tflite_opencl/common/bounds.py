@@ -252,7 +252,12 @@ def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def terms_of(node: Node) -> int:
-    """Return how many terms the sum behind an element of the result has; 0: it is exact."""
+    """Return how many terms the sum behind an element of the result has; 0: it is exact.
+
+    Of what runs subgraphs: those of each of them once.
+    """
+    if node.calls is not None:
+        return sum(terms_of(each) for called in node.calls.graphs for each in called.nodes)
     if not _is_float(node) or node.op in _MOVES:
         return 0
     if node.op in REMEMBERING:
