@@ -69,7 +69,9 @@ class Claim:
         self.verdicts = self._judged()
         self._let_go()
         if not (options.min_nodes_per_partition or target.isa & ORDERS):
-            self._refuse(self._slow_loops(), "once unrolled, its launches cost more than the loop on the CPU")
+            self._refuse(
+                self._slow_loops(), "once unrolled, its launches cost more than the loop on the CPU"
+            )
         self._refuse(
             [index for index in range(len(self.graph.nodes)) if index not in present],
             "another delegate took it",

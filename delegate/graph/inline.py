@@ -77,6 +77,8 @@ def _while(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
     condition, body = node.calls.graphs
     if not len(state) == len(body.inputs) == len(body.outputs) == len(node.outputs):
         raise _Left("its body has another number of inputs or outputs")
+    if _is_overwritten(body):
+        raise _Left("its body hands an input on to a later place, and TFLite overwrites it before")
     nodes: list[Node] = []
     rounds = 0
     while _holds(condition, state, infer):
@@ -87,6 +89,16 @@ def _while(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
         if len(nodes) + rounds > MOST_NODES:
             raise _Left(f"more than {MOST_NODES} nodes once unrolled")
     return nodes, state
+
+
+def _is_overwritten(body: Graph) -> bool:
+    """Whether TFLite copies an output of a body to where an input lies that is copied later.
+
+    Source: tflite/kernels/while.cc Eval_static, whose outputs have the memory of the inputs
+    """
+    places = {tensor: place for place, tensor in enumerate(body.inputs)}
+    sources = [places.get(tensor, len(places)) for tensor in body.outputs]
+    return any(source < place and sources[source] != source for place, source in enumerate(sources))
 
 
 def _holds(condition: Graph, state: Sequence[Tensor], infer: Infer) -> bool:

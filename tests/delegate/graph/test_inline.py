@@ -21,6 +21,7 @@ from delegate.graph.partition import (
     plain_nodes,
 )
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
+from tests.support.compare import interpreter, invoke
 from tests.support.model import const, graph_of, graph_values, op, t
 from tflite_opencl.conformance.cases.loops import branches, choice, loop, recurrent
 
@@ -152,6 +153,16 @@ def _inner(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[T
     return [made, first, nested], [*nested.outputs[2:]]
 
 
+def _handing_on(*places: int) -> Node:
+    """Return a loop whose outputs are a sum (0) or inputs, which count from 1."""
+
+    def body(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
+        total = t(SHAPE)
+        return [op("ADD", own[:2], [total])], [[total, *own][place] for place in places]
+
+    return loop(2, [*two(), t(SHAPE)], body)
+
+
 def _out_of_order() -> Node:
     made = loop(2, two(), turning)
     body = _body(made)
@@ -185,6 +196,18 @@ LEFT: dict[str, tuple[Node, str]] = {
         "a graph that it calls keeps state in a variable tensor",
     ),
     "order": (_out_of_order(), "the nodes of a graph that it calls are out of order"),
+    **{
+        f"handed-on-{name}": (
+            node,
+            "its body hands an input on to a later place, and TFLite overwrites it before",
+        )
+        for name, node in {
+            "turned": _handing_on(2, 1, 3),
+            "later": _handing_on(0, 1, 3),
+            "twice": _handing_on(1, 0, 2),
+            "last": _handing_on(3, 0, 1),
+        }.items()
+    },
     "absent": (
         replace(loop(2, two(), turning), inputs=(*loop(2, two(), turning).inputs[:2], None)),
         "an input is left out",
@@ -205,6 +228,20 @@ def test_why_a_node_is_not_inlined(name: str) -> None:
     assert (made.body, made.calls.obstacle) == (None, why)
     assert plain_nodes([made]) == (made,)
     assert inputs
+
+
+@pytest.mark.parametrize("places", [(1, 2, 3), (2, 0, 3), (1, 1, 0), (3, 3, 0), (0, 0, 3)])
+def test_what_tflite_does_not_overwrite_is_handed_on(places: tuple[int, ...]) -> None:
+    """Of these TFLite's own results are right, as it copies one output after the other."""
+    node = _handing_on(*places)
+    assert inline.inlined(node, infer).body is not None
+    x = [np.full(SHAPE, value, np.float32) for value in (1, 10, 100)]
+    now = [*x]
+    for _ in range(2):
+        now = [[now[0] + now[1], *now][place] for place in places]
+    made = interpreter(write_model(graph_of([node], outputs=node.outputs[1:])))
+    for got, expected in zip(invoke(made, x), now, strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 SIZED: dict[str, tuple[Node, bool]] = {
