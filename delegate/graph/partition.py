@@ -233,26 +233,25 @@ def given(partition: Partition) -> tuple[object, ...]:
 
 
 def may_be_dynamic(node: Node) -> bool:
-    """Whether TFLite may know the shape of a node's outputs only during a run."""
+    """Whether the shape of a node's outputs may be known only during a run.
+
+    TFLite may learn it during a run and it is known here all the same: of sizes that are folded.
+    """
     if node.op == "READ_VARIABLE":  # one that is kept has a shape for good, which it began with
         return not any(t is not None and t.kept for t in node.inputs)
     if node.calls is not None:
         return not node.calls.is_sized
     if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:
         return True
-    if not any(map(_may_be_sizes, node.inputs)):
-        return False
-    # TFLite has no value of what a node computes, though it is folded here.
-    inputs = (replace(t, data=None) if t is not None and t.is_folded else t for t in node.inputs)
-    return output_shapes(replace(node, inputs=tuple(inputs))) is None
+    return any(map(_may_be_sizes, node.inputs)) and output_shapes(node) is None
 
 
 def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]:
     """Return the tensors whose shape may be known only during a run.
 
-    A node left to the CPU may size its output by a computed integer tensor (RESHAPE's new shape);
-    what it then makes is dynamic, and so is all that follows. Cautious: an op that only looks like
-    that costs a delegated node, never a wrong result.
+    A node left to the CPU may size its output by an integer tensor (RESHAPE's new shape) that no
+    constant and no shape gives; what it then makes is dynamic, and so is all that follows.
+    Cautious: an op that only looks like that costs a delegated node, never a wrong result.
     """
     dynamic: set[Tensor] = {
         tensor

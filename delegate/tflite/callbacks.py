@@ -153,9 +153,7 @@ class NativeDelegate:
         try:
             kernel = self._kernel(node)
             view = abi.Context.from_address(context)
-            for index in kernel.inputs:
-                if view.tensors[index].allocation_type == abi.DYNAMIC:
-                    raise AbiMismatch(f"tensor {index} of a delegated node turned out dynamic")
+            # TFLite prepares what reads a dynamic tensor during the run, once that has its size.
             for index, shape in kernel.prepare(_shapes(view)).items():
                 _give_shape(context, view, index, shape)
         except BaseException as error:
