@@ -85,7 +85,7 @@ def _larger(dtype: str, one: Tensor, other: Tensor) -> Node:
 
 
 def _turned(source: Tensor, axis: int = 0) -> Node:
-    return step("REVERSE_V2", [source, numbers([axis])], _like([source]), {}, 3)
+    return step("REVERSE_V2", [source, numbers([axis])], _like([source]))
 
 
 def _rounds(dtype: str, rounds: int, is_between: bool = False, is_swapped: bool = False) -> Graph:

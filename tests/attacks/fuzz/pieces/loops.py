@@ -33,7 +33,7 @@ def counted(pen: Pen) -> None:
                 op = "MAXIMUM" if step == "larger" else "MINIMUM"
                 nodes.append(node(op, [one, other], [made], version=version))
             elif step == "turned":
-                nodes.append(node("REVERSE_V2", [one, numbers([axis])], [made], version=3))
+                nodes.append(node("REVERSE_V2", [one, numbers([axis])], [made]))
             if step in ("larger", "smaller", "turned"):
                 one = made
             elif step == "swapped":
