@@ -22,6 +22,7 @@ from delegate.runtime.layout import as_bytes
 from delegate.tflite.callbacks import Shapes
 from delegate.variable_tensors import VariableTensors
 
+INLINED = "inlined"  # the alternative of a node in whose place others run
 Arrays = Sequence[NDArray[np.uint8]]
 # What runs in the place of an executor's own `run`, and tells of it.
 Way = Callable[[Executor, Arrays, Arrays], Sequence[Any]]
@@ -142,14 +143,20 @@ class PartitionKernel:
                     launches=(*before.launches, *step.launches),
                     values={**before.values, **step.values},
                 )
-            rows.append(step if op is None else replace(step, op=op, alternative="inlined"))
+            rows.append(step if op is None else replace(step, op=op, alternative=INLINED))
         return rows
 
     def by_parts(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[PartitionRun]:
         """Run once, each part with its time."""
         called = time.perf_counter_ns()
         made = executor.steps().timed(inputs, outputs, called)
-        return [replace(made, returned=time.perf_counter_ns())]
+        launches = tuple(map(self._of_tflite, made.launches))
+        return [replace(made, returned=time.perf_counter_ns(), launches=launches)]
+
+    def _of_tflite(self, launch: LaunchTime) -> LaunchTime:
+        """Return a launch as one of TFLite's node, also where other nodes are in its place."""
+        op = self._partition.inlined.get(launch.node)
+        return launch if op is None else replace(launch, op=op, alternative=INLINED)
 
     def isolated(self, values: Values) -> list[StepRun]:
         """Run a node at a time, each on these values of what it reads.
@@ -178,7 +185,8 @@ class PartitionKernel:
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches."""
         with self._lock:
-            return [] if self._executor is None else self._executor.profile()
+            rows = [] if self._executor is None else self._executor.profile()
+        return [*map(self._of_tflite, rows)]
 
     def close(self) -> None:
         """Wait for a run that is under way, then give the device memory back."""

@@ -145,6 +145,23 @@ def test_keras_3_s_recurrent_layers_run_whole(name: str, device: DeviceInfo) -> 
                 assert (abs(got - expected) <= np.minimum(bound, 1e-5)).all()
 
 
+def test_launches_are_those_of_the_loop(device: DeviceInfo) -> None:
+    graph = between(3)
+    model = write_model(graph)
+    delegate = delegate_for(model, device, profiling=True)
+    made = interpreter(model, delegate)
+    (run,) = delegate.timed_runs(lambda: invoke(made, inputs_for(graph)[0]) and None)
+    expected = [(0, "RELU"), *[(1, "WHILE")] * 3, (2, "RELU6")]
+    assert [(each.node, each.op) for each in run.launches] == expected
+    steps = delegate.step_through(lambda: invoke(made, inputs_for(graph)[0]) and None)
+    assert [(each.node, each.op, len(each.launches)) for each in steps] == [
+        (0, "RELU", 1),
+        (1, "WHILE", 3),
+        (2, "RELU6", 1),
+    ]
+    assert {*steps[1].values} == {tensor.index for tensor in graph.nodes[1].outputs[1:]}
+
+
 def test_verify_tells_of_a_loop_as_of_a_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], device: DeviceInfo
 ) -> None:
