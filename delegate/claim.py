@@ -12,11 +12,14 @@ from delegate.graph.infer import Known
 from delegate.graph.ir import Graph
 from delegate.graph.partition import (
     Partition,
+    is_inlined,
+    is_worth_its_launches,
     partition_of,
     partitions,
     too_small_or_too_many,
 )
 from delegate.graph.verdict import Loss, Verdict
+from delegate.isa import ORDERS
 from delegate.options import Options
 from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.executor import Executor
@@ -65,6 +68,10 @@ class Claim:
         self._taken: set[int] = set()
         self.verdicts = self._judged()
         self._let_go()
+        if not (options.min_nodes_per_partition or target.isa & ORDERS):
+            self._refuse(
+                self._slow_loops(), "once unrolled, its launches cost more than the loop on the CPU"
+            )
         self._refuse(
             [index for index in range(len(self.graph.nodes)) if index not in present],
             "another delegate took it",
@@ -99,6 +106,11 @@ class Claim:
 
     def _judged(self) -> list[Verdict]:
         return self._engine.verdicts(self.graph, self._target, (*self._options.exclude_ops,))
+
+    def _slow_loops(self) -> list[int]:
+        """Return the unrolled loops that a CPU runs faster than their launches one by one."""
+        loops = [each for each in self.graph.nodes if each.op == "WHILE" and is_inlined(each)]
+        return [each.index for each in loops if not is_worth_its_launches(each)]
 
     def take(self, nodes: tuple[int, ...]) -> PartitionKernel:
         """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""

@@ -10,7 +10,13 @@ from delegate.errors import Unsupported
 from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
 from delegate.graph.links import Links
-from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
+from delegate.graph.partition import (
+    SIZED_BY_VALUES,
+    Partition,
+    dynamic_tensors,
+    is_inlined,
+    plain_nodes,
+)
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
 from delegate.launch import Alternative, Program, Step, first_that_runs
@@ -19,6 +25,7 @@ from delegate.once import once
 from delegate.passes import PASSES, run_passes
 from delegate.target import Target
 
+_EXCLUDED = "excluded by exclude_ops"
 Check = Callable[[Alternative], str | None]
 Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported
 
@@ -39,19 +46,37 @@ def verdicts(
     result: list[Verdict] = []
     changeable = graph.changeable
     for node in progress.each(graph.nodes, _words):
-        reason = "excluded by exclude_ops" if node.op in exclude_ops else None
+        reason = _EXCLUDED if node.op in exclude_ops else None
         changed = [t for t in node.inputs if t is not None and t in changeable]
         if reason is None and graph.unkept and node.op in resources.OPS:
             reason = graph.unkept
         if reason is None and changed:
             reason = f"tensor {changed[0].index} is a constant and an input of the graph, too"
         if reason is None:
-            try:
-                first_choice(node, target, check, lowered)
-            except Unsupported as refusal:
-                reason = refusal.args[0]
+            reason = _obstacle(node, target, check, exclude_ops, lowered)
         result.append(Verdict(node.index, node.op, reason))
     return _without_dynamic(graph, result)
+
+
+def _obstacle(
+    node: Node,
+    target: Target,
+    check: Check,
+    exclude_ops: Collection[str],
+    lowered: Lowered | None,
+) -> str | None:
+    """Return why a node, or one of those that take its place, does not run here."""
+    if node.calls is not None and node.body is None:
+        return node.calls.obstacle
+    for each in plain_nodes([node]):
+        try:
+            if each.op in exclude_ops:
+                raise Unsupported(_EXCLUDED)
+            first_choice(each, target, check, lowered)
+        except Unsupported as refusal:
+            reason = str(refusal.args[0])
+            return f"{each.op} in it: {reason}" if is_inlined(node) else reason
+    return None
 
 
 def _disorder(graph: Graph) -> str | None:

@@ -20,6 +20,7 @@ from delegate.graph.edit import with_tensors as with_tensors
 from delegate.graph.flexbuffer import flexbuffer_of as flexbuffer_of
 from delegate.graph.infer import infer as infer
 from delegate.graph.ir import Blocks as Blocks
+from delegate.graph.ir import Calls as Calls
 from delegate.graph.ir import Graph as Graph
 from delegate.graph.ir import Node as Node
 from delegate.graph.ir import Quantization as Quantization
@@ -33,6 +34,7 @@ from delegate.graph.mediapipe import pooling_options as pooling_options
 from delegate.graph.mediapipe import transpose_conv_bias_options as transpose_conv_bias_options
 from delegate.graph.packed import BITS as BITS
 from delegate.graph.packed import packed as packed
+from delegate.graph.partition import plain_nodes as plain_nodes
 from delegate.graph.shapes import output_shapes as output_shapes
 from delegate.graph.verdict import graph_table as graph_table
 from delegate.kernel_uses import ExpectedLaunch as ExpectedLaunch

@@ -266,7 +266,9 @@ class OpenCLDelegate:
             rules = target.rules
             whose = f"{self.device_name}, for {rules.runtime} {rules.version}"
             _log.debug("graph on %s\n%s", whose, graph_table(claim.graph, claim.verdicts))
-        return [verdict.node for verdict in claim.verdicts if verdict.is_taken]
+        taken = [verdict.node for verdict in claim.verdicts if verdict.is_taken]
+        self._graphs.note_calls(claim.graph, taken)
+        return taken
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> PartitionKernel:
         """Return the kernel TFLite's group of nodes runs as."""

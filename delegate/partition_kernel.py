@@ -22,6 +22,7 @@ from delegate.runtime.layout import as_bytes
 from delegate.tflite.callbacks import Shapes
 from delegate.variable_tensors import VariableTensors
 
+INLINED = "inlined"  # the alternative of a node in whose place others run
 Arrays = Sequence[NDArray[np.uint8]]
 # What runs in the place of an executor's own `run`, and tells of it.
 Way = Callable[[Executor, Arrays, Arrays], Sequence[Any]]
@@ -127,13 +128,35 @@ class PartitionKernel:
 
     def by_nodes(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
         """Run a node at a time."""
-        return executor.steps().run(inputs, outputs, self._partition.computed)
+        return self._by_node(executor.steps().run(inputs, outputs, self._partition.computed))
+
+    def _by_node(self, steps: Sequence[StepRun]) -> list[StepRun]:
+        """Return the steps, all those of a node that is inlined as one."""
+        rows: list[StepRun] = []
+        for step in steps:
+            op = self._partition.inlined.get(step.node)
+            if op is not None and rows and rows[-1].node == step.node:
+                before = rows.pop()
+                step = replace(
+                    step,
+                    inputs=tuple(dict.fromkeys((*before.inputs, *step.inputs))),
+                    launches=(*before.launches, *step.launches),
+                    values={**before.values, **step.values},
+                )
+            rows.append(step if op is None else replace(step, op=op, alternative=INLINED))
+        return rows
 
     def by_parts(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[PartitionRun]:
         """Run once, each part with its time."""
         called = time.perf_counter_ns()
         made = executor.steps().timed(inputs, outputs, called)
-        return [replace(made, returned=time.perf_counter_ns())]
+        launches = tuple(map(self._of_tflite, made.launches))
+        return [replace(made, returned=time.perf_counter_ns(), launches=launches)]
+
+    def _of_tflite(self, launch: LaunchTime) -> LaunchTime:
+        """Return a launch as one of TFLite's node, also where other nodes are in its place."""
+        op = self._partition.inlined.get(launch.node)
+        return launch if op is None else replace(launch, op=op, alternative=INLINED)
 
     def isolated(self, values: Values) -> list[StepRun]:
         """Run a node at a time, each on these values of what it reads.
@@ -148,7 +171,8 @@ class PartitionKernel:
             executor = self._executor
             outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in executor.outputs]
             inputs = [as_bytes(values[index]) for index in self.inputs[: self._given]]
-            return executor.steps().run(inputs, outputs, self._partition.computed, values)
+            steps = executor.steps().run(inputs, outputs, self._partition.computed, values)
+            return self._by_node(steps)
 
     def alternatives(self) -> list[NodeAlternatives]:
         """Return the alternatives of the nodes, in execution order."""
@@ -161,7 +185,8 @@ class PartitionKernel:
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches."""
         with self._lock:
-            return [] if self._executor is None else self._executor.profile()
+            rows = [] if self._executor is None else self._executor.profile()
+        return [*map(self._of_tflite, rows)]
 
     def close(self) -> None:
         """Wait for a run that is under way, then give the device memory back."""

@@ -55,7 +55,7 @@ LAYERS = {
     "variables": "errors graph runtime start tflite",
     "variable_tensors": "errors graph launch variables",
     "partition_kernel": "errors graph launch runtime tflite variable_tensors",
-    "claim": "errors graph options partition_kernel progress runtime start target tflite "
+    "claim": "errors graph isa options partition_kernel progress runtime start target tflite "
     "variable_tensors variables",
     "opencl_delegate": "claim errors graph launch options partition_kernel runtime start tflite "
     "variables",

@@ -75,14 +75,20 @@ def node_with(node: Node, changed: Mapping[Tensor, Tensor]) -> Node:
         for tensors in (node.inputs, node.intermediates)
     )
     outputs, inner = _new(node.outputs, changed), _new(node.inner, changed)
-    if (inputs, outputs, inner, between) == (
+    body = node.body
+    if body is not None and node.calls is not None:  # it stands on the node's own tensors
+        body = with_tensors(body, changed)
+    if (inputs, outputs, inner, between, body) == (
         node.inputs,
         node.outputs,
         node.inner,
         node.intermediates,
+        node.body,
     ):
         return node
-    return replace(node, inputs=inputs, outputs=outputs, inner=inner, intermediates=between)
+    return replace(
+        node, inputs=inputs, outputs=outputs, inner=inner, intermediates=between, body=body
+    )
 
 
 def _new(tensors: tuple[Tensor, ...], changed: Mapping[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -25,20 +25,26 @@ MOST_ELEMENTS = 1 << 12  # of computed bookkeeping: shapes and indices, never pi
 _WEIGHT_TYPES = ("float32", "float16", "int8", "uint8", "int16", "int32")
 
 
-def fold(graph: Graph) -> Graph:
+def fold(graph: Graph, inline: Callable[[Node], Node] | None = None) -> Graph:
     """Return the graph with the values of all nodes that follow from constants and shapes.
 
     The shapes that follow from the inputs' are set, too, whatever the file has recorded.
+    `inline`: what makes of a WHILE or an IF the same with all that is known of its calls.
     """
     new: dict[Tensor, Tensor] = {}
+    called: dict[int, Node] = {}  # by their places
     # Tensors whose shape TFLite may know only during a run, so that the one it has may be another.
     uncertain = {t for t in graph.tensors if t.data is None and min(t.shape, default=1) < 1}
     changeable = graph.changeable
-    for node in graph.nodes:
+    for place, node in enumerate(graph.nodes):
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = node if inputs == node.inputs else replace(node, inputs=inputs)
         is_changeable = not changeable.isdisjoint(node.inputs)
         shapes = None
+        is_known = uncertain.isdisjoint(inputs) and not is_changeable
+        if inline is not None and node.calls is not None and is_known:
+            called[place] = current = inline(current)
+            new |= zip(node.outputs, current.outputs, strict=True)
         if uncertain.isdisjoint(inputs):
             shapes = output_shapes(
                 _without_values(current, changeable) if is_changeable else current
@@ -58,7 +64,11 @@ def fold(graph: Graph) -> Graph:
                     new[tensor] = replace(tensor, shape=shape)
         elif not uncertain.isdisjoint(inputs) or may_be_dynamic(current):
             uncertain.update(node.outputs)
-    return with_tensors(graph, new)
+    graph = with_tensors(graph, new)
+    if not called:
+        return graph
+    nodes = tuple(called.get(place, node) for place, node in enumerate(graph.nodes))
+    return replace(graph, nodes=nodes)
 
 
 def _without_values(node: Node, hidden: Collection[Tensor]) -> Node:
@@ -80,7 +90,8 @@ def _values(node: Node) -> Values | None:
         return None
     result = node.outputs[0]
     is_weights = node.op in ("DEQUANTIZE", "DENSIFY")
-    is_known = result.dtype in (_WEIGHT_TYPES if is_weights else INDEX_TYPES)
+    of_others = _WEIGHT_TYPES if is_weights else INDEX_TYPES
+    is_known = result.dtype in (("bool",) if node.op in _OF_BOOLS else of_others)
     if not is_known and (node.op, result.dtype) != ("RANGE", "float32"):
         return None
     if any(t.is_sparse for t in inputs) and node.op != "DENSIFY":
@@ -93,13 +104,22 @@ def _values(node: Node) -> Values | None:
         for array, t in zip(arrays, inputs, strict=True)
     ):
         return None  # a value that is not known, or bytes of a type that numpy lacks
-    values = _weights(node, arrays) if is_weights else computed(node, arrays)
+    if node.op in _OF_BOOLS and not all(map(_is_comparable, arrays)):
+        return None
+    values = computed(node, arrays) if node.op in INTEGER_FOLDERS else _others(node, arrays)
     if values is None or (values.size > MOST_ELEMENTS and not is_weights):
         return None
     return np.ascontiguousarray(values).reshape(values.shape)
 
 
-def _weights(node: Node, inputs: Sequence[Values]) -> Values | None:
+def _is_comparable(values: Values) -> bool:
+    if values.dtype == np.bool_:  # in C another byte is undefined
+        return bool(values.view(np.uint8).max(initial=0) <= 1)
+    return values.dtype.name in INDEX_TYPES
+
+
+def _others(node: Node, inputs: Sequence[Values]) -> Values | None:
+    """Return the output of a node of weights, or of what conditions are made of."""
     try:
         return FOLDERS[node.op](inputs, node).astype(node.outputs[0].dtype)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
@@ -130,8 +150,21 @@ def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
     return np.asarray((values - zero_point) * scale, np.float32)
 
 
+# What conditions of WHILE and IF are made of.
+_OF_BOOLS: Mapping[str, Folder] = {
+    "LESS": lambda inputs, node: inputs[0] < inputs[1],
+    "LESS_EQUAL": lambda inputs, node: inputs[0] <= inputs[1],
+    "GREATER": lambda inputs, node: inputs[0] > inputs[1],
+    "GREATER_EQUAL": lambda inputs, node: inputs[0] >= inputs[1],
+    "EQUAL": lambda inputs, node: inputs[0] == inputs[1],
+    "NOT_EQUAL": lambda inputs, node: inputs[0] != inputs[1],
+    "LOGICAL_AND": lambda inputs, node: inputs[0] & inputs[1],
+    "LOGICAL_OR": lambda inputs, node: inputs[0] | inputs[1],
+    "LOGICAL_NOT": lambda inputs, node: ~inputs[0],
+}
 FOLDERS: Mapping[str, Folder] = {
     **INTEGER_FOLDERS,
+    **_OF_BOOLS,
     "DEQUANTIZE": _dequantize,
     "DENSIFY": lambda inputs, node: inputs[0],
 }

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from delegate.graph.edit import with_shapes, with_tensors
 from delegate.graph.fold import fold
+from delegate.graph.inline import inlined
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.ranges import with_ranges
 from delegate.graph.reduced_windows import STABLEHLO
@@ -19,7 +20,12 @@ def infer(graph: Graph, shapes: Mapping[int, tuple[int, ...]] | None = None) -> 
     `shapes`: those TFLite has now, by tensor index. None: TFLite is not asked, and the file's are
     the model's.
     """
-    return _with_bodies(with_ranges(fold(graph if shapes is None else with_shapes(graph, shapes))))
+    given = graph if shapes is None else with_shapes(graph, shapes)
+    return _with_bodies(with_ranges(fold(given, _inlined)))
+
+
+def _inlined(node: Node) -> Node:
+    return inlined(node, infer)
 
 
 def _with_bodies(graph: Graph) -> Graph:
@@ -34,8 +40,8 @@ def _with_bodies(graph: Graph) -> Graph:
 
 def _with_body(node: Node) -> Node:
     body = node.body
-    if body is None or len(body.inputs) != len(node.inputs) or node.op == STABLEHLO:
-        return node  # of the last only its op counts, on whatever shapes
+    if body is None or len(body.inputs) != len(node.inputs) or node.op == STABLEHLO or node.calls:
+        return node  # of STABLEHLO_REDUCE_WINDOW only its op counts, on whatever shapes
     given = {
         own: replace(own, shape=outer.shape, data=outer.data, is_folded=False, ranges=outer.ranges)
         for own, outer in zip(body.inputs, node.inputs, strict=True)

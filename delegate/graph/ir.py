@@ -58,6 +58,17 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """The subgraphs that a WHILE or an IF calls, and what is known of the calls before a run."""
+
+    graphs: tuple[Graph, ...]  # in the order of the options: condition and body, or then and else
+    # Why the node is not inlined, once infer has looked at it; "": the node's `body` is what it
+    # comes to.
+    obstacle: str = "it was not analysed"
+    is_sized: bool = False  # TFLite knows the shapes of the outputs before a run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator; `inputs` may hold None where an optional input is left out."""
 
@@ -75,7 +86,9 @@ class Node:
     # Of a node that a pass made of several: the tensors between those, which nobody else reads.
     inner: tuple[Tensor, ...] = ()
     # The subgraph that it alone runs: a STABLEHLO_COMPOSITE's decomposition, CALL_ONCE's beginning.
+    # Of a WHILE or an IF: the nodes that take its place, on its own inputs and outputs.
     body: Graph | None = None
+    calls: Calls | None = None  # of a WHILE or an IF
     # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
     # The node with floats, of one that has halves in their places: delegate/halves.py.

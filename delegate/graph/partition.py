@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,27 +16,37 @@ from delegate.graph.shapes import output_shapes
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
 SIZED_BY_VALUES = frozenset({"UNIQUE", "WHERE"})
 _SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
+# Nodes that TFLite runs in the order of the file, besides those of resources: what a subgraph does
+# is not looked at.
+_IN_ORDER = frozenset({"IF", "WHILE", "CALL_ONCE"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
     """Nodes that run together."""
 
-    nodes: tuple[Node, ...]  # in execution order
+    # In execution order. Those that a WHILE or an IF comes to have its index.
+    nodes: tuple[Node, ...]
     # By tensor index, those that are kept, too: the versions that it finds and that it leaves.
     inputs: tuple[Tensor, ...]  # computed outside and read inside
     outputs: tuple[Tensor, ...]  # computed inside and read outside
+    # The op of each node that is inlined, by its index.
+    inlined: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The nodes' indices."""
-        return tuple(node.index for node in self.nodes)
+        """The nodes' indices, each once."""
+        return tuple(dict.fromkeys(node.index for node in self.nodes))
 
     @property
     def computed(self) -> frozenset[Tensor]:
-        """What the nodes compute; what is kept elsewhere than in a variable tensor is a copy."""
+        """What the nodes compute of TFLite's tensors.
+
+        What is kept elsewhere than in a variable tensor is a copy.
+        """
         nodes = [n for n in self.nodes if not any(map(_is_hidden, n.inputs))]
-        return frozenset(tensor for node in nodes for tensor in node.outputs if not tensor.kept)
+        made = (tensor for node in nodes for tensor in node.outputs)
+        return frozenset(tensor for tensor in made if not tensor.kept and tensor.index >= 0)
 
     def with_nodes(self, new: Mapping[Node, Node | None]) -> Partition:
         """Return the partition with other nodes, or none, in the place of these.
@@ -54,14 +64,15 @@ def partitions(
     """Group the claimed nodes as TFLite does.
 
     A group takes every node of one kind, claimed or not, whose inputs are there, then the kinds
-    change over. `keeps_order`: nodes that touch resources come in the order of the file, as in
-    ai-edge-litert, where it was seen.
-    Source: tflite/graph_info.cc PartitionGraphIntoIndependentNodeSubsets
+    change over. `keeps_order`: nodes that touch resources or call subgraphs come in the order of
+    the file, as in ai-edge-litert, where it was seen.
+    Source: tflite/graph_info.cc PartitionGraphIntoIndependentNodeSubsets,
+    core/subgraph.cc OpMightHaveSideEffect
     """
     producer = {tensor: node for node in graph.nodes for tensor in node.outputs}
     ready = set(graph.tensors) - set(producer)
     waiting = list(graph.nodes)
-    in_order = [*filter(_touches_resources, graph.nodes)] if keeps_order else []
+    in_order = [*filter(_has_side_effects, graph.nodes)] if keeps_order else []
     before = dict(zip(in_order[1:], in_order, strict=False))
     taken: set[Node] = set()
     groups: list[list[int]] = []
@@ -89,9 +100,9 @@ def partitions(
     return tuple(partition_of(graph, group) for group in groups)
 
 
-def _touches_resources(node: Node) -> bool:
+def _has_side_effects(node: Node) -> bool:
     ends = (*node.inputs, *node.outputs)
-    return node.op == "CALL_ONCE" or any(t is not None and t.dtype == "resource" for t in ends)
+    return node.op in _IN_ORDER or any(t is not None and t.dtype == "resource" for t in ends)
 
 
 def partition_of(graph: Graph, members: Collection[int]) -> Partition:
@@ -106,11 +117,23 @@ def partition_of(graph: Graph, members: Collection[int]) -> Partition:
         if node.index not in members:
             wanted.update(tensor for tensor in node.inputs if tensor is not None)
     return Partition(
-        tuple(group),
+        plain_nodes(group),
         tuple(sorted(read - inside, key=_index)),
         # A handle of a variable that is kept says nothing.
         tuple(sorted((t for t in inside & wanted if t.dtype != "resource"), key=_index)),
+        {node.index: node.op for node in group if is_inlined(node)},
     )
+
+
+def plain_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes, in the place of each that is inlined those that take its place."""
+    own = (node.body.nodes if is_inlined(node) and node.body else (node,) for node in nodes)
+    return tuple(each for nodes in own for each in nodes)
+
+
+def is_inlined(node: Node) -> bool:
+    """Whether other nodes, those of its `body`, take the place of a WHILE or an IF."""
+    return node.calls is not None and node.body is not None
 
 
 def _is_hidden(tensor: Tensor | None) -> bool:
@@ -125,6 +148,8 @@ def _index(tensor: Tensor) -> int:
 # Multiplications: what a CPU does in less time than a partition takes to be called, to get its
 # inputs and to be waited for. See ARCHITECTURE.md for how it was measured.
 LEAST_WORK = 1 << 20
+# The same for one launch more. A board's driver takes 20 to 200 us for it.
+LEAST_LAUNCH = 1 << 17
 _ELEMENT = 16  # cost of reading or writing one element, in multiplications
 
 
@@ -134,8 +159,18 @@ def work(partition: Partition) -> int:
     Weights are constants; each output element is the sum of as many products as an output channel
     has of them.
     """
+    return _work(partition.nodes)
+
+
+def is_worth_its_launches(node: Node) -> bool:
+    """Whether the nodes of an unrolled loop cost a CPU more than to launch them one by one."""
+    nodes = plain_nodes([node])
+    return _work(nodes) >= LEAST_LAUNCH * len(nodes)
+
+
+def _work(nodes: Iterable[Node]) -> int:
     total = 0
-    for node in partition.nodes:
+    for node in nodes:
         if all(tensor.is_folded for tensor in node.outputs):
             continue
         computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
@@ -163,14 +198,14 @@ def too_small_or_too_many(
     """
     free = [group for group in groups if not any(map(is_lacking, group.nodes))]
     for group in free:
-        nodes = len(group.nodes)
+        nodes = len(group.indices)
         if nodes < least_nodes:
             return group, f"a partition of {nodes}: min_nodes_per_partition is {least_nodes}"
         is_whole = nodes == len(graph.nodes) and not graph.is_called
         if least_nodes == 0 and not is_whole and work(group) < LEAST_WORK:
             return group, f"a partition of {nodes} that costs a CPU less than the detour"
     if free and 0 < most_groups < len(groups):
-        smallest = min(free, key=lambda group: len(group.nodes))
+        smallest = min(free, key=lambda group: len(group.indices))
         return smallest, f"{len(groups)} partitions: max_delegated_partitions is {most_groups}"
     return None
 
@@ -198,24 +233,25 @@ def given(partition: Partition) -> tuple[object, ...]:
 
 
 def may_be_dynamic(node: Node) -> bool:
-    """Whether TFLite may know the shape of a node's outputs only during a run."""
+    """Whether the shape of a node's outputs may be known only during a run.
+
+    TFLite may learn it during a run and it is known here all the same: of sizes that are folded.
+    """
     if node.op == "READ_VARIABLE":  # one that is kept has a shape for good, which it began with
         return not any(t is not None and t.kept for t in node.inputs)
+    if node.calls is not None:
+        return not node.calls.is_sized
     if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:
         return True
-    if not any(map(_may_be_sizes, node.inputs)):
-        return False
-    # TFLite has no value of what a node computes, though it is folded here.
-    inputs = (replace(t, data=None) if t is not None and t.is_folded else t for t in node.inputs)
-    return output_shapes(replace(node, inputs=tuple(inputs))) is None
+    return any(map(_may_be_sizes, node.inputs)) and output_shapes(node) is None
 
 
 def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]:
     """Return the tensors whose shape may be known only during a run.
 
-    A node left to the CPU may size its output by a computed integer tensor (RESHAPE's new shape);
-    what it then makes is dynamic, and so is all that follows. Cautious: an op that only looks like
-    that costs a delegated node, never a wrong result.
+    A node left to the CPU may size its output by an integer tensor (RESHAPE's new shape) that no
+    constant and no shape gives; what it then makes is dynamic, and so is all that follows.
+    Cautious: an op that only looks like that costs a delegated node, never a wrong result.
     """
     dynamic: set[Tensor] = {
         tensor

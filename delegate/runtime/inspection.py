@@ -138,7 +138,7 @@ class Steps:
                         step.node_index,
                         step.op,
                         step.alternative.name,
-                        tuple(tensor.index for tensor in read),
+                        tuple(tensor.index for tensor in read if tensor.index >= 0),
                         tuple(sizes),
                         {t.index: self._values(t) for t in _written(step) if t in wanted},
                     )

@@ -22,7 +22,7 @@ from delegate import compiler, progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
-from delegate.graph.partition import partition_of
+from delegate.graph.partition import partition_of, plain_nodes
 from delegate.isa import BY_NAME, OWN_BUILTINS, likely_on
 from delegate.options import Options
 from delegate.profiles import DeviceProfile
@@ -155,7 +155,7 @@ class _Performer:
             return
         bench = DeviceBench(device, Kernels(device, Guessing()))
         target = target_of(device, installed_rules())
-        for node in reversed(infer(graphs[0]).nodes):
+        for node in reversed(plain_nodes(infer(graphs[0]).nodes)):
             with contextlib.suppress(DelegateError):
                 bench.warm_up(compiler.first_choice(node, target, bench.check))
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subgraphs that single nodes run, which are theirs alone: each is read once.
+"""The subgraphs that nodes run: each is read once.
 
 A STABLEHLO_COMPOSITE is decomposed into one, CALL_ONCE begins resource variables by one, and one of
-STABLEHLO_REDUCE_WINDOW or STABLEHLO_SCATTER says how two elements are combined.
+STABLEHLO_REDUCE_WINDOW or STABLEHLO_SCATTER says how two elements are combined. WHILE and IF call
+two.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from delegate.errors import ModelError
-from delegate.graph.ir import Graph, Node
+from delegate.graph.ir import Calls, Graph, Node
 from delegate.graph.reduced_windows import STABLEHLO
 from delegate.graph.resources import ONCE
 
@@ -22,8 +23,22 @@ BODY_OPTIONS: Mapping[str, str] = {
     STABLEHLO: "body_subgraph_index",
     "STABLEHLO_SCATTER": "update_computation_subgraph_index",
 }
+# Op -> the options that name the subgraphs that it calls.
+CALL_OPTIONS: Mapping[str, tuple[str, str]] = {
+    "WHILE": ("cond_subgraph_index", "body_subgraph_index"),
+    "IF": ("then_subgraph_index", "else_subgraph_index"),
+}
+# What cannot run without its subgraph; others TFLite may never run, or the CPU runs them.
+_NEEDED = frozenset(BODY_OPTIONS) - {ONCE}
 # Of all bodies in one another: a small file could ask for 2^30 nodes.
 _MOST_NODES = 100_000
+
+
+def subgraphs_of(node: Node) -> dict[str, Graph]:
+    """Return the subgraphs of a node by the options that name them."""
+    if node.calls is not None:
+        return dict(zip(CALL_OPTIONS[node.op], node.calls.graphs, strict=True))
+    return {} if node.body is None else {BODY_OPTIONS[node.op]: node.body}
 
 
 class Bodies:
@@ -43,24 +58,32 @@ class Bodies:
         reads one by its number.
         """
         self._known[number] = None
-        found = tuple(self._with_body(node, read) for node in nodes)
-        called = [node.options[BODY_OPTIONS[node.op]] for node in found if node.body]
+        found = tuple(self._with_bodies(node, read) for node in nodes)
+        called = [node.options[option] for node in found for option in subgraphs_of(node)]
         self._nodes[number] = len(nodes) + sum(self._nodes[each] for each in called)
         return found
 
-    def _with_body(self, node: Node, read: Callable[[int], Graph]) -> Node:
-        option = "" if node.is_custom else BODY_OPTIONS.get(node.op, "")
+    def _with_bodies(self, node: Node, read: Callable[[int], Graph]) -> Node:
+        if node.is_custom:
+            return node
+        if (name := BODY_OPTIONS.get(node.op)) is not None:
+            return replace(node, body=self._body(node, name, read))
+        if node.op not in CALL_OPTIONS:
+            return node
+        called = [self._body(node, name, read) for name in CALL_OPTIONS[node.op]]
+        graphs = tuple(each for each in called if each is not None)
+        return replace(node, calls=Calls(graphs)) if len(graphs) == len(called) else node
+
+    def _body(self, node: Node, option: str, read: Callable[[int], Graph]) -> Graph | None:
         called = node.options.get(option, -1)
         if not 0 < called < self._subgraphs:
-            return node
+            return None
         if called not in self._known:
             try:
                 self._known[called] = read(called)
             except ModelError:
-                if node.op != ONCE:  # whose variables then stay on the CPU
+                if node.op in _NEEDED:
                     raise
                 self._known[called] = None
         body = self._known[called]
-        if body is None or self._nodes[called] > _MOST_NODES:
-            return node
-        return replace(node, body=body)
+        return None if body is None or self._nodes[called] > _MOST_NODES else body

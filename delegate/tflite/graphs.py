@@ -7,14 +7,14 @@ TFLite's plan is compared with them: have the interpreter and the delegate the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from delegate.errors import AbiMismatch, ModelError
-from delegate.graph.ir import Graph
+from delegate.graph.ir import Graph, Node
 from delegate.graph.kept import with_variables
 from delegate.graph.resources import Resources, with_resources
 from delegate.tflite import schema
@@ -50,6 +50,9 @@ class Graphs:
         # By its mark, the last interpreter of several graphs.
         self._last: tuple[int, _File] = 0, _File(Subgraphs(memoryview(b"")))
         self.given: Graph | None = None
+        # Of the interpreter that was judged last: whether each subgraph is inlined wherever it is
+        # called, so that TFLite never runs it.
+        self._is_inlined: dict[int, bool] = {}
         # What is asked of the model as a whole is asked of this graph of it.
         self.main = model.subgraph if isinstance(model, Graph) else 0
         if isinstance(model, Graph):
@@ -65,7 +68,7 @@ class Graphs:
         """Return the graph that a TfLiteContext is of; None: TFLite keeps it.
 
         That is one that is damaged and not the model's first, and a called one whose shapes change
-        from call to call, or that is more than run.
+        from call to call, that is more than run, or that is inlined wherever it is called.
 
         A graph found in memory has views of TFLite's constants, which live as long as the
         interpreter.
@@ -77,7 +80,18 @@ class Graphs:
         if given is not None and given.subgraphs == 1:
             return given
         file, number = self._file_of(context)
+        if self._is_inlined.get(number):
+            return None
         return given if given is not None and number == self.main else file.graph(number)
+
+    def note_calls(self, graph: Graph, taken: Collection[int]) -> None:
+        """Learn which nodes of a graph were taken: what they inline is not judged by itself."""
+        if graph.subgraph == 0:
+            self._is_inlined = {}
+        for node in graph.nodes:
+            is_inlined = node.index in taken and node.body is not None
+            for number in _called_by(node):
+                self._is_inlined[number] = is_inlined and self._is_inlined.get(number, True)
 
     def run(self) -> list[Graph]:
         """Return what is run of the given model: its first graph, then the longest first.
@@ -180,6 +194,14 @@ class _File:
                         is_body = op == "WHILE" and name.startswith("body")
                         found.setdefault(number, set()).update((op, "BODY") if is_body else (op,))
         return found
+
+
+def _called_by(node: Node) -> Iterator[int]:
+    """Yield the numbers of the subgraphs that a WHILE or an IF calls, and that these call."""
+    for graph in () if node.calls is None else node.calls.graphs:
+        yield graph.subgraph
+        for inner in graph.nodes:
+            yield from _called_by(inner)
 
 
 def _names_subgraphs(op: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema, sparsity
-from delegate.tflite.bodies import BODY_OPTIONS
+from delegate.tflite.bodies import subgraphs_of
 from delegate.tflite.tree import Tree, packed
 
 
@@ -63,18 +63,17 @@ def _names(given: Mapping[str, int], tensors: Sequence[Tensor]) -> list[Tree]:
 
 
 def _with_bodies(graphs: Sequence[Graph]) -> list[Graph]:
-    """Return the graphs and their nodes' bodies, by whose numbers their nodes name them."""
+    """Return the graphs and their nodes' subgraphs, by whose numbers their nodes name them."""
     found = [*graphs]
-    numbers: dict[int, int] = {}  # by id(body)
+    numbers: dict[int, int] = {}  # by id(subgraph)
     for place, graph in enumerate(found):  # which grows meanwhile
         nodes = []
         for node in graph.nodes:
-            if node.body is not None:
-                if id(node.body) not in numbers:
-                    numbers[id(node.body)] = len(found)
-                    found.append(node.body)
-                option = {BODY_OPTIONS[node.op]: numbers[id(node.body)]}
-                node = replace(node, options={**node.options, **option})
+            for option, called in subgraphs_of(node).items():
+                if id(called) not in numbers:
+                    numbers[id(called)] = len(found)
+                    found.append(called)
+                node = replace(node, options={**node.options, option: numbers[id(called)]})
             nodes.append(node)
         found[place] = replace(graph, nodes=tuple(nodes))
     return found

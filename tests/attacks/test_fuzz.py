@@ -277,6 +277,12 @@ def test_a_called_graph_that_is_left_or_wrong_is_found(
     with monkeypatch.context() as lying:
         lying.setattr(PartitionKernel, "invoke", wrong)
         assert "other bytes than the reference's" in of_way(device, way).detail
+    if way.split()[1] in ("branch", "unrolled"):
+        monkeypatch.setattr("delegate.graph.infer.inlined", lambda node, _: node)
+        detail = of_way(device, way).detail
+        assert detail.startswith("not all taken of graph 0: ['")
+        assert detail.endswith("was not analysed']")
+        return
     real = graphs._File.graph
     monkeypatch.setattr(graphs._File, "graph", lambda f, n: None if n == 1 else real(f, n))
     assert of_way(device, way).detail == "graph 1 was not judged"

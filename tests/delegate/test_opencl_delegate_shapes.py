@@ -57,8 +57,8 @@ def test_what_follows_from_shapes_is_computed_once_a_graph(
 ) -> None:
     known: list[Graph] = []
 
-    def counted(graph: Graph) -> Graph:
-        known.append(fold(graph))
+    def counted(graph: Graph, inline: Any) -> Graph:
+        known.append(fold(graph, inline))
         return known[-1]
 
     monkeypatch.setattr(infer, "fold", counted)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate.inspect import read_model, write_model
+from delegate.inspect import read_model, read_signatures, write_model
 from tests.attacks.fuzz.drawing import drawn
 from tests.attacks.fuzz.pieces import PIECES
 from tests.support.model import chain_model, const, op, t
@@ -118,14 +118,15 @@ def test_what_is_no_model_of_its_own_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handle, value, out = t((), "resource"), t((2,)), t((2,))
-    which, chosen = t((1,), "bool"), t((2,))
+    which, chosen, other = t((1,), "bool"), t((2,)), t((2,))
     nodes = [
         op("VAR_HANDLE", [], [handle], {"shared_name": "a"}),
         op("ASSIGN_VARIABLE", [handle, value], []),
         op("ADD", [value, value], [out]),
         op("IF", [which, out], [chosen], {"then_subgraph_index": 1, "else_subgraph_index": 1}),
+        op("IF", [which, out], [other], {"then_subgraph_index": 1, "else_subgraph_index": 7}),
     ]
-    main_graph = read_model(chain_model(nodes, outputs=[chosen]))
+    main_graph = read_model(chain_model(nodes, outputs=[chosen, other]))
     model = tmp_path / "model.tflite"
     model.write_bytes(write_subgraphs(main_graph, conv_pool()))
     assert main(["cut", str(model), "--output", str(tmp_path / "parts")]) == 0
@@ -133,10 +134,12 @@ def test_what_is_no_model_of_its_own_is_named(
         "000: not written: it writes t0, which is a resource and no value",
         "001: not written: it has no output",
         "002.tflite: ADD",
-        "003: not written: node 3 IF runs other subgraphs",
-        f"1 of 4 written to {tmp_path / 'parts'}",
+        "003.tflite: IF",
+        "004: not written: node 4 IF runs other subgraphs",
+        f"2 of 5 written to {tmp_path / 'parts'}",
     ]
-    assert main(["cut", str(model), "--nodes", "3", "--output", str(tmp_path)]) == 255
+    assert len(read_signatures(tmp_path / "parts" / "003.tflite")[0]) == 2
+    assert main(["cut", str(model), "--nodes", "4", "--output", str(tmp_path)]) == 255
     assert "none of these nodes makes a model of its own" in capsys.readouterr().err
 
 

@@ -18,10 +18,13 @@ from delegate.inspect import (
     Graph,
     Node,
     Tensor,
+    infer,
+    plain_nodes,
     sum_bound,
 )
 from tflite_opencl.common.absolute import absolute, near, sizes_of
 from tflite_opencl.common.build import Array
+from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.values import Arrays
 
 Bounds = list[NDArray[np.float64] | None]
@@ -78,9 +81,10 @@ def float_bounds(
     the last nodes on that are no sums. `is_last_alone`: what reaches a network's last sums from
     its functions is left out, for the caller knows that otherwise.
     """
-    terms = sum(terms_of(node) for node in graph.nodes)
     if all(tensor.dtype not in _FLOATS for tensor in graph.outputs):
         return [None] * len(outputs)
+    graph = _inlined(graph)
+    terms = sum(terms_of(node) for node in graph.nodes)
     zeros = [np.zeros(each.shape) if each.dtype.name in _FLOATS else None for each in outputs]
     if not terms:
         return zeros
@@ -109,6 +113,17 @@ def float_bounds(
             bound = bound + np.where(sizes < np.exp(-8.9), sizes**2, 0)
         bounds.append(bound)
     return bounds
+
+
+def _inlined(graph: Graph) -> Graph:
+    """Return the graph with the nodes that take the place of a WHILE or an IF, where they do."""
+    if all(node.calls is None for node in graph.nodes):
+        return graph
+    known = infer(graph)
+    nodes = [
+        each for each in plain_nodes(known.nodes) if not all(t.is_folded for t in each.outputs)
+    ]
+    return graph_of(nodes, known.inputs, known.outputs)
 
 
 def _is_float(node: Node) -> bool:
@@ -237,7 +252,12 @@ def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def terms_of(node: Node) -> int:
-    """Return how many terms the sum behind an element of the result has; 0: it is exact."""
+    """Return how many terms the sum behind an element of the result has; 0: it is exact.
+
+    Of what runs subgraphs: those of each of them once.
+    """
+    if node.calls is not None:
+        return sum(terms_of(each) for called in node.calls.graphs for each in called.nodes)
     if not _is_float(node) or node.op in _MOVES:
         return 0
     if node.op in REMEMBERING:

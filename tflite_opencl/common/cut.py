@@ -70,7 +70,8 @@ def cut(known: Graph, first: int, last: int) -> Graph:
 def runs_others(nodes: Sequence[Node]) -> str:
     """Return which node runs other subgraphs of its file than its own one; "": none does."""
     for node in nodes:
-        is_whole = node.body is not None and node.op != "CALL_ONCE"  # whose variables others read
+        has_own = node.body is not None or node.calls is not None
+        is_whole = has_own and node.op != "CALL_ONCE"  # whose variables others read
         if not is_whole and any("subgraph" in option for option in node.options):
             return f"node {node.index} {node.op} runs other subgraphs"
     return ""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -11,6 +12,7 @@ from tflite_opencl.common.profile import RUNS, NodeTime, Profile
 from tflite_opencl.common.tables import columns, render
 
 _WIDE = 140  # columns that all facts need
+_MOST_KERNELS = 8  # of a node that are all named
 _IF_WIDE = ("shapes", "work-items", "gap, us", "GB/s")
 
 
@@ -43,7 +45,7 @@ def _nodes(rows: Sequence[NodeTime], profile: Profile, is_wide: bool) -> Table:
             "node": f"{row.node:>4}",
             "op": row.op,
             "shapes": row.shape,
-            "kernel (variant)": f"{row.kernels} ({row.alternative})",
+            "kernel (variant)": f"{_counted(row.kernels)} ({row.alternative})",
             "work-items": row.sizes,
             "us": f"{row.microseconds:.1f}",
             "gap, us": "" if row.gap is None else f"{row.gap:.1f}",
@@ -56,6 +58,14 @@ def _nodes(rows: Sequence[NodeTime], profile: Profile, is_wide: bool) -> Table:
     shown = [name for name in found[0] if is_wide or name not in _IF_WIDE]
     left = shown.index("kernel (variant)") + 1
     return columns(shown, ([row[name] for name in shown] for row in found), left)
+
+
+def _counted(kernels: str) -> str:
+    """Return the names of kernels; of many, as a loop has them, each once with its count."""
+    names = kernels.split(", ")
+    if len(names) <= _MOST_KERNELS:
+        return kernels
+    return ", ".join(f"{count} x {name}" for name, count in Counter(names).items())
 
 
 def _ops(profile: Profile) -> Table:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drawn graphs that TFLite runs as another graph of a file: of IF, of WHILE, of two signatures.
 
-Each graph of the file has to be judged, and to run as on TFLite's reference kernels.
+Each graph of the file has to be judged, and to run as on TFLite's reference kernels. Where the
+branch or the trip count is a constant, the IF or the WHILE has to be inlined.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from delegate.inspect import Graph, Tensor, read_model
 from tests.attacks.fuzz.stateful import differ, same_type
 from tests.support.subgraphs import write_subgraphs
-from tflite_opencl.common.build import graph, node, numbers, tensor
+from tflite_opencl.common.build import constant, graph, node, numbers, tensor
 from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.interpreter import allocated, invoke, overwrites
 from tflite_opencl.common.oracle import Oracle
@@ -26,7 +27,7 @@ from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 
 ROUNDS = 3  # of a loop, at most
-HOWS = ("if", "while", "signatures")
+HOWS = ("if", "while", "signatures", "branch", "unrolled")
 Runs = Iterator[tuple[str, Callable[[Any], Arrays]]]
 
 
@@ -37,12 +38,14 @@ def ways() -> list[str]:
 
 def run_called(job: Job, known: Oracle, way: str) -> Result:
     """Return what came of a graph that is called this way."""
-    if any(each.body is not None for each in job.graph.nodes):
-        return Result(SKIP, "its decompositions would need other numbers")
+    if any(each.body is not None or each.calls is not None for each in job.graph.nodes):
+        return Result(SKIP, "its subgraphs would need other numbers")
+    if way.split()[1] in _INLINED and any(each.is_variable for each in job.graph.tensors):
+        return Result(SKIP, "a graph that keeps state is not inlined")
     if any(bound is not None for bound in known.bounds[0]):
         return Result(SKIP, "the reference kernels tell floats within bounds")
     rng = random.Random(f"{way} {len(job.graph.nodes)} {job.graph.nodes[0].op}")
-    make = {"if": _choice, "while": _loop, "signatures": _signatures}[way.split()[1]]
+    make = _MAKERS[way.split()[1]]
     content, called, runs = make(job, rng)
     try:
         theirs = allocated(
@@ -67,23 +70,34 @@ def run_called(job: Job, known: Oracle, way: str) -> Result:
     return Result(PASS, taken=len(job.graph.nodes))
 
 
-def _choice(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
-    """Return a model of an IF between the graph and itself with two inputs changed for another."""
+def _choice(
+    job: Job, rng: random.Random, is_inlined: bool = False
+) -> tuple[bytes, Sequence[int], Runs]:
+    """Return a model of an IF between the graph and itself with two inputs changed for another.
+
+    `is_inlined`: its condition is a constant.
+    """
     of = job.graph
-    is_then, given, made = tensor((), "bool"), _like(of.inputs), _like(of.outputs)
+    given, made = _like(of.inputs), _like(of.outputs)
+    is_then = constant(np.array(rng.random() < 0.5)) if is_inlined else tensor((), "bool")
+    inputs = given if is_inlined else [is_then, *given]
     calls = {"then_subgraph_index": 1, "else_subgraph_index": 2}
-    main = graph([node("IF", [is_then, *given], made, calls)], [is_then, *given], made)
+    main = graph([node("IF", [is_then, *given], made, calls)], inputs, made)
 
     def runs() -> Runs:
         for turn in range(4):
-            inputs = [np.array(turn % 2 == 0), *rng.choice(job.sets)]
-            yield f"turn {turn}", partial(invoke, inputs=inputs)
+            which = [] if is_inlined else [np.array(turn % 2 == 0)]
+            yield f"turn {turn}", partial(invoke, inputs=[*which, *rng.choice(job.sets)])
 
-    return write_subgraphs(main, of, _turned(of, rng)), (1, 2), runs()
+    return write_subgraphs(main, of, _turned(of, rng)), (0,) if is_inlined else (1, 2), runs()
 
 
-def _loop(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
+def _loop(
+    job: Job, rng: random.Random, is_inlined: bool = False
+) -> tuple[bytes, Sequence[int], Runs]:
     """Return a model of a WHILE whose body is the graph: outputs are the inputs of their types.
+
+    `is_inlined`: it begins with a constant.
 
     Each output has a place of its own among what is carried, too, so that all of them are seen.
     """
@@ -107,19 +121,22 @@ def _loop(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
     condition = graph(
         [node("LESS", [own, numbers([ROUNDS])], [is_less])], [own, *inside], [is_less]
     )
-    start, end = tensor((1,), "int32"), tensor((1,), "int32")
+    begins = (ROUNDS - 1, 0, ROUNDS, 1)
+    end = tensor((1,), "int32")
+    start = numbers([rng.choice(begins)]) if is_inlined else tensor((1,), "int32")
     given, made = ([*_like(of.inputs), *_like(of.outputs)] for _ in range(2))
     calls = {"cond_subgraph_index": 1, "body_subgraph_index": 2}
     looping = node("WHILE", [start, *given], [end, *made], calls)
-    main = graph([looping], [start, *given], [end, *made])
+    main = graph([looping], given if is_inlined else [start, *given], [end, *made])
 
     def runs() -> Runs:
         empty = [np.zeros(each.shape, each.dtype) for each in of.outputs]
-        for begin in (ROUNDS - 1, 0, ROUNDS, 1):
-            inputs = [np.array([begin], np.int32), *rng.choice(job.sets), *empty]
+        for begin in begins:
+            first = [] if is_inlined else [np.array([begin], np.int32)]
+            inputs = [*first, *rng.choice(job.sets), *empty]
             yield f"from {begin}", partial(invoke, inputs=inputs)
 
-    return write_subgraphs(main, condition, body), (1, 2), runs()
+    return write_subgraphs(main, condition, body), (0,) if is_inlined else (1, 2), runs()
 
 
 def _signatures(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Runs]:
@@ -142,6 +159,16 @@ def _signatures(job: Job, rng: random.Random) -> tuple[bytes, Sequence[int], Run
             yield f"turn {turn}", run
 
     return content, (0, 1), runs()
+
+
+_INLINED = ("branch", "unrolled")
+_MAKERS: Mapping[str, Callable[[Job, random.Random], tuple[bytes, Sequence[int], Runs]]] = {
+    "if": _choice,
+    "while": _loop,
+    "signatures": _signatures,
+    "branch": partial(_choice, is_inlined=True),
+    "unrolled": partial(_loop, is_inlined=True),
+}
 
 
 def _like(tensors: Sequence[Tensor]) -> list[Tensor]:

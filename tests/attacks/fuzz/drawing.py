@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from delegate import Unsupported, ops
 from delegate.graph.kept import with_variables
 from delegate.graph.shapes import output_shapes
-from delegate.inspect import BITS, Graph, Node, Tensor, write_model
+from delegate.inspect import BITS, Graph, Node, Tensor, infer, plain_nodes, write_model
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tflite_opencl.common.bounds import is_hybrid, terms_of
@@ -228,12 +228,18 @@ class Pen:
 
     def _is_taken(self, made: Node) -> bool:
         """Whether the delegate and TFLite both take a node, and its results are to be compared."""
+        known = with_variables(graph([made]))
+        if made.calls is not None:
+            known = infer(known)
+        run = [each for each in plain_nodes(known.nodes) if not is_folded(each)]
         try:
-            ops.lower(with_variables(graph([made])).nodes[0], _TARGET)
+            for each in run:
+                ops.lower(each, _TARGET)
         except Unsupported:
             return False
         read = [each for each in made.inputs if each is not None]
-        if (made.op in _JUMPS or is_hybrid(made)) and any(each in self._inexact for each in read):
+        is_jumping = any(each.op in _JUMPS or is_hybrid(each) for each in run)
+        if is_jumping and any(each in self._inexact for each in read):
             return False
         alone = graph([made])
         kinds = [] if reference_is_wrong(alone) else ["reference"]
@@ -266,6 +272,11 @@ class Pen:
         if self.may(0.2):
             self.random.shuffle(ends)
         return graph(self.nodes, outputs=ends)
+
+
+def is_folded(made: Node) -> bool:
+    """Whether all that a node gives is known before a run."""
+    return bool(made.outputs) and all(each.is_folded for each in made.outputs)
 
 
 def _runs(model: bytes, cpu_kernels: str) -> bool:

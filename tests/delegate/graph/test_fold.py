@@ -37,6 +37,11 @@ def integer(*shape: int, dtype: str = "int32") -> Any:
     return t(shape, dtype)
 
 
+def bools(*shape: int) -> Any:
+    return t(shape, "bool")
+
+
+TRUTHS = [const(np.array([0, 0, 1, 1], bool)), const(np.array([0, 1, 0, 1], bool))]
 STRIDED = {
     "begin_mask": 0,
     "end_mask": 0,
@@ -93,6 +98,15 @@ NODES: dict[str, Node] = {
     "maximum": op("MAXIMUM", [ints(1, 9), ints(5)], [integer(2)]),
     "minimum": op("MINIMUM", [ints(1, 9), ints(5)], [integer(2)]),
     "floor_div": op("FLOOR_DIV", [ints(7, -7), ints(2)], [integer(2)]),
+    "less": op("LESS", [ints(1, 5, 9), ints(5)], [bools(3)]),
+    "less_equal": op("LESS_EQUAL", [ints(1, 5, 9), ints(5)], [bools(3)]),
+    "greater": op("GREATER", [ints(1, 5, 9), ints(5)], [bools(3)]),
+    "greater_equal": op("GREATER_EQUAL", [ints(1, 5, 9), ints(5)], [bools(3)]),
+    "equal": op("EQUAL", [ints(1, 5, 9), ints(5)], [bools(3)]),
+    "not_equal": op("NOT_EQUAL", [ints(1, 5, 9), ints(5)], [bools(3)]),
+    "logical_and": op("LOGICAL_AND", TRUTHS, [bools(4)]),
+    "logical_or": op("LOGICAL_OR", TRUTHS, [bools(4)]),
+    "logical_not": op("LOGICAL_NOT", TRUTHS[:1], [bools(4)]),
     "reduce_prod": op("REDUCE_PROD", [MATRIX, ints(0)], [integer(4)], {"keep_dims": False}),
     "float16": op("DEQUANTIZE", [const(np.array([1.5, -2.25], np.float16))], [t((2,))]),
     "int8": op("DEQUANTIZE", [const(np.array([-128, 127], np.int8), 0.1, 7)], [t((2,))]),
@@ -134,10 +148,10 @@ def test_values_are_tflite_s(node: Node) -> None:
 NOT_FOLDED = (
     "ABS ARG_MAX ARG_MIN ATAN2 AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND BROADCAST_TO CEIL"
     " CONV_2D COS CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DIV DYNAMIC_UPDATE_SLICE ELU"
-    " EMBEDDING_LOOKUP EQUAL EXP FILL FLOOR FLOOR_MOD FULLY_CONNECTED GATHER_ND GELU GREATER"
-    " GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS LESS_EQUAL LOG"
-    " LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX LSTM MAX_POOL_2D MEAN MIRROR_PAD NEG"
-    " NOT_EQUAL ONE_HOT PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN"
+    " EMBEDDING_LOOKUP EXP FILL FLOOR FLOOR_MOD FULLY_CONNECTED GATHER_ND GELU"
+    " HARD_SWISH L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LOG"
+    " LOGISTIC LOG_SOFTMAX LSTM MAX_POOL_2D MEAN MIRROR_PAD NEG"
+    " ONE_HOT PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN"
     " RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND"
     " RSQRT SCATTER_ND SELECT SELECT_V2 SIGN SIN SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT"
     " SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE STABLEHLO_ADD STABLEHLO_AND STABLEHLO_COMPOSITE"
@@ -162,6 +176,10 @@ LEFT: dict[str, Node] = {
     "computed": op("ADD", [integer(2), ints(5)], [integer(2)]),
     "pictures": op("ADD", [const(np.ones((2,), np.float32)), t((2,))], [t((2,))]),
     "floats": op("MUL", [const(np.ones(2, np.float32))] * 2, [t((2,))]),
+    "compared_floats": op("LESS", [const(np.ones(2, np.float32))] * 2, [bools(2)]),
+    "bytes_besides_0_and_1": op(
+        "LOGICAL_NOT", [const(np.array([0, 2], np.uint8).view(bool))], [bools(2)]
+    ),
     "division_by_zero": op("FLOOR_DIV", [ints(7), ints(0)], [integer(1)]),
     "index_out_of_range": op("GATHER", [ints(1, 2), ints(2)], [integer(1)], {"axis": 0}),
     "negative_index": op("GATHER", [ints(1, 2), ints(-1)], [integer(1)], {"axis": 0}),
@@ -220,9 +238,12 @@ def test_shapes_follow(batch: int) -> None:
     assert [node.outputs[0].shape for node in folded.nodes[3:]] == [(batch, 6)] * 2
     assert folded.outputs == folded.nodes[-1].outputs
     assert folded.nodes[4].inputs == folded.nodes[3].outputs
-    # Were a node of them left to the CPU, TFLite would not know the shape.
-    assert folded.nodes[3].outputs[0] in dynamic_tensors(folded, claimed={0, 1, 2})
-    assert not dynamic_tensors(folded, claimed={0, 1, 2, 3, 4})
+    # Were the RESHAPE left to the CPU, TFLite would not know the shape before a run; it is known.
+    assert bookkeeping(batch).nodes[3].outputs[0].shape == (1, 6)
+    assert not dynamic_tensors(folded, claimed={0, 1, 2})
+    unknown = bookkeeping(batch)
+    assert unknown.nodes[3].outputs[0] in dynamic_tensors(unknown, claimed={0, 1, 2})
+    assert not dynamic_tensors(unknown, claimed={0, 1, 2, 3, 4})
 
 
 def test_the_shape_of_a_tensor_that_tflite_has_not_sized_yet_is_not_known() -> None:

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate.errors import DeviceError
-from delegate.tflite import callbacks
+from delegate.tflite import abi, callbacks
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.writer import write_model
 from tests.support.compare import interpreter, invoke
@@ -36,7 +36,7 @@ class Inverter:
     def prepare(self, shapes: Shapes) -> Shapes:
         self.hooks.fail_in("prepare")
         self.prepared.append(shapes)
-        return {}
+        return {self.outputs[0]: shapes[self.inputs[0]]}
 
     def invoke(
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
@@ -134,9 +134,19 @@ def test_a_kernel_hears_of_every_new_shape() -> None:
     ours.resize_tensor_input(0, (4, 3, 3, 2))
     ours.allocate_tensors()
     assert hooks.kernels[0].prepared[-1][0] == (4, 3, 3, 2)
-    assert hooks.kernels[0].prepared[-1][1] == (4, 3, 3, 2)
     (got,) = invoke(ours, [np.repeat(picture(), 4, axis=0)])
     assert got.shape == (4, 3, 3, 2)
+
+
+def test_an_op_that_tflite_lacks_changes_nothing_for_the_delegate_s_next_interpreter() -> None:
+    hooks = Hooks()
+    lacking = op("my op", [t((2,), "uint8"), None], [t((2,), "uint8")], is_custom=True)
+    made(hooks, chain_model([lacking]))
+    ours = made(hooks)
+    ours.resize_tensor_input(0, (2, 3, 3, 2))
+    ours.allocate_tensors()
+    assert invoke(ours, [np.repeat(picture(), 2, axis=0)])[0].shape == (2, 3, 3, 2)
+    assert hooks.native._delegate.flags == abi.FLAGS
 
 
 @pytest.mark.parametrize("place", ["claim", "partition", "prepare", "invoke"])
@@ -195,17 +205,25 @@ def test_close_closes_every_kernel_once_more_harmlessly() -> None:
     assert hooks.kernels[0].closed == 2
 
 
-def test_a_dynamic_tensor_at_the_border_is_refused() -> None:
+def test_what_reads_a_dynamic_tensor_is_prepared_once_that_has_its_size() -> None:
     # PAD by computed sizes makes tensor 2 dynamic; the claimed pool reads it.
-    padded, pooled = image(1, 5, 5, 2), image(1, 5, 5, 2)
+    padded, pooled = image(1, 1, 1, 2), image(1, 1, 1, 2)
     nodes = [
         op("PAD", [image(), t((4, 2), "int32")], [padded]),
         op("MAX_POOL_2D", [padded], [pooled], POOL),
     ]
     hooks = Hooks()
     hooks.claims, hooks.inputs, hooks.outputs = [1], [2], [3]
-    with pytest.raises(RuntimeError, match="tensor 2 of a delegated node turned out dynamic"):
-        invoke(made(hooks, chain_model(nodes)), [picture(), np.zeros((4, 2), np.int32)])
+    ours = made(hooks, chain_model(nodes))
+    (kernel,) = hooks.kernels
+    assert kernel.prepared == []
+    for before in (1, 1, 2, 0):
+        pads = np.array([[0, 0], [before, 1], [0, 0], [0, 0]], np.int32)
+        (got,) = invoke(ours, [picture(), pads])
+        expected = ~np.pad(picture(), pads, constant_values=128)
+        np.testing.assert_array_equal(got, expected)
+        assert kernel.prepared[-1][2] == expected.shape
+    assert len(kernel.prepared) == 3
 
 
 def test_hooks_that_are_gone_are_an_error_not_a_crash() -> None:

@@ -18,6 +18,7 @@ from tests.support.small_v2 import small_v2
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.profile_text import profile_text, rate_words
 from tflite_opencl.common.values import input_sets
+from tflite_opencl.conformance.cases.loops import recurrent
 
 pytestmark = any_driver
 
@@ -138,3 +139,21 @@ def test_the_text_has_both_orders_and_two_widths(device: DeviceInfo) -> None:
 def test_rates_are_plain_numbers(count: int, words: str) -> None:
     assert rate_words(count, 100.0) == words
     assert rate_words(count, 0.0) == ""
+
+
+def test_of_many_kernels_each_is_named_once(device: DeviceInfo) -> None:
+    graph = recurrent("gru", 5, 3, 4)
+    model = write_model(graph)
+    delegate = OpenCLDelegate(
+        model, device.index, tune="off", profiling=True, min_nodes_per_partition=1
+    )
+    made = interpreter(model, delegate)
+    invoke(made, input_sets(graph)[0])
+    profile = profile_of(delegate, graph, made.invoke)
+    (row,) = profile.rows
+    assert row.op == "WHILE"
+    kernels = row.kernels.split(", ")
+    assert len(kernels) == profile.launches > 40
+    text = profile_text(profile, 200)
+    assert f"5 x gather, {kernels.count('conv_2d_1x1_float')} x conv_2d_1x1_float" in text
+    assert text.count("conv_2d_1x1_float") == 1

@@ -18,6 +18,7 @@ from tflite_opencl.conformance.cases import (
     elementwise,
     frequencies,
     hybrid,
+    loops,
     mediapipe,
     movement,
     recurrent,
@@ -114,6 +115,7 @@ _FAMILIES = (
     mediapipe.pools,
     stablehlo.windows,
     stablehlo.scatters,
+    loops.cases,
 )
 
 

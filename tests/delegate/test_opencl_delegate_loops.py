@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WHILE and IF that are inlined, and nodes around those that are not, on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Model, OpenCLDelegate
+from delegate.inspect import Graph, Node, Tensor, read_model, write_model
+from delegate.isa import ORDERS
+from tests.support.compare import inputs_for, interpreter, invoke
+from tests.support.model import graph_of, op, t
+from tests.support.nets import assert_equal_outputs, delegate_for, image
+from tests.support.shared import model_path
+from tests.support.subgraphs import two_signatures
+from tflite_opencl.command import main
+from tflite_opencl.common.bounds import float_bounds
+from tflite_opencl.common.oracle import run_graph
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.conformance.cases.loops import branches, loop, recurrent
+
+RNNS = ("rnn_lstm_f32", "rnn_gru_f32")
+
+
+def pooled(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
+    """Return a body that keeps the larger of two pictures."""
+    larger = image(*own[0].shape)
+    return [op("MAXIMUM", own, [larger])], [own[1], larger]
+
+
+def between(rounds: int | Tensor, *shape: int) -> Graph:
+    """Return a loop between two nodes, over pictures of which a caller may change the height."""
+    x, before, after = image(*shape), image(*shape), image(*shape)
+    first = op("RELU", [x], [before])
+    looped = loop(rounds, [before, x], pooled)
+    last = op("RELU6", [looped.outputs[-1]], [after])
+    inputs = [x, rounds] if isinstance(rounds, Tensor) else [x]
+    return graph_of([first, looped, last], inputs, [after])
+
+
+def taken(delegate: OpenCLDelegate) -> dict[int, list[int]]:
+    return {
+        number: [each.node for each in verdicts if each.is_taken]
+        for number, verdicts in delegate.subgraph_verdicts.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("rounds", "excluded", "expected", "groups"),
+    [
+        # The subgraphs of a loop that is unrolled run nowhere else, so nobody judges them.
+        (3, [], {0: [0, 1, 2]}, [[0, 1, 2]]),
+        (3, ["WHILE"], {0: [0, 2], 1: [0], 2: [0, 1]}, [[0], [2]]),
+        (3, ["MAXIMUM"], {0: [0, 2], 1: [0], 2: [1]}, [[0], [2]]),
+        (0, [], {0: [0, 1, 2]}, [[0, 1, 2]]),
+        (t((), "int32"), [], {0: [0, 2], 1: [0], 2: [0, 1]}, [[0], [2]]),
+    ],
+    ids=["unrolled", "excluded", "excluded-in-it", "no-round", "open"],
+)
+def test_loops_run_resized_and_again(
+    rounds: int | Tensor,
+    excluded: list[str],
+    expected: dict[int, list[int]],
+    groups: list[list[int]],
+    device: DeviceInfo,
+) -> None:
+    model = write_model(between(rounds))
+    delegate = delegate_for(model, device, excluded)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert taken(delegate) == expected
+    assert delegate.partitions == groups
+    rng = np.random.default_rng(7)
+    for height in (3, 5, 1, 3):
+        for made in (ours, reference):
+            made.resize_tensor_input(made.get_input_details()[0]["index"], (1, height, 3, 2))
+            made.allocate_tensors()
+        for count in (2, 0, 1):
+            given = [rng.integers(0, 256, (1, height, 3, 2)).astype(np.uint8)]
+            given += [np.array(count, np.int32)] if isinstance(rounds, Tensor) else []
+            assert_equal_outputs(
+                invoke(ours, given), invoke(reference, given), f"height {height}, {count}"
+            )
+    assert taken(delegate) == expected
+
+
+def test_a_loop_that_is_refused_later_runs_by_its_subgraphs(device: DeviceInfo) -> None:
+    """A delegate that unrolled one interpreter's loop judges the next one's subgraphs anew."""
+    models = [write_model(between(each)) for each in (3, t((), "int32"))]
+    delegate = OpenCLDelegate(None, device.index, min_nodes_per_partition=1, tune="off")
+    for model, expected in zip(
+        models, ({0: [0, 1, 2]}, {0: [0, 2], 1: [0], 2: [0, 1]}), strict=True
+    ):
+        made = interpreter(model, delegate)
+        assert taken(delegate) == expected
+        del made
+    made = interpreter(two_signatures(), delegate)
+    assert taken(delegate) == {0: [0], 1: [0, 1]}
+    del made
+
+
+@pytest.mark.parametrize("branch", ["then", "else", "either"])
+def test_branches_run_exactly(branch: str, device: DeviceInfo) -> None:
+    graph = branches("int8", branch)
+    model = write_model(graph)
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert taken(delegate)[0] == ([0, 2] if branch == "either" else [0, 1, 2])
+    for inputs in inputs_for(graph):
+        assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs))
+
+
+def test_small_launches_are_only_for_devices_that_make_them_one(device: DeviceInfo) -> None:
+    model = write_model(recurrent("gru", 5, 8, 8))
+    delegate = delegate_for(model, device, [], min_nodes_per_partition=0)
+    made = interpreter(model, delegate)
+    (verdict,) = delegate.verdicts
+    if delegate._engine.device.proven & ORDERS:
+        assert verdict.is_taken
+    else:
+        assert verdict.reason == "once unrolled, its launches cost more than the loop on the CPU"
+    del made
+
+
+@pytest.mark.parametrize("name", RNNS)
+def test_keras_3_s_recurrent_layers_run_whole(name: str, device: DeviceInfo) -> None:
+    path = model_path(f"converters/{name}")
+    graph = read_model(path)
+    delegate = delegate_for(path, device, [])
+    ours, reference = interpreter(path, delegate), interpreter(path)
+    assert delegate.partitions == [[0, 1, 2, 3]]
+    run = partial(run_graph, find_runtime(), "reference")
+    with Model(path, device.index, tune="off") as model:
+        for seed in range(3):
+            shape = graph.inputs[0].shape
+            inputs = [np.random.default_rng(seed).normal(size=shape).astype(np.float32)]
+            (expected,) = invoke(reference, inputs)
+            (bound,) = float_bounds(run, graph, inputs, [expected])
+            assert bound is not None
+            for got in (*invoke(ours, inputs), *model.run(inputs[0])):
+                assert (abs(got - expected) <= np.minimum(bound, 1e-5)).all()
+
+
+def test_launches_are_those_of_the_loop(device: DeviceInfo) -> None:
+    graph = between(3)
+    model = write_model(graph)
+    delegate = delegate_for(model, device, profiling=True)
+    made = interpreter(model, delegate)
+    (run,) = delegate.timed_runs(lambda: invoke(made, inputs_for(graph)[0]) and None)
+    expected = [(0, "RELU"), *[(1, "WHILE")] * 3, (2, "RELU6")]
+    assert [(each.node, each.op) for each in run.launches] == expected
+    steps = delegate.step_through(lambda: invoke(made, inputs_for(graph)[0]) and None)
+    assert [(each.node, each.op, len(each.launches)) for each in steps] == [
+        (0, "RELU", 1),
+        (1, "WHILE", 3),
+        (2, "RELU6", 1),
+    ]
+    assert {*steps[1].values} == {tensor.index for tensor in graph.nodes[1].outputs[1:]}
+
+
+def test_verify_tells_of_a_loop_as_of_a_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], device: DeviceInfo
+) -> None:
+    path = tmp_path / "loop.tflite"
+    path.write_bytes(write_model(between(3, 1, 64, 64, 64)))
+    assert main(["verify", str(path), "--device", str(device.index), "--tune", "off"]) == 0
+    told = capsys.readouterr().out
+    assert "no node is wrong" in told
+    assert "4 tensors compared" in told
