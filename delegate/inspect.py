@@ -11,6 +11,7 @@ from delegate.errors import KernelBuildError as KernelBuildError
 from delegate.external import accelerators as accelerators
 from delegate.graph.edit import with_tensors as with_tensors
 from delegate.graph.flexbuffer import flexbuffer_of as flexbuffer_of
+from delegate.graph.float16 import widened as widened
 from delegate.graph.infer import infer as infer
 from delegate.graph.ir import Blocks as Blocks
 from delegate.graph.ir import Graph as Graph

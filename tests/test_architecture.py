@@ -41,7 +41,7 @@ LAYERS = {
     "halves": "errors graph isa launch target",
     "store": "cache errors",
     "sandbox": "errors progress store",
-    "ops": "errors graph isa launch target",
+    "ops": "errors graph halves isa launch target",
     "lowered": "graph halves launch ops target",
     "passes": "graph",
     "compiler": "errors graph halves in_place launch lowered once passes progress target",

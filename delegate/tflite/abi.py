@@ -15,13 +15,15 @@ ERROR = 1  # kTfLiteError
 READ_ONLY = 1  # kTfLiteMmapRo, an allocation type: a constant of the file
 ARENA = 2  # kTfLiteArenaRw, likewise: TFLite plans where it lies
 DYNAMIC = 4  # kTfLiteDynamic, likewise
+FLOAT16 = 10  # kTfLiteFloat16, a type of tensors
 BUILTIN_DELEGATE = 51  # kTfLiteBuiltinDelegate
 MARK = 2  # kTfLiteEdgeTpuContext, a type of external contexts, which no kernel of TFLite looks at
 # kTfLiteDelegateFlagsAllowDynamicTensors | kTfLiteDelegateFlagsRequirePropagatedShapes: without
 # the first, one dynamic tensor anywhere in a model makes TFLite refuse the whole delegate; without
 # the second, a resized input leaves the outputs at their old shapes.
 FLAGS = 3
-# Of a graph with ops that TFLite lacks: it would propagate shapes through them, and fail.
+# Of a graph with nodes that TFLite's own kernels lack: it would propagate shapes through them, and
+# fail.
 FLAGS_OF_LACKING = 1
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from delegate.errors import AbiMismatch, DelegateError
+from delegate.graph.float16 import CONVERSIONS
 from delegate.sandbox import process
 from delegate.tflite import abi, schema
 from delegate.tflite.views import Bytes, Views, tensor_bytes
@@ -116,9 +117,9 @@ class NativeDelegate:
     def _prepare_delegate(self, context: int, delegate: int) -> int:
         try:
             view = abi.Context.from_address(context)
-            plan, lacking = _plan(context, view)
+            plan, is_lacking = _plan(context, view)
             claimed = tuple(self._hooks.claim(context, plan, _shapes(view), _constants(view)))
-            if not lacking.isdisjoint(claimed):
+            if is_lacking:
                 self._delegate.flags = abi.FLAGS_OF_LACKING
             array = abi.int_array(claimed)
             pointer = C.cast(array, C.POINTER(abi.IntArray))
@@ -207,12 +208,12 @@ def _kept_whole(call: Callable[..., T]) -> Callable[..., T]:
     return kept_whole
 
 
-def _plan(context: int, view: abi.Context) -> tuple[list[PlannedNode], set[int]]:
-    """Return the nodes of the plan, and the indices of those whose op TFLite lacks."""
+def _plan(context: int, view: abi.Context) -> tuple[list[PlannedNode], bool]:
+    """Return the nodes of the plan, and whether TFLite's own kernels lack one of them."""
     plan = C.POINTER(abi.IntArray)()
     if view.GetExecutionPlan(context, C.byref(plan)) != abi.OK:
         raise AbiMismatch("TFLite gave no execution plan")
-    nodes, lacking = [], set()
+    nodes, is_lacking = [], False
     # Copied first: TFLite may reuse the array in the calls below.
     for index in abi.ints(plan):
         node = C.POINTER(abi.Node)()
@@ -223,11 +224,13 @@ def _plan(context: int, view: abi.Context) -> tuple[list[PlannedNode], set[int]]
         op = schema.builtin_name(registration.contents.builtin_code)
         if op == "CUSTOM":
             op = (registration.contents.custom_name or b"").decode(errors="replace")
-            if not registration.contents.prepare:
-                lacking.add(index)
+            is_lacking |= not registration.contents.prepare
         inputs, outputs = abi.ints(node.contents.inputs), abi.ints(node.contents.outputs)
+        # What we leave of float16, XNNPACK takes after us; neither needs TFLite's own kernels.
+        types = {view.tensors[each].type for each in (*inputs, *outputs) if each >= 0}
+        is_lacking |= abi.FLOAT16 in types and op not in CONVERSIONS
         nodes.append(PlannedNode(index, op, inputs, outputs))
-    return nodes, lacking
+    return nodes, is_lacking
 
 
 def _shapes(view: abi.Context) -> Shapes:

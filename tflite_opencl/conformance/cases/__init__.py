@@ -16,6 +16,7 @@ from tflite_opencl.conformance.cases import (
     convolutions,
     detections,
     elementwise,
+    float16,
     frequencies,
     hybrid,
     mediapipe,
@@ -114,6 +115,7 @@ _FAMILIES = (
     mediapipe.pools,
     stablehlo.windows,
     stablehlo.scatters,
+    float16.cases,
 )
 
 
