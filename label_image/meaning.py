@@ -26,7 +26,7 @@ from tflite_opencl.common.labels import gives_scores
 log = logging.getLogger("label_image")
 
 _MIDDLE = 127.5  # label_image's own mean and standard deviation
-_REAL = ("float32", "int16")  # inputs that they apply to
+_REAL = ("float32", "float16", "int16")  # inputs that they apply to
 
 
 # In the order in which they are asked: the first that fits is a model's.

@@ -104,7 +104,7 @@ def to_input(
 ) -> NDArray[Any]:
     """Resize RGB pixels to a model's input tensor.
 
-    `mean` and `std`, one or one a channel, apply to float32 and int16. An int16 tensor, which
+    `mean` and `std`, one or one a channel, apply to floats and int16. An int16 tensor, which
     label_image does not know, gets what a float one would, in its own `scale` and `zero_point`;
     8-bit ones ignore theirs.
 
@@ -125,7 +125,7 @@ def to_input(
     dtype = np.dtype(dtype)
     if dtype == np.int8:
         values -= np.float32(128)
-    elif dtype == np.float32 or (dtype == np.int16 and scale > 0):
+    elif dtype in (np.float16, np.float32) or (dtype == np.int16 and scale > 0):
         middle, spread = np.asarray(mean, np.float32), np.asarray(std, np.float32)
         if (spread == 0).any():
             raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
@@ -142,7 +142,7 @@ def to_input(
             values.clip(-(2**15), 2**15 - 1, out=values)
     elif dtype != np.uint8:
         raise PictureError(
-            f"the model's input type {dtype}: only uint8, int8, quantised int16 and float32 work"
+            f"the model's input type {dtype}: only uint8, int8, quantised int16, float16 and float32 work"
         )
     if layout.is_planar:
         values = values.transpose(2, 0, 1)
@@ -186,7 +186,7 @@ def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0, is_asked: b
     return (
         layout is not None
         and (is_asked or layout.has_channels)
-        and (dtype in ("uint8", "int8", "float32") or (dtype == "int16" and scale > 0))
+        and (dtype in ("uint8", "int8", "float16", "float32") or (dtype == "int16" and scale > 0))
     )
 
 
