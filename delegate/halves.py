@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.partition import Partition
+from delegate.halves_range import Ranges
 from delegate.isa import FP16, STORED_HALVES
 from delegate.launch import Alternative, Constant, Launch, is_temporary, temporary
 from delegate.target import Target
@@ -71,11 +72,11 @@ def are_stored(proven: Collection[str]) -> bool:
 
 
 def in_halves(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with halves between nodes that can have them.
+    """Return the partition with halves between nodes that can have them, where their range allows.
 
     `accepts`: whether a node lowers and builds. The same partition if there is no such node.
     """
-    halves = _Halves()
+    halves, ranges = _Halves(), Ranges()
     nodes: list[Node] = []
     as_floats, as_halves = set(partition.inputs), set[Tensor]()  # what is there in either form
 
@@ -86,7 +87,7 @@ def in_halves(partition: Partition, accepts: Callable[[Node], bool]) -> Partitio
             there.add(tensor)
 
     for node in partition.nodes:
-        made = halves.node(node)
+        made = halves.node(node) if ranges.note(node) else None
         is_worth_it = node.op not in _MOVES or any(t in as_halves for t in node.inputs)
         is_half = made is not None and is_worth_it and accepts(made)
         there, op = (as_halves, TO_HALVES) if is_half else (as_floats, TO_FLOATS)

@@ -142,8 +142,7 @@ def to_input(
             values.clip(-(2**15), 2**15 - 1, out=values)
     elif dtype != np.uint8:
         raise PictureError(
-            f"the model's input type {dtype}: only uint8, int8, quantised int16, float16 and "
-            "float32 work"
+            f"the model's input type {dtype}: only uint8, int8, quantised int16 and floats work"
         )
     if layout.is_planar:
         values = values.transpose(2, 0, 1)
