@@ -110,6 +110,7 @@ class Series(Paths):
                     self.totals.decoding_seconds += entry.seconds
                     self.totals.processes = source.processes
                     self._count(outcome)
+                    self.require_finite(outcome.outputs, outcome.path)
                     self.totals.seconds = time.perf_counter() - begin_s
                     yield outcome
 

@@ -20,6 +20,7 @@ from delegate.sandbox.child import Child, Died, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.difference import difference
 from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.common.finite import not_finite
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.labels import are_scores, format_row, top_results
 from tflite_opencl.common.machine import Meter
@@ -238,6 +239,8 @@ def _judged(each: Running, reference: Running, given: Given, settings: Settings)
     outputs, why_not = _outputs(each), reference.result.failure
     if outputs is None:
         return each.result
+    if no_result := not_finite(outputs, given.graph.outputs):
+        return replace(each.result, failure=no_result)
     why = f"the reference kernels cannot run this model: {why_not}" if why_not else ""
     apart = difference(outputs, _outputs(reference), why)
     return replace(

@@ -16,8 +16,9 @@ from delegate.inspect import Graph
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.difference import difference
 from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.feeds import feeds_of, names_of, number_of, place_of
+from tflite_opencl.common.finite import not_finite
 from tflite_opencl.common.flag_values import named_file
 from tflite_opencl.common.flags import (
     add_device_arguments,
@@ -79,7 +80,8 @@ def run(options: argparse.Namespace) -> str:
 
     Raises:
         CommandError: the model cannot be read or run, no input is given, or a file cannot be
-            written. RunError: a file does not fit its input.
+            written; or an output is not finite, of which the text is the answer. RunError: a file
+            does not fit its input.
     """
     model, folder = model_of(options), Path(options.output)
     graph = read_graph(model, options.signature)
@@ -110,8 +112,14 @@ def run(options: argparse.Namespace) -> str:
             raise
         why = f"nothing is beside it: {runtime.why_not}; numpy: {error}"
     written = _write(folder, graph, ours, is_stacked=options.frames)
-    people = "\n".join(filter(None, (_text(graph, frames, ours, theirs, written), why)))
-    return shown(options, people, json=lambda: as_json(_document(graph, ours, theirs, written)))
+    no_result = not_finite(ours.outputs, graph.outputs)
+    failure = f"no result: {no_result}" if no_result else ""
+    people = "\n".join(filter(None, (_text(graph, frames, ours, theirs, written), why, failure)))
+    document = _document(graph, ours, theirs, written) | {"failure": no_result}
+    text = shown(options, people, json=lambda: as_json(document))
+    if no_result:
+        raise CommandError(text, NOT_SO)
+    return text
 
 
 def _beside(runtime: Runtime) -> str:
