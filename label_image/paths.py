@@ -35,8 +35,7 @@ from label_image.worker import path_in_child
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.difference import NOT_QUANTISED
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
-from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, NOT_SO, SUCCESS
-from tflite_opencl.common.finite import not_finite
+from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import Runtime
 
@@ -89,7 +88,6 @@ class Paths(contextlib.ExitStack):
         self.untuned: Path | None = None
         self.totals = Totals()
         self.answer: Outputs = ()
-        self._are_finite = True  # all results so far
 
     @property
     def cpu(self) -> Path | None:
@@ -137,8 +135,6 @@ class Paths(contextlib.ExitStack):
         """Return the exit code of a run with results; say at last where most nodes were lost."""
         if self.failure:
             return NO_DEVICE
-        if not self._are_finite:
-            return NOT_SO
         taken = self.gpu.delegation if self.gpu else None
         if taken is None or 2 * taken.lost <= len(taken.verdicts):
             return SUCCESS
@@ -251,14 +247,6 @@ class Paths(contextlib.ExitStack):
         traceback.clear_frames(error.__traceback__)
         self._gave_up, self.gpu = reason_of(error), None
         self._gpu_stack.close()
-
-    # --- looking at results
-
-    def require_finite(self, outputs: Outputs, path: str = "") -> None:
-        """Complain of results that are no numbers; of several pictures, of the first such one."""
-        if self._are_finite and (why := not_finite(outputs, self._graph.outputs)):
-            self._are_finite = False
-            log.error("%s", f"{path}: {why}" if path else why)
 
     # --- comparing
 
