@@ -23,6 +23,7 @@ from delegate.inspect import (
     as_transpose_conv,
     pooling_of,
     widened,
+    write_model,
 )
 from tflite_opencl.common.build import Array, node
 
@@ -50,6 +51,12 @@ def in_builtins(graph: Graph) -> Graph:
             del made.tensors[before[0] :], made.nodes[before[1] :]
             made.nodes.append(each)
     return replace(graph, tensors=tuple(made.tensors), nodes=tuple(made.nodes))
+
+
+def model_in_builtins(graph: Graph, model: bytes | str) -> bytes | str:
+    """Return the model of `in_builtins`; `model`: the graph's own, where that is the same."""
+    own = in_builtins(graph)
+    return model if own is graph else write_model(own)
 
 
 @dataclass(slots=True)

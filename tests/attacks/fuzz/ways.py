@@ -30,6 +30,7 @@ from tests.attacks.fuzz import called, stateful
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.difference import distances
+from tflite_opencl.common.in_builtins import model_in_builtins
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.oracle import Oracle, run_graph
 from tflite_opencl.common.values import Arrays, compare
@@ -226,8 +227,9 @@ def _resized(job: Job, known: Oracle) -> Result:
     if any(each.shape[:1] != (1,) for each in job.graph.inputs):
         return Result(SKIP, "an input has no batch of 1")
     opened, taken = open_job(job, known)
+    model = model_in_builtins(job.graph, job.model)
     for count in (3, 2, 1):
-        reference = allocated(job.subject.runtime, job.model, known.cpu_kernels)
+        reference = allocated(job.subject.runtime, model, known.cpu_kernels)
         inputs = [np.concatenate([np.roll(each, i) for i in range(count)]) for each in job.sets[0]]
         try:
             _resize_to(reference, count)
