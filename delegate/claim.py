@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from delegate import progress
 from delegate.errors import KilledChild, TooLarge, Unsupported
@@ -20,11 +21,12 @@ from delegate.graph.partition import (
 )
 from delegate.graph.verdict import Loss, Verdict
 from delegate.isa import ORDERS
-from delegate.options import Options
+from delegate.options import FP32, Options
 from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.executor import Executor
 from delegate.runtime.pages import let_go
 from delegate.start.engine import Engine
+from delegate.start.rehearsal import open_engine
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
 from delegate.variable_tensors import VariableTensors, apart
@@ -119,6 +121,12 @@ class Claim:
         executor = self._executors.pop(group.indices, None)
         lock = None if self._variables is None else self._variables.lock
         return PartitionKernel(self, group, executor, lock)
+
+    def executor_in_floats(self, partition: Partition) -> Executor:
+        """Return one whose floats are no halves; raises DelegateError."""
+        options = replace(self._options, precision=FP32)
+        engine = open_engine(options, device=self._engine.device)
+        return engine.executor(partition, self._target)
 
     def executor(self, partition: Partition) -> Executor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.partition import Partition
+from delegate.halves_range import Ranges
 from delegate.isa import FP16, STORED_HALVES
 from delegate.launch import Alternative, Constant, Launch, is_temporary, temporary
 from delegate.target import Target
@@ -71,11 +72,11 @@ def are_stored(proven: Collection[str]) -> bool:
 
 
 def in_halves(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
-    """Return the partition with halves between nodes that can have them.
+    """Return the partition with halves between nodes that can have them, where their range allows.
 
     `accepts`: whether a node lowers and builds. The same partition if there is no such node.
     """
-    halves = _Halves()
+    halves, ranges = _Halves(), Ranges()
     nodes: list[Node] = []
     as_floats, as_halves = set(partition.inputs), set[Tensor]()  # what is there in either form
 
@@ -86,7 +87,7 @@ def in_halves(partition: Partition, accepts: Callable[[Node], bool]) -> Partitio
             there.add(tensor)
 
     for node in partition.nodes:
-        made = halves.node(node)
+        made = halves.node(node) if ranges.note(node) else None
         is_worth_it = node.op not in _MOVES or any(t in as_halves for t in node.inputs)
         is_half = made is not None and is_worth_it and accepts(made)
         there, op = (as_halves, TO_HALVES) if is_half else (as_floats, TO_FLOATS)
@@ -118,6 +119,34 @@ def alternatives(node: Node, target: Target, lower: Lower) -> tuple[Alternative,
     if not found:
         raise Unsupported("no kernel for halves")
     return (*found, _between_floats(node, target, lower))
+
+
+def of_float16(node: Node, target: Target, lower: Lower) -> tuple[Alternative, ...]:
+    """Return the alternatives of a node on float16 tensors, whose `full` is the same on float32.
+
+    All of them compute in float32. Where the device was not proven to store halves, the conversions
+    are those of CAST, which need integers alone.
+
+    Raises:
+        Unsupported: the node does not lower on float32.
+    """
+    full = node.full
+    assert full is not None
+    twins = dict(zip((*full.inputs, *full.outputs), (*node.inputs, *node.outputs), strict=True))
+    ways = lower(full, target)
+    if ways[-1].view is not None:
+        source, result = (twins[tensor] for tensor in ways[-1].view)
+        assert source is not None
+        assert result is not None
+        return (replace(ways[-1], view=(source, result)),)
+    if not are_stored(target.isa):
+        return (_between_floats(node, target, lower, ("CAST", "CAST")),)
+    found: list[Alternative | None] = []
+    # The macro HALVES is of all that a kernel reads and writes.
+    is_of_floats = any(map(_is_computed_float, node.inputs))
+    if not is_of_floats and all(tensor.dtype == _HALF for tensor in node.outputs):
+        found = [halved(way, twins, has_fp16=False) for way in ways]
+    return (*filter(None, found), _between_floats(node, target, lower))
 
 
 class _Halves:
@@ -200,10 +229,15 @@ def _packed(pack: Callable[[], NDArray[np.generic]]) -> NDArray[np.float16]:
     return _rounded(pack())
 
 
-def _between_floats(node: Node, target: Target, lower: Lower) -> Alternative:
+def _between_floats(
+    node: Node, target: Target, lower: Lower, ops: tuple[str, str] = (TO_FLOATS, TO_HALVES)
+) -> Alternative:
     """Return the plain kernels of a node's floats, made of halves before and halves again behind.
 
-    It is the judge of the other ways, which round more.
+    It is the judge of the other ways, which round more. `ops`: those that convert.
+
+    Raises:
+        Unsupported: the node does not lower, or its result would be the bytes of what it reads.
     """
     full = node.full
     assert full is not None
@@ -219,14 +253,14 @@ def _between_floats(node: Node, target: Target, lower: Lower) -> Alternative:
         return own.get(tensor, known) if tensor is not None else None
 
     inputs = tuple(map(floats, node.inputs, full.inputs))
-    outputs = tuple(own[tensor] for tensor in node.outputs)
+    outputs = tuple(own.get(tensor, tensor) for tensor in node.outputs)
     last = lower(replace(full, inputs=inputs, outputs=outputs), target)[-1]
     read = dict.fromkeys(t for t in node.inputs if t in own)
     return Alternative(
         "floats",
         (
-            *(each for t in read if t is not None for each in launches(TO_FLOATS, t, own[t])),
+            *(each for t in read if t is not None for each in launches(ops[0], t, own[t])),
             *last.launches,
-            *(each for t in node.outputs for each in launches(TO_HALVES, own[t], t)),
+            *(each for t in node.outputs if t in own for each in launches(ops[1], own[t], t)),
         ),
     )

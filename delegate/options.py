@@ -42,8 +42,9 @@ class Options:
             each node apart. The outputs are the same.
         precision: "fp32", or "fp16": floats may be halves between the nodes of a partition, and
             products of halves where the device has cl_khr_fp16. Faster on many GPUs, and the
-            outputs of float models are others; quantised ones stay. TFLite's own GPU delegate
-            calls the permission `gpu_precision_loss_allowed`.
+            outputs of float models are others; quantised ones stay. What may be beyond the range
+            of halves stays float32, and so does a model whose outputs are. TFLite's own GPU
+            delegate calls the permission `gpu_precision_loss_allowed`.
     Raises:
         TypeError: one string where a list of names is meant.
         ValueError: a number below 0, or `tune`, `precision` or one of `passes` is not one of its

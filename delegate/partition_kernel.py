@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from delegate.launch import NodeAlternatives, size_bytes
 from delegate.runtime.executor import Executor
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun, Values
 from delegate.runtime.layout import as_bytes
+from delegate.runtime.range_watch import RangeWatch
 from delegate.tflite.callbacks import Shapes
 from delegate.variable_tensors import VariableTensors
 
@@ -35,6 +37,9 @@ class Maker(Protocol):
 
     def executor(self, partition: Partition) -> Executor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
+
+    def executor_in_floats(self, partition: Partition) -> Executor:
+        """Return one whose floats are no halves; raises DelegateError."""
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
@@ -57,6 +62,7 @@ class PartitionKernel:
         self._is_closed = False
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self._lock = lock or threading.RLock()
+        self._keeps = lock is not None
         self._is_busy = False
         self._way: Way | None = None
         self._told: list[Any] = []  # by runs of this way
@@ -69,6 +75,13 @@ class PartitionKernel:
         self._given = len(inputs)
         self.inputs: Sequence[int] = [*inputs, *tensors.indices]
         self.outputs: Sequence[int] = outputs
+        self._watch = self._new_watch()
+
+    def _new_watch(self) -> RangeWatch:
+        is_repeatable = not (self._keeps or self._tensors.indices)
+        partition = self._partition
+        make = partial(self._claim.executor_in_floats, partition) if is_repeatable else None
+        return RangeWatch(make)
 
     def prepare(self, shapes: Shapes) -> Shapes:
         """Compile again where shapes or sizes have changed; return the outputs' shapes."""
@@ -82,6 +95,8 @@ class PartitionKernel:
     def _renew(self, partition: Partition) -> None:
         """Make the executor; the one before is closed, and what both have of constants stays."""
         old, self._executor, self._partition = self._executor, None, partition
+        self._watch.close()
+        self._watch = self._new_watch()
         with contextlib.ExitStack() as kept:
             if old is not None:
                 kept.callback(old.leave().close)
@@ -108,6 +123,10 @@ class PartitionKernel:
     def _run(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
         if self._way is None:
             executor.run(inputs, outputs)
+            after = self._watch.checked(executor, inputs, outputs)
+            if after is not executor:
+                self._executor = after
+                executor.close()
         else:
             self._told += self._way(executor, inputs, outputs)
 
@@ -217,6 +236,7 @@ class PartitionKernel:
             self._release()
 
     def _release(self) -> None:
+        self._watch.close()
         if self._executor is not None:
             self._executor.close()
             self._executor = None

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from label_image.flag_table import COMMON, FLAGS, LABEL_IMAGE, OWN, Flag
 from tflite_opencl.common.command_line import HelpFormatter, examples_text
 from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.exit_codes import EXIT_CODES, NOT_SO, NOTHING_RUN, codes_text
+from tflite_opencl.common.exit_codes import EXIT_CODES, NOTHING_RUN, codes_text
 from tflite_opencl.common.flag_values import TRUTH, compared, truth
 from tflite_opencl.common.words import did_you_mean
 
@@ -191,7 +191,7 @@ def parser(has_all: bool = True) -> argparse.ArgumentParser:
 
     `has_all`: its help tells of all of them, not only of those that are mostly needed.
     """
-    codes = codes_text(*(code for code in EXIT_CODES if code not in (NOT_SO, NOTHING_RUN)))
+    codes = codes_text(*(code for code in EXIT_CODES if code != NOTHING_RUN))
     made = _Parser(
         prog="label_image",
         usage="label_image [flags] [model.tflite] [pictures]   (--name value, -x value)",

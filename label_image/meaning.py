@@ -26,7 +26,7 @@ from tflite_opencl.common.pictures.stored import has_usual_range, pixel_range, s
 log = logging.getLogger("label_image")
 
 _MIDDLE = 127.5  # label_image's own mean and standard deviation
-_REAL = ("float32", "int16")  # inputs that they always apply to
+_REAL = ("float32", "float16", "int16")  # inputs that they always apply to
 _COARSEST = 0.2  # the step of scores that still tells them from each other
 
 

@@ -109,6 +109,7 @@ class OnePicture:
         is_other = bool(series.failure) and series.answer is not shown
         if series.answer and (not shown or is_other):
             self.show(self._result(series.answer))
+        series.require_finite(series.answer)
 
     def show(self, result: Result) -> None:
         """Log the results, and write the outputs and the picture that were asked for."""

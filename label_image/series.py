@@ -28,12 +28,26 @@ from label_image.paths import ENDED, Paths
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.errors import DelegateFailed
+from tflite_opencl.common.exit_codes import NOT_SO, SUCCESS
+from tflite_opencl.common.finite import not_finite
 
 log = logging.getLogger("label_image")
 
 
 class Series(Paths):
     """The paths of a run and its pictures, as a context."""
+
+    _are_finite = True  # all results so far
+
+    def exit_code(self) -> int:
+        """Return the exit code of a run with results, of which some may be no numbers."""
+        return super().exit_code() or (SUCCESS if self._are_finite else NOT_SO)
+
+    def require_finite(self, outputs: Outputs, path: str = "") -> None:
+        """Complain of results that are no numbers; of several pictures, of the first such one."""
+        if self._are_finite and (why := not_finite(outputs, self._graph.outputs)):
+            self._are_finite = False
+            log.error("%s", f"{path}: {why}" if path else why)
 
     # --- one picture
 
@@ -110,6 +124,7 @@ class Series(Paths):
                     self.totals.decoding_seconds += entry.seconds
                     self.totals.processes = source.processes
                     self._count(outcome)
+                    self.require_finite(outcome.outputs, outcome.path)
                     self.totals.seconds = time.perf_counter() - begin_s
                     yield outcome
 

@@ -7,6 +7,8 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,11 @@ from delegate.errors import DelegateError, DeviceError, TooLarge, Unsupported
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.kept import kept_tensors
 from delegate.graph.partition import Partition, partition_of
-from delegate.options import Options
+from delegate.options import FP32, Options
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.layout import as_bytes
+from delegate.runtime.range_watch import RangeWatch
 from delegate.runtime.state import State
 from delegate.start.rehearsal import open_engine
 from delegate.target import Target
@@ -56,11 +59,12 @@ class OneDevice:
             executor = self._engine.executor(partition, target, batch, state=self.state)
         self._graph = graph
         self._batch = batch
+        self._in_floats = partial(self._executor_in_floats, options, partition)
         self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS
         if self.state is not None:
             self.slots = 1  # a run needs what the one before has kept
         self._lock = threading.Lock()  # of the four: slots, and the three below
-        self._slots = [_Slot(executor, graph, batch)]
+        self._slots = [_Slot(executor, graph, batch, self._watch())]
         self._next = 0
         self._is_closed = False
 
@@ -130,6 +134,14 @@ class OneDevice:
                     raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
         return partition
 
+    def _watch(self) -> RangeWatch:
+        return RangeWatch(self._in_floats if self.state is None else None)
+
+    def _executor_in_floats(self, options: Options, partition: Partition) -> Executor:
+        engine = open_engine(replace(options, precision=FP32), device=self._engine.device)
+        target = self._engine.target(installed_rules())
+        return engine.executor(partition, target, self._batch)
+
     def _next_slot(self) -> _Slot:
         """Return the slot whose run began before all others', or a new one while there is room."""
         with self._lock:
@@ -149,15 +161,17 @@ class OneDevice:
                 raise DeviceError("the model was closed")
             while len(self._slots) <= number:
                 executor = self._engine.sibling(self._slots[0].executor)
-                self._slots.append(_Slot(executor, self._graph, self._batch))
+                self._slots.append(_Slot(executor, self._graph, self._batch, self._watch()))
             return self._slots[number]
 
 
 class _Slot:
     """An executor, the memory that it copies from and to, and its last run."""
 
-    def __init__(self, executor: Executor, graph: Graph, batch: int) -> None:
+    def __init__(self, executor: Executor, graph: Graph, batch: int, watch: RangeWatch) -> None:
         self.executor = executor
+        self._watch = watch
+        self._halves: Executor | None = None  # the one before, whose memory arrays may have
         self._graph = graph
         self._batch = batch
         self._lock = threading.Lock()
@@ -175,7 +189,9 @@ class _Slot:
         with self._lock:
             self._finish_last()
             results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
-            self.executor.run(self._read(arrays), [as_bytes(each) for each in results.values()])
+            inputs, outputs = self._read(arrays), [as_bytes(each) for each in results.values()]
+            self.executor.run(inputs, outputs)
+            self._look(inputs, outputs)
             return [results[tensor] for tensor in self._graph.outputs]
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool) -> Run:
@@ -211,6 +227,9 @@ class _Slot:
         with self._lock:
             self._finish_last()
             self.executor.close()
+            self._watch.close()
+            if self._halves is not None:
+                self._halves.close()
 
     def _finish(self, run: Run) -> None:
         """Wait for the end of a run, unless another one has begun, before which it ended."""
@@ -223,12 +242,19 @@ class _Slot:
         if (run := self._last) is not None:
             try:
                 self.executor.transfer.wait()
+                self._look(run.arrays, [*map(as_bytes, self._results.values())], run.count)
                 results = (self._results[tensor] for tensor in self._graph.outputs)
                 run.end([result[: run.count].copy() for result in results])
             except DelegateError as error:
                 run.end(error)
             run.arrays = ()
             self._last = None
+
+    def _look(self, inputs: Sequence[Array], outputs: Sequence[Array], count: int = 0) -> None:
+        """Go on in float32 where the outputs say that halves hold too little."""
+        after = self._watch.checked(self.executor, inputs, outputs, count)
+        if after is not self.executor:
+            self._halves, self.executor = self.executor, after
 
     def _read(self, arrays: Sequence[Array]) -> list[Array]:
         return [as_bytes(arrays[place]) for place in self._places]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from delegate.graph.float16 import has_float16
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.mediapipe import is_lacking
 from delegate.graph.shapes import output_shapes
@@ -194,9 +195,9 @@ def too_small_or_too_many(
     `least_nodes`: of a partition; 0: it must cost a CPU LEAST_WORK, unless it is the whole graph,
     which no operator calls: conditions of loops are small.
     `most_groups`: 0 = no limit; beyond it the smallest is left.
-    None is left that has a node which TFLite cannot run: then the model would not run at all.
+    None is left that has a node which TFLite's own kernels lack: nothing else may run it.
     """
-    free = [group for group in groups if not any(map(is_lacking, group.nodes))]
+    free = [g for g in groups if not any(is_lacking(n) or has_float16(n) for n in g.nodes)]
     for group in free:
         nodes = len(group.indices)
         if nodes < least_nodes:

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from delegate import halves
 from delegate.errors import Unsupported
+from delegate.graph.float16 import widened
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.target import Target
@@ -39,6 +42,8 @@ def lowers(*ops: str, is_custom: bool = False) -> Callable[[Lower], Lower]:
 def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the node's alternatives, the plain portable one last.
 
+    Of float16 tensors a file of this folder may know nothing: then they are those on float32.
+
     Raises:
         Unsupported: no function for the op, or the node is beyond it; the text says why.
     """
@@ -50,7 +55,13 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         data = tensor.data if tensor is not None and tensor.dtype == "bool" else None
         if data is not None and data.view(np.uint8).max(initial=0) > 1:
             raise Unsupported("a constant of bool has bytes besides 0 and 1")
-    return _LOWER[node.op](node, target)
+    try:
+        return _LOWER[node.op](node, target)
+    except Unsupported:
+        full = widened(node)
+        if full is None:
+            raise
+        return halves.of_float16(replace(node, full=full), target, lower)
 
 
 def ops() -> tuple[str, ...]:

@@ -33,6 +33,7 @@ class Executor:
     Attributes:
         program, batch; form: one of FORMS.
         inputs, outputs: of the program, those that a run is given and gives.
+        has_halves: values of its float32 tensors are halves between launches.
         trial: to make it; see delegate.sandbox.trials.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory or does not keep it.
@@ -65,6 +66,7 @@ class Executor:
             tuple(tensor for tensor in tensors if state is None or not state.has(tensor))
             for tensors in (program.inputs, program.outputs)
         )
+        self.has_halves = any(step.op == "to_halves" for step in program.steps)
         self.batch = batch
         self._device = device
         self._trials = kernels.trials

@@ -175,22 +175,26 @@ class Repeated(Free):
             )
 
 
-def open_engine(options: Options, run: Callable[[], Sequence[Graph]] = list) -> Engine:
+def open_engine(
+    options: Options,
+    run: Callable[[], Sequence[Graph]] = list,
+    device: Device | None = None,
+) -> Engine:
     """Return an engine, which repeats what a child did where the options say so.
 
-    `run`: tells the graphs that will be, in that order, as far as they are known. Raises: as
-    Engine, and what `run` raises.
+    `run`: tells the graphs that will be, in that order, as far as they are known. `device`: one
+    that is opened already. Raises: as Engine, and what `run` raises.
     """
     options = replace(options, device_profile=options.profile)  # it is read once
     if not (options.in_child_first and is_on):
-        return Engine(options)
+        return Engine(options, device=device)
     is_first, later = not has_stores(), set[int]()
     if is_first and _has_a_core_to_spare() and (graphs := [*run()]):
         # A second child compiles while the first one runs the self-tests and tries kernel after
         # kernel: the driver keeps what it compiled, and the first child finds it.
         helper.go_ahead("ahead", options, graphs, **_AHEAD)
         later = {graph.subgraph for graph in graphs[1:]}
-    return Engine(options, partial(Repeated, options, is_first, later))
+    return Engine(options, partial(Repeated, options, is_first, later), device)
 
 
 def start_early() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.edit import of_one_node
+from delegate.graph.float16 import widened
 from delegate.graph.ir import Graph, Node
 from delegate.graph.kept import written
 from delegate.graph.packed import BITS
@@ -29,7 +30,10 @@ def reference_outputs(
     The built-in kernel stands in for one that they lack or that is wrong. None: none is installed,
     or it cannot run the node, as one that a pass has made.
     `inputs`: of each tensor that the node reads and that is no constant, in the node's order.
+    A node on float16 tensors is that on float32, whose results become the nearest halves.
     """
+    if (on_floats := widened(node)) is not None:
+        return _in_halves(reference_outputs(wanted, on_floats, [*map(_wide, inputs)]), node)
     package = next((name for name in PACKAGES if rules(name) == wanted), None)
     computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
     # The Interpreter takes and gives values of which several share a byte as int8.
@@ -47,6 +51,20 @@ def reference_outputs(
         return None
     outputs = zip(node.outputs, found, strict=True)
     return [np.frombuffer(content, element_type(tensor.dtype)) for tensor, content in outputs]
+
+
+def _wide(values: NDArray[Any]) -> NDArray[Any]:
+    return values.astype(np.float32) if values.dtype == np.float16 else values
+
+
+def _in_halves(found: list[NDArray[Any]] | None, node: Node) -> list[NDArray[Any]] | None:
+    if found is None:
+        return None
+    with np.errstate(over="ignore"):
+        return [
+            values.astype(np.float16) if tensor.dtype == "float16" else values
+            for values, tensor in zip(found, node.outputs, strict=True)
+        ]
 
 
 def is_wrong_in_reference(node: Node) -> bool:

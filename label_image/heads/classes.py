@@ -39,7 +39,7 @@ def _read_scores(view: View, found: bool) -> Scene:
     scale, zero_point = scale_of(first)
     # NOTE: TFLite's label_image decodes all outputs by the input's type, also where the two differ:
     # scores above 1, or a 255th of them. Those are decoded as they are.
-    is_own = first.dtype != view.fed.dtype and (first.dtype == "float32" or scale > 0)
+    is_own = first.dtype != view.fed.dtype and (first.dtype in ("float16", "float32") or scale > 0)
     dtype = "int16" if is_own else view.fed.dtype
     calibration = view.carried.calibration
     if calibration is not None and len(calibration.numbers) != first.shape[-1]:

@@ -39,6 +39,7 @@ from tests.attacks.fuzz import called, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
 from tests.attacks.fuzz.drawing import Pen, Skip, drawn
+from tests.attacks.fuzz.graph_worker import of_number
 from tests.attacks.fuzz.graphs import OfGraphs
 from tests.attacks.fuzz.pieces import PIECES, functions, moves, of_the_suite, sums, transformers
 from tests.attacks.fuzz.targets import KINDS, Kind
@@ -332,3 +333,12 @@ def test_a_child_s_death_is_a_finding() -> None:
         attack._child.kill()  # type: ignore[attr-defined]
         assert attack.verdicts([b"no model"]) == ["the process died by SIGKILL"]
         assert attack.verdicts([b"no model"]) == [None]
+
+
+def test_some_drawn_graphs_are_of_float16() -> None:
+    graphs = [of_number(number) for number in (28, 32, 55)]
+    assert all(any(t.dtype == "float16" for t in each.tensors) for each in graphs)
+    assert not any(t.dtype == "float32" for each in graphs for t in each.tensors)
+    ways = ways_of(graphs[0], ())
+    assert "resize" in ways
+    assert not any(way.startswith(("exclude_ops", "batch", "called")) for way in ways)

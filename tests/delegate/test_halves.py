@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Model, Options
+from delegate import DeviceInfo, Model, OpenCLDelegate, Options
 from delegate.compiler import compile_partition, rewritten
 from delegate.graph.partition import partition_of
 from delegate.halves import KERNELS
@@ -18,7 +18,7 @@ from delegate.isa import FP16, STORED_HALVES
 from delegate.runtime.sources import files, text_of
 from delegate.start.probe import examine
 from delegate.target import Target
-from tests.support.compare import RUNTIME
+from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
 from tflite_opencl.common.oracle import oracle
@@ -145,6 +145,56 @@ def test_the_kernels_that_have_halves_are_those_that_read_them() -> None:
     }
     for kernel in KERNELS:
         assert has_stored.search(text_of(f"{owners[kernel]}.cl")), kernel
+
+
+def beyond() -> tuple[Graph, NDArray[np.float32]]:
+    """Return a graph with a convolution whose results no half holds, and its input."""
+    x, sums, y = t((1, 8, 8, 64)), t((1, 8, 8, 4)), t((1, 8, 8, 4))
+    weights = np.random.default_rng(9).uniform(0.5, 1.5, (4, 3, 3, 64)).astype(np.float32)
+    bias = const(np.zeros(4, np.float32))
+    nodes = [
+        op("CONV_2D", [x, const(weights), bias], [sums], CONV),
+        op("MUL", [sums, const(np.array(1e-3, np.float32))], [y]),
+    ]
+    pixels = np.random.default_rng(10).uniform(100, 255, (1, 8, 8, 64)).astype(np.float32)
+    return graph_of(nodes, [x]), pixels
+
+
+def test_a_model_beyond_halves_goes_on_in_float32(
+    device: DeviceInfo, caplog: pytest.LogCaptureFixture
+) -> None:
+    if STORED_HALVES not in examine(device).isa:
+        pytest.skip(f"{device.name} has not proven it")
+    graph, pixels = beyond()
+    with Model(graph, device.index, tune="off") as model:
+        (expected,) = model.run(pixels)
+    with Model(graph, device.index, tune="off", precision="fp16") as model:
+        runs = [model.run(pixels)[0], model.run_async(pixels).result()[0], model.run(pixels)[0]]
+    for found in runs:
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert caplog.text.count("runs in float32 from now on") == 1
+    caplog.clear()
+    delegate = OpenCLDelegate(device=device.index, tune="off", precision="fp16")
+    made = interpreter(write_model(graph), delegate)
+    for _ in range(2):
+        np.testing.assert_allclose(invoke(made, [pixels])[0], expected, rtol=1e-5)
+    assert caplog.text.count("runs in float32 from now on") == 1
+    del made
+    delegate.close()
+
+
+def test_several_slots_go_on_in_float32(device: DeviceInfo) -> None:
+    if STORED_HALVES not in examine(device).isa:
+        pytest.skip(f"{device.name} has not proven it")
+    graph, pixels = beyond()
+    with Model(graph, device.index, 2, tune="off", precision="fp16") as model:
+        both = np.concatenate([pixels, pixels / 2])
+        runs = [model.run_async(both) for _ in range(3)] + [model.run_async(pixels)]
+        found = [run.result()[0] for run in runs]
+    assert [len(each) for each in found] == [2, 2, 2, 1]
+    for each in found:
+        np.testing.assert_allclose(each[0], found[0][0], rtol=1e-5)
+        assert np.isfinite(each).all()
 
 
 def test_a_wrong_precision_is_refused() -> None:

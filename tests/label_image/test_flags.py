@@ -367,7 +367,7 @@ def test_the_short_usage_shows_what_is_mostly_needed() -> None:
     assert set(shown) == flag_table.COMMON
     assert len(shown) < 26
     assert "accepted and do nothing" not in text
-    assert "Exit codes: 0: success; 2: no" in text
+    assert "Exit codes: 0: success; 1: what" in text
 
 
 @pytest.mark.parametrize("line", ["cat.jpg", "-- cat.jpg"])

@@ -575,6 +575,37 @@ def test_a_model_that_tflite_cannot_run_fails_once(
     assert re.match("ERROR: Failed to allocate tensors: .*fake-op-double", error)
 
 
+# --- results that are no numbers
+
+
+def logarithms(folder: Path) -> None:
+    """Write a model whose scores are logarithms of what the picture has, of which some are 0."""
+    source, flat = t((1, 4, 4, 3), "float32"), t((1, 48), "float32")
+    sizes = const(np.array([1, 48], np.int32))
+    rows = op("RESHAPE", [source, sizes], [flat], {"new_shape": (1, 48)})
+    write(folder, rows, op("LOG", [flat], [t((1, 48), name="scores")]))
+
+
+@pytest.mark.parametrize("pictures", [1, 2])
+@pytest.mark.parametrize("is_on_device", [False, True], ids=["cpu", "opencl"])
+def test_results_that_are_not_finite_are_an_error(
+    device: DeviceInfo, files: Path, run: Run, pictures: int, is_on_device: bool
+) -> None:
+    logarithms(files)
+    flags = ["--use_gpu", "--device", str(device.index)] if is_on_device else []
+    # Dark pixels become negative numbers, whose logarithms are none.
+    words = ["-m", "model.tflite", "-i", *["picture.bmp"] * pictures, *flags]
+    ran = run(*words)
+    assert ran.code == 1
+    (error,) = ran.beginning("ERROR: ")
+    which = "picture.bmp: " if pictures > 1 else ""
+    assert (
+        error == f"ERROR: {which}output 0 scores: 32 of 48 values are not finite (NaN or infinite)"
+    )
+    fine = run(*words, "--input_mean", "-1", "--input_std", "1")
+    assert (fine.code, fine.beginning("ERROR: ")) == (0, [])
+
+
 # --- real models
 
 REAL = {

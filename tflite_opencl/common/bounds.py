@@ -18,6 +18,7 @@ from delegate.inspect import (
     Graph,
     Node,
     Tensor,
+    halves_bound,
     infer,
     plain_nodes,
     sum_bound,
@@ -63,7 +64,7 @@ _FUNCTIONS = {
     "BIDIRECTIONAL_SEQUENCE_LSTM": 16, "BIDIRECTIONAL_SEQUENCE_RNN": 8,
     "UNIDIRECTIONAL_SEQUENCE_RNN": 8, "COMPLEX_ABS": 2, "RFFT2D": 48,
 }  # fmt: skip
-_FLOATS = ("float32", "complex64")
+_FLOATS = ("float16", "float32", "complex64")
 # Ops with variable tensors: what they give depends on the runs before.
 RNNS = frozenset({"RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"})
 LSTMS = frozenset({"LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"})
@@ -93,6 +94,7 @@ def float_bounds(
     magnitudes = _magnitudes(run, graph, kept, known)
     is_pure = all(node.op in _SUMS | _MOVES for node in graph.nodes if _is_float(node))
     makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    of_halves = _of_halves(graph)
     bounds: Bounds = []
     for tensor, expected in zip(graph.outputs, outputs, strict=True):
         if expected.dtype.name not in _FLOATS:
@@ -111,7 +113,7 @@ def float_bounds(
         if any(node.op == "LOGISTIC" for node in graph.nodes):
             # Below -9 the reference takes exp(x) for exp(x) / (1 + exp(x)).
             bound = bound + np.where(sizes < np.exp(-8.9), sizes**2, 0)
-        bounds.append(bound)
+        bounds.append(halves_bound(bound, expected) if tensor in of_halves else bound)
     return bounds
 
 
@@ -124,6 +126,15 @@ def _inlined(graph: Graph) -> Graph:
         each for each in plain_nodes(known.nodes) if not all(t.is_folded for t in each.outputs)
     ]
     return graph_of(nodes, known.inputs, known.outputs)
+
+
+def _of_halves(graph: Graph) -> set[Tensor]:
+    """Return the tensors that are float16, or are computed of such."""
+    found = {each for each in graph.tensors if each.dtype == "float16" and each.data is None}
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
 
 
 def _is_float(node: Node) -> bool:
@@ -141,7 +152,7 @@ def is_hybrid(node: Node) -> bool:
     kinds = [each.dtype for each in node.inputs[:2] if each is not None]
     return (
         _is_float(node)
-        and kinds[:1] == ["float32"]
+        and kinds[:1] in (["float16"], ["float32"])
         and kinds[1:] in (["int8"], *([each] for each in BITS))
     )
 

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from delegate.inspect import BITS, Blocks, Graph, Node, Quantization, Tensor, packed
+from delegate.inspect import (
+    BITS,
+    Blocks,
+    Graph,
+    Node,
+    Quantization,
+    Tensor,
+    packed,
+    with_tensors,
+)
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]
@@ -217,3 +226,16 @@ def graph(
         outputs=tuple(numbered[t] for t in outputs),
         description="made by tflite-delegate-test",
     )
+
+
+def in_float16(of: Graph) -> Graph:
+    """Return the graph with float16 tensors in the place of float32 ones, constants rounded."""
+
+    def narrow(each: Tensor) -> Tensor:
+        data = each.data
+        if data is not None:
+            with np.errstate(over="ignore"):
+                data = data.astype(np.float16)
+        return dataclasses.replace(each, dtype="float16", data=data)
+
+    return with_tensors(of, {t: narrow(t) for t in of.tensors if t.dtype == "float32"})

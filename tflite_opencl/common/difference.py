@@ -114,4 +114,5 @@ def judged(found: Difference, graph: Graph) -> Difference:
 
 
 def _has_floats(tensors: Sequence[Tensor | None]) -> bool:
-    return any(t is not None and t.data is None and t.dtype == "float32" for t in tensors)
+    computed = [each for each in tensors if each is not None and each.data is None]
+    return any(each.dtype in ("float16", "float32") for each in computed)

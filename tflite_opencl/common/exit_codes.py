@@ -7,7 +7,8 @@ NOTHING_RUN = 77  # as in Automake's tests
 INTERRUPTED, ERROR = 130, 255
 EXIT_CODES = {
     SUCCESS: "success",
-    NOT_SO: "what was checked is not so: outputs differ, a case fails, a path gives no result",
+    NOT_SO: "what was checked is not so: outputs differ or are not finite, a case fails, a path "
+    "gives no result",
     NO_DEVICE: "no OpenCL device could run the model",
     LOST: "the CPU ran most nodes, because kernels had failed",
     USAGE: "the command line is wrong",

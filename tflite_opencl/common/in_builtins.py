@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs with TFLite's ops that compute what those of MediaPipe's do, which TFLite lacks."""
+"""Graphs of what TFLite has kernels for, which compute what other graphs do.
+
+TFLite lacks MediaPipe's ops, and its own kernels lack float16: there the oracle is the same node on
+float32, whose results become the nearest halves.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ from delegate.inspect import (
     Tensor,
     as_transpose_conv,
     pooling_of,
+    widened,
+    write_model,
 )
 from tflite_opencl.common.build import Array, node
 
@@ -25,16 +31,16 @@ _LEAST = np.finfo(np.float32).min
 
 
 def in_builtins(graph: Graph) -> Graph:
-    """Return the graph with the ops of TFLite's that compute what those of MediaPipe's do.
+    """Return the graph with nodes that TFLite's own kernels run for those that they do not.
 
     Tensors keep their places. A malformed node stays, and so does a model of several graphs: the
     runtime refuses them.
     """
-    if graph.subgraphs > 1 or not any(each.op in _WAYS for each in graph.nodes if each.is_custom):
+    if graph.subgraphs > 1 or not any(map(_way_of, graph.nodes)):
         return graph
     made = _Made([*graph.tensors])
     for each in graph.nodes:
-        way = _WAYS.get(each.op) if each.is_custom else None
+        way = _way_of(each)
         if way is None:
             made.nodes.append(each)
             continue
@@ -45,6 +51,12 @@ def in_builtins(graph: Graph) -> Graph:
             del made.tensors[before[0] :], made.nodes[before[1] :]
             made.nodes.append(each)
     return replace(graph, tensors=tuple(made.tensors), nodes=tuple(made.nodes))
+
+
+def model_in_builtins(graph: Graph, model: bytes | str) -> bytes | str:
+    """Return the model of `in_builtins`; `model`: the graph's own, where that is the same."""
+    own = in_builtins(graph)
+    return model if own is graph else write_model(own)
 
 
 @dataclass(slots=True)
@@ -141,6 +153,36 @@ def _max_unpooling(made: _Made, of: Node) -> None:
     turned = (batch * rows, high, columns, wide, depth)
     x = made.add("TRANSPOSE", [x, made.constant([0, 2, 1, 3, 4])], turned)
     made.reshaped(x, result)
+
+
+def _on_float32(made: _Made, of: Node) -> None:
+    """Put CASTs before and after the node on float32; a constant needs none."""
+    node_of_floats = widened(of)
+    assert node_of_floats is not None
+    own: dict[Tensor, Tensor] = {}
+
+    def own_of(tensor: Tensor, wide: Tensor) -> Tensor:
+        if tensor is wide:
+            return tensor
+        if tensor not in own:
+            own[tensor] = made.tensor(wide.shape, wide.dtype, wide.data)
+            if tensor.data is None and tensor not in of.outputs:
+                made.add("CAST", [tensor], own[tensor])
+        return own[tensor]
+
+    pairs = zip(of.inputs, node_of_floats.inputs, strict=True)
+    inputs = tuple(None if t is None or w is None else own_of(t, w) for t, w in pairs)
+    outputs = tuple(map(own_of, of.outputs, node_of_floats.outputs))
+    made.nodes.append(replace(of, inputs=inputs, outputs=outputs))
+    for tensor, wide in zip(of.outputs, outputs, strict=True):
+        if tensor is not wide:
+            made.add("CAST", [wide], tensor)
+
+
+def _way_of(node: Node) -> Callable[[_Made, Node], None] | None:
+    if widened(node) is not None:
+        return _on_float32
+    return _WAYS.get(node.op) if node.is_custom else None
 
 
 _WAYS: dict[str, Callable[[_Made, Node], None]] = {

@@ -78,8 +78,9 @@ def top_results(
     values = output.reshape(-1)[: output.shape[-1]].astype(np.float32)
     # NOTE: it is the input's type that says how label_image decodes the output.
     input_dtype = np.dtype(input_dtype)
-    if output.dtype == np.int16 or input_dtype not in (np.uint8, np.int8, np.float32):
-        if output.dtype == np.float32:
+    known = (np.uint8, np.int8, np.float16, np.float32)
+    if output.dtype in (np.int16, np.float16) or input_dtype not in known:
+        if output.dtype.kind == "f":
             scores = values
         elif scale > 0:
             scores = (values - np.float32(zero_point)) * np.float32(scale)
@@ -145,7 +146,8 @@ def may_be_scores(output: Tensor, fed: Tensor) -> bool:
     """
     shape, bytes_ = output.shape, ("uint8", "int8")
     is_row = bool(shape) and (len(shape) <= 2 or math.prod(shape[:-1]) == 1) and shape[-1] > 1
-    if output.dtype == "float32" or (output.dtype in bytes_ and fed.dtype in (*bytes_, "float32")):
+    floats = ("float16", "float32")
+    if output.dtype in floats or (output.dtype in bytes_ and fed.dtype in (*bytes_, *floats)):
         return is_row
     return is_row and output.dtype in (*bytes_, "int16") and scale_of(output)[0] > 0
 

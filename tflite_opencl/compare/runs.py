@@ -21,6 +21,7 @@ from tflite_opencl.common import interrupts
 from tflite_opencl.common.difference import difference
 from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.common.finite import not_finite
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.interpreter import invoke
 from tflite_opencl.common.judge import open_judge
@@ -259,6 +260,8 @@ def _judged(each: Running, judge: _Judge, given: Given, settings: Settings) -> P
     outputs = _outputs(each)
     if outputs is None:
         return each.result
+    if no_result := not_finite(outputs, given.graph.outputs):
+        return replace(each.result, failure=no_result)
     apart = difference(outputs, judge.outputs, judge.why_not)
     return replace(
         each.result,

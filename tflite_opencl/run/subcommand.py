@@ -19,6 +19,7 @@ from tflite_opencl.common.errors import CommandError, require_writable
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.feeds import feeds_of, names_of, number_of, place_of
 from tflite_opencl.common.files import replaced_file
+from tflite_opencl.common.finite import not_finite
 from tflite_opencl.common.flag_values import named_file
 from tflite_opencl.common.flags import (
     add_device_arguments,
@@ -83,7 +84,8 @@ def run(options: argparse.Namespace) -> str:
 
     Raises:
         CommandError: the model cannot be read or run, no input is given, or a file cannot be
-            written. RunError: a file does not fit its input.
+            written; or an output is not finite, of which the text is the answer. RunError: a file
+            does not fit its input.
     """
     model, folder = model_of(options), Path(options.output)
     graph = with_file_shapes(read_graph(model, options.signature), options.input)
@@ -120,11 +122,13 @@ def run(options: argparse.Namespace) -> str:
     judgement = judge_series(ours, runtime, graph, model, frames, carried, left)
     _write(folder, written, ours, is_stacked=options.frames)
     fault = "" if told.allows_halves else judgement.fault
+    no_result = not_finite(ours.outputs, graph.outputs)
+    failure = f"no result: {no_result}" if no_result else ""
     table = _text(graph, frames, ours, theirs, written, judgement)
-    people = "\n".join(filter(None, (table, why, *judgement.notes, fault)))
-    document = _document(graph, ours, theirs, written, judgement)
+    people = "\n".join(filter(None, (table, why, *judgement.notes, fault, failure)))
+    document = _document(graph, ours, theirs, written, judgement) | {"failure": no_result}
     text = shown(options, people, json=lambda: as_json(document))
-    if fault:
+    if fault or no_result:
         raise CommandError(text, NOT_SO)
     return text
 

@@ -139,7 +139,8 @@ class _Verifier:
         self.constants: tuple[int, ...] = ()
         computed = [tensor for node in graph.nodes for tensor in node.outputs]
         self._tensors = [*graph.inputs, *computed]
-        self.has_floats = any(t.dtype == "float32" and t.data is None for t in computed)
+        floats = ("float16", "float32")
+        self.has_floats = any(t.dtype in floats and t.data is None for t in computed)
         self.name = self.reasons = ""
         self._made: Any = None  # what judges
         with self._judging():

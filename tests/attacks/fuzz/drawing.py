@@ -299,6 +299,22 @@ def scale_of(of: Tensor) -> float:
     return of.quantization.scale[0] if of.quantization else 0.05
 
 
+def may_be_float16(whole: Graph) -> bool:
+    """Whether a graph's floats may all be float16: each node then has an oracle.
+
+    No node jumps at a rounded argument, keeps a state, or converts to a type that has no float16.
+    """
+    floats = {t for t in whole.tensors if t.dtype == "float32"}
+    nodes = [each for each in whole.nodes if not floats.isdisjoint((*each.inputs, *each.outputs))]
+    return bool(nodes) and not any(
+        each.op in _JUMPS | {"CAST", "DEQUANTIZE", "RFFT2D", "EMBEDDING_LOOKUP"}
+        or each.is_custom
+        or is_hybrid(each)
+        or any(t is not None and (t.is_variable or t.dtype == "complex64") for t in each.inputs)
+        for each in nodes
+    )
+
+
 def drawn(number: int, pieces: Sequence[Callable[[Pen], object]]) -> Graph:
     """Return the graph of a number, drawn of these pieces.
 

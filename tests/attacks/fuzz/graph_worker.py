@@ -8,6 +8,7 @@ is run, and no other.
 
 from __future__ import annotations
 
+import random
 import sys
 from collections import Counter, deque
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any
 
 from delegate.inspect import Graph, read_model, write_model
 from delegate.sandbox.channel import Channel
-from tests.attacks.fuzz.drawing import drawn
+from tests.attacks.fuzz.drawing import drawn, may_be_float16
 from tests.attacks.fuzz.pieces import PIECES
 from tests.attacks.fuzz.ways import (
     PLAIN,
@@ -29,7 +30,7 @@ from tests.attacks.fuzz.ways import (
     ways_of,
     with_wider_bounds,
 )
-from tflite_opencl.common.build import Case
+from tflite_opencl.common.build import Case, in_float16
 from tflite_opencl.common.node_kernels import NoOracle
 from tflite_opencl.common.oracle import Oracle, oracle
 from tflite_opencl.common.values import Arrays
@@ -57,7 +58,7 @@ class GraphWorker(worker.Worker):
         if not path.exists():
             # Whole or not there: the process may end here.
             part = path.with_suffix(".part")
-            part.write_bytes(write_model(drawn(int(item["name"]), PIECES)))
+            part.write_bytes(write_model(of_number(int(item["name"]))))
             part.replace(path)
         return read_model(path), str(path)
 
@@ -113,6 +114,13 @@ class GraphWorker(worker.Worker):
         except Exception as error:
             found = Result(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
         return replace(found, nodes=len(job.graph.nodes), alternative=way)
+
+
+def of_number(number: int) -> Graph:
+    """Return the graph of a number; one in eight of those that may be has float16 tensors."""
+    graph = drawn(number, PIECES)
+    is_narrow = random.Random(number).random() < 1 / 8 and may_be_float16(graph)
+    return in_float16(graph) if is_narrow else graph
 
 
 if __name__ == "__main__":

@@ -76,3 +76,18 @@ def test_refusals(
 ) -> None:
     assert called(sums, device, *REFUSED[words]) > 0
     assert capsys.readouterr().err == f"ERROR: {words}\n"
+
+
+def test_results_that_are_not_finite_are_none(
+    tmp_path: Path, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, values = tmp_path / "log.tflite", tmp_path / "x.txt"
+    model.write_bytes(chain_model([op("LOG", [t((1, 4), name="x")], [t((1, 4), name="y")])]))
+    values.write_text("1 0 2 -1")
+    document = tmp_path / "found.json"
+    assert called(model, device, "--input", f"x={values}", "--json", str(document)) == 1
+    why = "output 0 y: 2 of 4 values are not finite (NaN or infinite)"
+    assert f"no result: {why}" in capsys.readouterr().out
+    assert json.loads(document.read_text())["failure"] == why
+    values.write_text("1 3 2 1")
+    assert called(model, device, "--input", f"x={values}") == 0

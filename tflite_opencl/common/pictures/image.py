@@ -112,7 +112,7 @@ def to_input(
 ) -> NDArray[Any]:
     """Resize RGB pixels to a model's input tensor.
 
-    `mean` and `std`, one or one a channel, apply to float32, and to what has a `scale`: an int16
+    `mean` and `std`, one or one a channel, apply to floats, and to what has a `scale`: an int16
     tensor, which label_image does not know, and an 8-bit one get what a float one would, stored by
     `scale` and `zero_point`. An 8-bit tensor of scale 0 gets the pixels as they are, as in
     label_image; `stored_by` of feeds.py says which it is.
@@ -132,7 +132,7 @@ def to_input(
     values = _resize(picture, layout.height, layout.width, layout.channels)
     dtype = np.dtype(dtype)
     is_stored = scale > 0 and dtype in (np.uint8, np.int8, np.int16)
-    if dtype == np.float32 or is_stored:
+    if dtype in (np.float16, np.float32) or is_stored:
         middle, spread = np.asarray(mean, np.float32), np.asarray(std, np.float32)
         if (spread == 0).any():
             raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
@@ -153,7 +153,7 @@ def to_input(
         values -= np.float32(128)
     elif dtype != np.uint8:
         raise PictureError(
-            f"the model's input type {dtype}: only uint8, int8, quantised int16 and float32 work"
+            f"the model's input type {dtype}: only uint8, int8, quantised int16 and floats work"
         )
     if layout.is_planar:
         values = values.transpose(2, 0, 1)

@@ -71,5 +71,5 @@ def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0, is_asked: b
     return (
         layout is not None
         and (is_asked or layout.has_channels)
-        and (dtype in ("uint8", "int8", "float32") or (dtype == "int16" and scale > 0))
+        and (dtype in ("uint8", "int8", "float16", "float32") or (dtype == "int16" and scale > 0))
     )

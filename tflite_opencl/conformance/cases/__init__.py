@@ -16,6 +16,7 @@ from tflite_opencl.conformance.cases import (
     convolutions,
     detections,
     elementwise,
+    float16,
     frequencies,
     hybrid,
     loops,
@@ -116,6 +117,7 @@ _FAMILIES = (
     stablehlo.windows,
     stablehlo.scatters,
     loops.cases,
+    float16.cases,
 )
 
 

@@ -21,6 +21,7 @@ from delegate.inspect import Graph, write_model
 from tflite_opencl.common import drm
 from tflite_opencl.common.build import Array, tensor
 from tflite_opencl.common.compiled_model import CompiledInterpreter
+from tflite_opencl.common.in_builtins import model_in_builtins
 from tflite_opencl.common.interpreter import allocated, outputs_of
 from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import compare
@@ -130,7 +131,8 @@ def resize(job: Job, known: Oracle) -> Result:
 
 def why_not_resized(job: Job, known: Oracle, shapes: Sequence[tuple[int, list[int]]]) -> str:
     """Return why TFLite itself does not resize the inputs so; "": it does."""
-    made = allocated(job.subject.runtime, job.model, known.cpu_kernels)
+    model = model_in_builtins(job.graph, job.model)
+    made = allocated(job.subject.runtime, model, known.cpu_kernels)
     try:
         resize_to(made, shapes)
     except (RuntimeError, ValueError) as error:

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that are no numbers: an infinity or NaN is nothing that a model says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.inspect import Tensor
+
+
+def not_finite(outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor]) -> str:
+    """Return which output has values that are not finite, and how many; "" where none has.
+
+    `tensors`: the model's outputs, in the same order.
+    """
+    for number, (output, tensor) in enumerate(zip(outputs, tensors, strict=False)):
+        if output.dtype.kind not in "fc":
+            continue
+        if count := output.size - int(np.count_nonzero(np.isfinite(output))):
+            name = f"output {number} {tensor.name}".rstrip()
+            return f"{name}: {count} of {output.size} values are not finite (NaN or infinite)"
+    return ""
