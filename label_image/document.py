@@ -62,6 +62,8 @@ def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) ->
     nothing = Difference(None, why)
     found = totals.distances or Distances(nothing, nothing, nothing)
     entries |= difference_entry(found) | {"speedup": series.speedup}
+    if series.other_kernels:
+        entries["other_kernels"] = series.other_kernels
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
     if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
         return entries

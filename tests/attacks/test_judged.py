@@ -80,6 +80,7 @@ def test_label_image(
     model, _ = made
     words = ["--use_gpu", "-m", model, "--input", "0=x.npy", "--device", str(device.index)]
     words += ["--tune", "off", "--min_nodes_per_partition", "1", "--exclude_ops", left]
+    words += ["--json", "out.json"]
 
     def run() -> tuple[int, str]:
         code = start.run(lambda: command.main(words))
@@ -88,6 +89,9 @@ def test_label_image(
     code, said = run()
     assert code == 0, said
     assert "outputs equal to TFLite's" in said
+    told = json.loads(Path("out.json").read_text()).get("other_kernels", "")
+    assert told in said
+    assert told or "equal to TFLite's reference kernels" in said
     lies()
     code, said = run()
     assert code == 2
