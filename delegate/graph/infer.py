@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from delegate.graph.edit import with_shapes, with_tensors
 from delegate.graph.fold import fold
-from delegate.graph.inline import inlined
+from delegate.graph.inline import Visits, inlined
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.ranges import with_ranges
 from delegate.graph.reduced_windows import STABLEHLO
@@ -20,25 +20,24 @@ def infer(graph: Graph, shapes: Mapping[int, tuple[int, ...]] | None = None) -> 
     `shapes`: those TFLite has now, by tensor index. None: TFLite is not asked, and the file's are
     the model's.
     """
-    given = graph if shapes is None else with_shapes(graph, shapes)
-    return _with_bodies(with_ranges(fold(given, _inlined)))
+    return _known(graph if shapes is None else with_shapes(graph, shapes), Visits())
 
 
-def _inlined(node: Node) -> Node:
-    return inlined(node, infer)
+def _known(graph: Graph, visits: Visits) -> Graph:
+    def inline(node: Node) -> Node:
+        return inlined(node, lambda called: _known(visits.counted(called), visits))
+
+    known = with_ranges(fold(graph, inline))
+    if all(node.body is None for node in known.nodes):
+        return known
+    return replace(known, nodes=tuple(_with_body(node, visits) for node in known.nodes))
 
 
-def _with_bodies(graph: Graph) -> Graph:
-    """Return the graph with the same of its nodes' decompositions, on the shapes of their inputs.
+def _with_body(node: Node, visits: Visits) -> Node:
+    """Return a node with the same of its decomposition, on the shapes of its inputs.
 
     Values that the inputs have are their inputs' there, too.
     """
-    if all(node.body is None for node in graph.nodes):
-        return graph
-    return replace(graph, nodes=tuple(map(_with_body, graph.nodes)))
-
-
-def _with_body(node: Node) -> Node:
     body = node.body
     if body is None or len(body.inputs) != len(node.inputs) or node.op == STABLEHLO or node.calls:
         return node  # of STABLEHLO_REDUCE_WINDOW only its op counts, on whatever shapes
@@ -49,7 +48,8 @@ def _with_body(node: Node) -> Node:
     }
     made = with_tensors(body, given)
     # Inputs with values are constants, which no caller changes.
-    known = infer(replace(made, inputs=tuple(t for t in made.inputs if t.data is None)))
+    inputs = tuple(tensor for tensor in made.inputs if tensor.data is None)
+    known = _known(replace(made, inputs=inputs), visits)
     return replace(node, body=replace(known, inputs=_in_order(made, known)))
 
 

@@ -21,6 +21,8 @@ from delegate.graph.shapes import output_shapes
 
 # Of an unrolled loop, with a node for each round: a node costs a start about a millisecond.
 MOST_NODES = 4096
+# Of all graphs that calls lead to, as often as they are looked at: a small file could ask for 2^30.
+_MOST_VISITS = 1 << 15
 # Inner tensors have indices of their own, below those of graph/kept.py: so many for each node.
 _INDICES = 1 << 20
 _UNSIZED = "a tensor's shape is known only at run time"
@@ -29,6 +31,20 @@ Infer = Callable[[Graph], Graph]
 
 class _Left(Exception):
     """Why a node is not inlined."""
+
+
+class Visits:
+    """How many nodes of called graphs may still be looked at."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_VISITS
+
+    def counted(self, graph: Graph) -> Graph:
+        """Return the graph, or leave the node that calls it if there are too many."""
+        self._left -= len(graph.nodes) + 1
+        if self._left < 0:
+            raise _Left(f"calls lead to more than {_MOST_VISITS} nodes")
+        return graph
 
 
 def inlined(node: Node, infer: Infer) -> Node:

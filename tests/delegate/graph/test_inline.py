@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delegate.graph import infer as infer_module
 from delegate.graph import inline
 from delegate.graph.infer import infer
 from delegate.graph.ir import Calls
@@ -89,6 +90,42 @@ def test_of_a_known_branch_the_other_is_gone(taken: str, ops: list[str]) -> None
     assert [node.op for node in made.nodes] == ["REVERSE_V2", *ops, "REVERSE_V2"]
     assert made.indices == (0, 1, 2)
     assert made.inlined == {1: "IF"}
+
+
+def test_calls_in_calls_are_looked_at_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these loops runs the one before twice, and has no node when it is unrolled."""
+    visited = 0
+    fold = infer_module.fold
+
+    def counted(graph: Graph, inline: Any) -> Graph:
+        nonlocal visited
+        visited += len(graph.nodes)
+        return fold(graph, inline)
+
+    monkeypatch.setattr(infer_module, "fold", counted)
+
+    def none(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
+        return [], own
+
+    node = loop(1500, [t(SHAPE)], none)
+    for _ in range(12):
+
+        def outer(
+            _: Tensor, own: Sequence[Tensor], inner: Node = node
+        ) -> tuple[Sequence[Node], Sequence[Tensor]]:
+            first = replace(inner, inputs=(inner.inputs[0], *own), outputs=fresh(inner))
+            again = replace(inner, inputs=(inner.inputs[0], first.outputs[1]), outputs=fresh(inner))
+            return [first, again], again.outputs[1:]
+
+        node = loop(2, [t(SHAPE)], outer)
+    made = known(node)
+    assert made.calls is not None
+    assert made.calls.obstacle.endswith("calls lead to more than 32768 nodes")
+    assert visited < 2 * 32768
+
+
+def fresh(node: Node) -> tuple[Tensor, ...]:
+    return tuple(replace(each) for each in node.outputs)
 
 
 def test_what_is_known_later_of_an_input_is_known_inside() -> None:
