@@ -17,12 +17,13 @@ ARENA = 2  # kTfLiteArenaRw, likewise: TFLite plans where it lies
 DYNAMIC = 4  # kTfLiteDynamic, likewise
 BUILTIN_DELEGATE = 51  # kTfLiteBuiltinDelegate
 MARK = 2  # kTfLiteEdgeTpuContext, a type of external contexts, which no kernel of TFLite looks at
-# kTfLiteDelegateFlagsAllowDynamicTensors | kTfLiteDelegateFlagsRequirePropagatedShapes: without
-# the first, one dynamic tensor anywhere in a model makes TFLite refuse the whole delegate; without
-# the second, a resized input leaves the outputs at their old shapes.
-FLAGS = 3
-# Of a graph with ops that TFLite lacks: it would propagate shapes through them, and fail.
-FLAGS_OF_LACKING = 1
+# kTfLiteDelegateFlagsAllowDynamicTensors: without it, one dynamic tensor anywhere in a model makes
+# TFLite refuse the whole delegate. RequirePropagatedShapes (2) is not set: when a dynamic tensor
+# gets its size during a run, TFLite (Subgraph::PrepareOpsAndTensors) would prepare the plan it had
+# before delegation again, from an index that counts the nodes of the delegated plan. Kernels of
+# the CPU that ran already are prepared again, and their temporaries never get memory: the next run
+# ends the process. Each kernel's prepare sizes its outputs instead.
+FLAGS = 1
 
 
 class IntArray(C.Structure):

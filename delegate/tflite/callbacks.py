@@ -116,10 +116,8 @@ class NativeDelegate:
     def _prepare_delegate(self, context: int, delegate: int) -> int:
         try:
             view = abi.Context.from_address(context)
-            plan, lacking = _plan(context, view)
+            plan = _plan(context, view)
             claimed = tuple(self._hooks.claim(context, plan, _shapes(view), _constants(view)))
-            if not lacking.isdisjoint(claimed):
-                self._delegate.flags = abi.FLAGS_OF_LACKING
             array = abi.int_array(claimed)
             pointer = C.cast(array, C.POINTER(abi.IntArray))
             return int(
@@ -207,12 +205,12 @@ def _kept_whole(call: Callable[..., T]) -> Callable[..., T]:
     return kept_whole
 
 
-def _plan(context: int, view: abi.Context) -> tuple[list[PlannedNode], set[int]]:
-    """Return the nodes of the plan, and the indices of those whose op TFLite lacks."""
+def _plan(context: int, view: abi.Context) -> list[PlannedNode]:
+    """Return the nodes of the plan."""
     plan = C.POINTER(abi.IntArray)()
     if view.GetExecutionPlan(context, C.byref(plan)) != abi.OK:
         raise AbiMismatch("TFLite gave no execution plan")
-    nodes, lacking = [], set()
+    nodes = []
     # Copied first: TFLite may reuse the array in the calls below.
     for index in abi.ints(plan):
         node = C.POINTER(abi.Node)()
@@ -223,11 +221,9 @@ def _plan(context: int, view: abi.Context) -> tuple[list[PlannedNode], set[int]]
         op = schema.builtin_name(registration.contents.builtin_code)
         if op == "CUSTOM":
             op = (registration.contents.custom_name or b"").decode(errors="replace")
-            if not registration.contents.prepare:
-                lacking.add(index)
         inputs, outputs = abi.ints(node.contents.inputs), abi.ints(node.contents.outputs)
         nodes.append(PlannedNode(index, op, inputs, outputs))
-    return nodes, lacking
+    return nodes
 
 
 def _shapes(view: abi.Context) -> Shapes:

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate.errors import DeviceError
-from delegate.tflite import callbacks
+from delegate.tflite import abi, callbacks
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.writer import write_model
 from tests.support.compare import interpreter, invoke
@@ -36,7 +36,7 @@ class Inverter:
     def prepare(self, shapes: Shapes) -> Shapes:
         self.hooks.fail_in("prepare")
         self.prepared.append(shapes)
-        return {}
+        return {self.outputs[0]: shapes[self.inputs[0]]}
 
     def invoke(
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
@@ -134,9 +134,19 @@ def test_a_kernel_hears_of_every_new_shape() -> None:
     ours.resize_tensor_input(0, (4, 3, 3, 2))
     ours.allocate_tensors()
     assert hooks.kernels[0].prepared[-1][0] == (4, 3, 3, 2)
-    assert hooks.kernels[0].prepared[-1][1] == (4, 3, 3, 2)
     (got,) = invoke(ours, [np.repeat(picture(), 4, axis=0)])
     assert got.shape == (4, 3, 3, 2)
+
+
+def test_an_op_that_tflite_lacks_changes_nothing_for_the_delegate_s_next_interpreter() -> None:
+    hooks = Hooks()
+    lacking = op("my op", [t((2,), "uint8"), None], [t((2,), "uint8")], is_custom=True)
+    made(hooks, chain_model([lacking]))
+    ours = made(hooks)
+    ours.resize_tensor_input(0, (2, 3, 3, 2))
+    ours.allocate_tensors()
+    assert invoke(ours, [np.repeat(picture(), 2, axis=0)])[0].shape == (2, 3, 3, 2)
+    assert hooks.native._delegate.flags == abi.FLAGS
 
 
 @pytest.mark.parametrize("place", ["claim", "partition", "prepare", "invoke"])
