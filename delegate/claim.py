@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from delegate import progress
 from delegate.errors import KilledChild, TooLarge, Unsupported
@@ -17,6 +17,7 @@ from delegate.graph.partition import (
     too_small_or_too_many,
 )
 from delegate.graph.verdict import Loss, Verdict
+from delegate.mixed import Mixed, unknown_shapes, verdicts
 from delegate.options import Options
 from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.executor import Executor
@@ -116,6 +117,30 @@ class Claim:
         with variables.lock:
             state = variables.state(engine, self.graph, partition)
             return engine.executor(partition, self._target, state=state)
+
+    def renewed(self, partition: Partition) -> Executor:
+        """As `executor`, for shapes that TFLite has come to since the nodes were judged."""
+        if unknown := unknown_shapes(partition):
+            node, why = next(iter(unknown.items()))
+            raise Unsupported(f"node {node}: {why}")
+        return self.executor(partition)
+
+    def mixed(self, partition: Partition) -> Mixed:
+        """Return a partition in parts, where it does not fit the device as a whole.
+
+        Raises:
+            Unsupported: it keeps values, or TFLite refuses a node, too. DeviceError.
+        """
+        if any(t.kept for t in (*partition.inputs, *partition.outputs)):
+            raise Unsupported("nodes that keep values cannot move to the CPU after a resize")
+        return Mixed(self._engine, partition, self._target)
+
+    def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
+        """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
+        for verdict in verdicts(partition, left):
+            if verdict.reason is not None and verdict != self.verdicts[verdict.node]:
+                _log.warning("node %d (%s) runs %s", *verdict)
+            self.verdicts[verdict.node] = verdict
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""

@@ -13,7 +13,7 @@ from delegate.graph.links import Links
 from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
-from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.launch import Alternative, Program, Step, first_that_runs, is_empty
 from delegate.lowered import Lowered
 from delegate.once import once
 from delegate.passes import PASSES, run_passes
@@ -177,6 +177,8 @@ def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alterna
         raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
     if all(tensor.is_folded for tensor in node.outputs):
         return (Alternative("constant", ()),)
+    if all(map(is_empty, node.outputs)):
+        return (Alternative("empty", ()),)
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
     return lowered.lower(node, target)

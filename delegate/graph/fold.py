@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from delegate.graph.edit import with_tensors
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.packed import BITS, unpacked
-from delegate.graph.partition import may_be_dynamic
+from delegate.graph.partition import may_have_other_shapes
 from delegate.graph.shapes import output_shapes
 from delegate.graph.shapes.slices import strided_parts
 
@@ -36,7 +36,7 @@ def fold(graph: Graph) -> Graph:
     """
     new: dict[Tensor, Tensor] = {}
     # Tensors whose shape TFLite may know only during a run, so that the one it has may be another.
-    uncertain = {t for t in graph.tensors if t.data is None and min(t.shape, default=1) < 1}
+    uncertain = {t for t in graph.tensors if t.data is None and min(t.shape, default=0) < 0}
     changeable = graph.changeable
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
@@ -60,7 +60,7 @@ def fold(graph: Graph) -> Graph:
                 uncertain.discard(tensor)
                 if tensor.shape != shape:
                     new[tensor] = replace(tensor, shape=shape)
-        elif not uncertain.isdisjoint(inputs) or may_be_dynamic(current):
+        elif not uncertain.isdisjoint(inputs) or may_have_other_shapes(current):
             uncertain.update(node.outputs)
     return with_tensors(graph, new)
 
