@@ -97,7 +97,8 @@ def unknown_shapes(partition: Partition) -> dict[int, str]:
     return {
         node.index: "the shapes of its outputs do not follow from its inputs"
         for node in partition.nodes
-        if not all(tensor.is_folded for tensor in node.outputs)
+        if not any(tensor.is_folded or tensor.kept for tensor in node.outputs)
+        and "resource" not in {t.dtype for t in (*node.inputs, *node.outputs) if t is not None}
         and output_shapes(node) != tuple(tensor.shape for tensor in node.outputs)
     }
 

@@ -33,8 +33,11 @@ class Maker(Protocol):
 
     tensors: VariableTensors
 
+    def executor(self, partition: Partition) -> Executor:
+        """Compile a partition and take its memory; raises Unsupported or DeviceError."""
+
     def renewed(self, partition: Partition) -> Executor:
-        """Compile a partition at new shapes; raises Unsupported or DeviceError."""
+        """As `executor`, at new shapes."""
 
     def mixed(self, partition: Partition) -> Mixed:
         """Return the parts of one that does not fit as a whole; raises as `renewed`."""
@@ -82,11 +85,14 @@ class PartitionKernel:
         same = given(current) == given(self._partition)
         with self._opened():
             if self._made is None or not same:
-                self._renew(current)
+                self._renew(current, same)
         return {t.index: t.shape for t in self._partition.outputs if not t.kept}
 
-    def _renew(self, partition: Partition) -> None:
-        """Make what runs it; the one before is closed, and what both have of constants stays."""
+    def _renew(self, partition: Partition, are_same: bool) -> None:
+        """Make what runs it; the one before is closed, and what both have of constants stays.
+
+        `are_same`: its shapes are those that the nodes were judged at, or that it has had.
+        """
         claim, old = self._claim, self._made
         self._made, self._partition = None, partition
         with contextlib.ExitStack() as kept:
@@ -95,7 +101,7 @@ class PartitionKernel:
             elif old is not None:
                 old.close()
             try:
-                self._made = claim.renewed(partition)
+                self._made = (claim.executor if are_same else claim.renewed)(partition)
             except (KilledChild, TooLarge, Unsupported):
                 kept.close()  # perhaps there was no room beside them
                 self._made = claim.mixed(partition)

@@ -178,6 +178,7 @@ def test_without_a_folder_the_cpu_runs_all() -> None:
 
 def test_nodes_on_the_cpu_are_named(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     ours = make(write_model(CHAIN), exclude_ops=("ADD",))
+    assert ours.delegate is not None
     name = ours.delegate.device_name
     left = "on the CPU: 1 x ADD (excluded by exclude_ops)"
     assert caplog.messages == [f"2 of 3 nodes run on {name}; {left}"]
