@@ -15,6 +15,7 @@ from delegate.graph.partition import (
     partition_of,
     partitions,
     too_small_or_too_many,
+    without_dynamic,
 )
 from delegate.graph.verdict import Loss, Verdict
 from delegate.mixed import Mixed, unknown_shapes, verdicts
@@ -72,6 +73,8 @@ class Claim:
         )
         try:
             while True:
+                # What is left since they were judged may size tensors during a run.
+                self.verdicts = without_dynamic(self.graph, self.verdicts)
                 groups = partitions(self.graph, self._claimed())
                 if variables is not None:
                     # Not each version of TFLite sees an order in what is kept.

@@ -10,7 +10,7 @@ from delegate.errors import Unsupported
 from delegate.graph import resources
 from delegate.graph.ir import Graph, Node
 from delegate.graph.links import Links
-from delegate.graph.partition import SIZED_BY_VALUES, Partition, dynamic_tensors
+from delegate.graph.partition import SIZED_BY_VALUES, Partition, without_dynamic
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
 from delegate.launch import Alternative, Program, Step, first_that_runs, is_empty
@@ -51,7 +51,7 @@ def verdicts(
             except Unsupported as refusal:
                 reason = refusal.args[0]
         result.append(Verdict(node.index, node.op, reason))
-    return _without_dynamic(graph, result)
+    return without_dynamic(graph, result)
 
 
 def _disorder(graph: Graph) -> str | None:
@@ -69,23 +69,6 @@ def _disorder(graph: Graph) -> str | None:
                     f"which node {maker.index} computes"
                 )
     return None
-
-
-def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
-    # A node that falls out may make others dynamic, so until nothing changes.
-    while True:
-        claimed = {verdict.node for verdict in result if verdict.is_taken}
-        dynamic = dynamic_tensors(graph, claimed)
-        touching = {
-            node.index
-            for node in graph.nodes
-            if node.index in claimed
-            and any(tensor in dynamic for tensor in (*node.inputs, *node.outputs))
-        }
-        if not touching:
-            return result
-        why = "a tensor's shape is known only at run time"
-        result = [each.refused(why) if each.node in touching else each for each in result]
 
 
 def compile_partition(

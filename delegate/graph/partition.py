@@ -12,6 +12,7 @@ import numpy as np
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.mediapipe import is_lacking
 from delegate.graph.shapes import output_shapes
+from delegate.graph.verdict import Verdict
 
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
 SIZED_BY_VALUES = frozenset({"UNIQUE", "WHERE"})
@@ -260,3 +261,21 @@ def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]
         if any(tensor in dynamic for tensor in node.inputs):
             dynamic.update(node.outputs)
     return frozenset(dynamic)
+
+
+def without_dynamic(graph: Graph, verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the verdicts with the nodes refused that touch a tensor of unknown shape."""
+    # A node that falls out may make others dynamic, so until nothing changes.
+    while True:
+        claimed = {verdict.node for verdict in verdicts if verdict.is_taken}
+        dynamic = dynamic_tensors(graph, claimed)
+        touching = {
+            node.index
+            for node in graph.nodes
+            if node.index in claimed
+            and any(tensor in dynamic for tensor in (*node.inputs, *node.outputs))
+        }
+        if not touching:
+            return verdicts
+        why = "a tensor's shape is known only at run time"
+        verdicts = [each.refused(why) if each.node in touching else each for each in verdicts]

@@ -139,7 +139,8 @@ def _pad(node: Node) -> list[int]:
 def _stablehlo_pad(node: Node) -> list[int]:
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     rows = zip(shape(node), *(node.options[name] for name in names), strict=True)
-    sizes = [low + (size - 1) * (gap + 1) + 1 + high for size, low, high, gap in rows]
+    # Between the elements of an empty dimension there is nothing.
+    sizes = [low + size + max(size - 1, 0) * gap + high for size, low, high, gap in rows]
     return sizes if min(sizes) > 0 else [0] * len(sizes)
 
 
