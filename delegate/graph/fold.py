@@ -41,6 +41,7 @@ def fold(graph: Graph) -> Graph:
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = node if inputs == node.inputs else replace(node, inputs=inputs)
+        current = _with_body_s_shapes(current)
         is_changeable = not changeable.isdisjoint(node.inputs)
         shapes = None
         if uncertain.isdisjoint(inputs):
@@ -63,6 +64,19 @@ def fold(graph: Graph) -> Graph:
         elif not uncertain.isdisjoint(inputs) or may_have_other_shapes(current):
             uncertain.update(node.outputs)
     return with_tensors(graph, new)
+
+
+def _with_body_s_shapes(node: Node) -> Node:
+    """Return a composite whose decomposition has the shapes of its inputs, other nodes as is."""
+    body = node.body
+    if node.op != "STABLEHLO_COMPOSITE" or body is None or len(body.inputs) != len(node.inputs):
+        return node
+    given = {
+        own: replace(own, shape=outer.shape)
+        for own, outer in zip(body.inputs, node.inputs, strict=True)
+        if outer is not None and own.data is None and own.shape != outer.shape
+    }
+    return replace(node, body=fold(with_tensors(body, given))) if given else node
 
 
 def _without_values(node: Node, hidden: Collection[Tensor]) -> Node:
