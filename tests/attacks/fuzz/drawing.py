@@ -258,6 +258,7 @@ class Pen:
             each
             for each in (*made.inputs, *made.outputs)
             if each is not None and each.data is None and each not in known
+            if not each.is_variable  # what another node reads of state is refused
             if each.dtype not in ("complex64", *BITS)  # few ops read them
         ]
         if terms_of(made) or any(each in self._inexact for each in made.inputs if each is not None):
