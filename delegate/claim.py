@@ -132,10 +132,12 @@ class Claim:
         """Return a partition in parts, where it does not fit the device as a whole.
 
         Raises:
-            Unsupported: it keeps values, or TFLite refuses a node, too. DeviceError.
+            Unsupported: it has resource variables, or TFLite refuses a node, too. DeviceError.
         """
-        if any(t.kept for t in (*partition.inputs, *partition.outputs)):
-            raise Unsupported("nodes that keep values cannot move to the CPU after a resize")
+        if self._variables is not None:
+            raise Unsupported(
+                "resource variables cannot leave the device after a resize"
+            )
         return Mixed(self._engine, partition, self._target)
 
     def tell(self, partition: Partition, left: Mapping[int, str]) -> None:

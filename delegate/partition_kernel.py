@@ -115,26 +115,30 @@ class PartitionKernel:
                 made = self._made
                 if made is None:  # TFLite does not run what it could not prepare
                     raise DeviceError("the delegate was closed")
-                if isinstance(made, Mixed):
-                    made.run(inputs, outputs, self._run)
-                elif self._tensors.indices:
+                if self._tensors.indices:
                     self._run_with_variables(made, inputs, outputs)
                 else:
                     self._run(made, inputs, outputs)
             finally:
                 self._end()
 
-    def _run(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+    def _run(self, made: Executor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
+        if isinstance(made, Mixed):
+            made.run(inputs, outputs, self._on_device)
+        else:
+            self._on_device(made, inputs, outputs)
+
+    def _on_device(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
         if self._way is None:
             executor.run(inputs, outputs)
         else:
             self._told += self._way(executor, inputs, outputs)
 
-    def _run_with_variables(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+    def _run_with_variables(self, made: Executor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
         memory = inputs[self._given :]
         self._tensors.require(memory)
         try:
-            self._run(executor, inputs[: self._given], outputs)
+            self._run(made, inputs[: self._given], outputs)
         except BaseException as error:  # Ctrl-C, too
             self._tensors.lose(memory, str(error) or type(error).__name__)
             raise
