@@ -135,9 +135,7 @@ class Claim:
             Unsupported: it has resource variables, or TFLite refuses a node, too. DeviceError.
         """
         if self._variables is not None:
-            raise Unsupported(
-                "resource variables cannot leave the device after a resize"
-            )
+            raise Unsupported("resource variables cannot leave the device after a resize")
         return Mixed(self._engine, partition, self._target)
 
     def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
