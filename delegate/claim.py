@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from delegate import progress
@@ -18,9 +18,11 @@ from delegate.graph.partition import (
     partition_of,
     partitions,
     too_small_or_too_many,
+    without_dynamic,
 )
 from delegate.graph.verdict import Loss, Verdict
 from delegate.isa import ORDERS
+from delegate.mixed import Mixed, unknown_shapes, verdicts
 from delegate.options import FP32, Options
 from delegate.partition_kernel import PartitionKernel
 from delegate.runtime.executor import Executor
@@ -80,6 +82,8 @@ class Claim:
         )
         try:
             while True:
+                # What is left since they were judged may size tensors during a run.
+                self.verdicts = without_dynamic(self.graph, self.verdicts)
                 groups = partitions(self.graph, self._claimed())
                 if variables is not None:
                     # Not each version of TFLite sees an order in what is kept.
@@ -136,6 +140,30 @@ class Claim:
         with variables.lock:
             state = variables.state(engine, self.graph, partition)
             return engine.executor(partition, self._target, state=state)
+
+    def renewed(self, partition: Partition) -> Executor:
+        """As `executor`, for shapes that TFLite has come to since the nodes were judged."""
+        if unknown := unknown_shapes(partition):
+            node, why = next(iter(unknown.items()))
+            raise Unsupported(f"node {node}: {why}")
+        return self.executor(partition)
+
+    def mixed(self, partition: Partition) -> Mixed:
+        """Return a partition in parts, where it does not fit the device as a whole.
+
+        Raises:
+            Unsupported: it has resource variables, or TFLite refuses a node, too. DeviceError.
+        """
+        if self._variables is not None:
+            raise Unsupported("resource variables cannot leave the device after a resize")
+        return Mixed(self._engine, partition, self._target)
+
+    def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
+        """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
+        for verdict in verdicts(partition, left):
+            if verdict.reason is not None and verdict != self.verdicts[verdict.node]:
+                _log.warning("node %d (%s) runs %s", *verdict)
+            self.verdicts[verdict.node] = verdict
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""

@@ -13,13 +13,13 @@ from delegate.graph.links import Links
 from delegate.graph.partition import (
     SIZED_BY_VALUES,
     Partition,
-    dynamic_tensors,
     is_inlined,
     plain_nodes,
+    without_dynamic,
 )
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
-from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.launch import Alternative, Program, Step, first_that_runs, is_empty
 from delegate.lowered import Lowered
 from delegate.once import once
 from delegate.passes import PASSES, run_passes
@@ -55,7 +55,7 @@ def verdicts(
         if reason is None:
             reason = _obstacle(node, target, check, exclude_ops, lowered)
         result.append(Verdict(node.index, node.op, reason))
-    return _without_dynamic(graph, result)
+    return without_dynamic(graph, result)
 
 
 def _obstacle(
@@ -94,23 +94,6 @@ def _disorder(graph: Graph) -> str | None:
                     f"which node {maker.index} computes"
                 )
     return None
-
-
-def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
-    # A node that falls out may make others dynamic, so until nothing changes.
-    while True:
-        claimed = {verdict.node for verdict in result if verdict.is_taken}
-        dynamic = dynamic_tensors(graph, claimed)
-        touching = {
-            node.index
-            for node in graph.nodes
-            if node.index in claimed
-            and any(tensor in dynamic for tensor in (*node.inputs, *node.outputs))
-        }
-        if not touching:
-            return result
-        why = "a tensor's shape is known only at run time"
-        result = [each.refused(why) if each.node in touching else each for each in result]
 
 
 def compile_partition(
@@ -202,6 +185,8 @@ def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alterna
         raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
     if all(tensor.is_folded for tensor in node.outputs):
         return (Alternative("constant", ()),)
+    if all(map(is_empty, node.outputs)):
+        return (Alternative("empty", ()),)
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
     return lowered.lower(node, target)

@@ -21,12 +21,33 @@ from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.plugin import ThreadKeeper, answer, made
 
 _log = logging.getLogger("delegate")
+_nodes = logging.getLogger("delegate.nodes")  # one line a graph, which programs show unasked
+_FORMAT = "%(levelname)s: OpenCL delegate: %(message)s"
 _MODEL, _VERBOSE, _COMPILED_MODEL = "model", "verbose", "compiled_model"
 
 
 class _Delegate(OpenCLDelegate):
+    """Tells how many nodes it took: no program in another language sees `verdicts`."""
+
     def partition(self, context: int, nodes: tuple[int, ...]) -> Any:
         return ThreadKeeper(super().partition(context, nodes))
+
+    def _judged(
+        self, context: int, graph: Graph, shapes: Shapes, present: Collection[int]
+    ) -> Sequence[int]:
+        claimed = super()._judged(context, graph, shapes, present)
+        verdicts = self.subgraph_verdicts[graph.subgraph]
+        where = f" of graph {graph.subgraph}" if graph.subgraph else ""
+        counts = f"{len(claimed)} of {len(verdicts)} nodes{where}"
+        left = [f"{count} x {op} ({why})" for (op, why), count in refusals(verdicts)]
+        _nodes.log(
+            logging.WARNING if left else logging.INFO,
+            "%s run on %s%s",
+            counts,
+            self.device_name,
+            f"; on the CPU: {', '.join(left)}" if left else "",
+        )
+        return claimed
 
 
 class _Accelerator(_Delegate):
@@ -39,16 +60,8 @@ class _Accelerator(_Delegate):
             return super().claim(context, plan, shapes, constants)
         except (DelegateError, OSError) as error:
             self.failed(error)
-            _log.error("OpenCL delegate: %s; the model is left to the CPU", error)
+            _nodes.error("%s; the model is left to the CPU", error)
             return ()
-
-    def _judged(
-        self, context: int, graph: Graph, shapes: Shapes, present: Collection[int]
-    ) -> Sequence[int]:
-        claimed = super()._judged(context, graph, shapes, present)
-        for (op, reason), count in refusals(self.subgraph_verdicts[graph.subgraph]):
-            _log.warning("OpenCL delegate: %d x %s on the CPU: %s", count, op, reason)
-        return claimed
 
 
 def accelerators() -> list[OpenCLDelegate]:
@@ -73,7 +86,8 @@ def _make(texts: Mapping[str, str]) -> OpenCLDelegate:
     kind = _Delegate if compiled_model is None else _Accelerator
     model = own.pop(_MODEL, None)
     if _truth(own.pop(_VERBOSE, "0")):
-        _show_all()
+        _show(_log, logging.DEBUG)
+    _show(_nodes, logging.INFO)
     return kind(model, options=options_of(own))
 
 
@@ -130,9 +144,10 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {
 }
 
 
-def _show_all() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s: OpenCL delegate: %(message)s"))
-    if not _log.handlers:
-        _log.addHandler(handler)
-    _log.setLevel(logging.DEBUG)
+def _show(logger: logging.Logger, level: int) -> None:
+    """Write what a logger tells to stderr, but where the program has handlers of its own."""
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        logger.addHandler(handler)
+    logger.setLevel(level)

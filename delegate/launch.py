@@ -184,6 +184,11 @@ def size_bytes(tensor: Tensor) -> int:
     return math.prod(tensor.shape) * element_type(tensor.dtype).itemsize
 
 
+def is_empty(tensor: Tensor) -> bool:
+    """Whether a tensor of a type of fixed size has no elements."""
+    return 0 in tensor.shape and tensor.dtype not in ("string", "resource", "variant")
+
+
 def storage_type(dtype: str) -> np.dtype[Any]:
     """Return NumPy's type of what a tensor is stored as: bytes, where several values share one.
 

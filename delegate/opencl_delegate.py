@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from delegate.claim import Claim
 from delegate.errors import DelegateError, DeviceError, Unsupported
+from delegate.graph.infer import likely_shapes
 from delegate.graph.ir import Graph
 from delegate.graph.kept import kept_tensors, with_variables
 from delegate.graph.verdict import Verdict, graph_table
@@ -244,7 +245,7 @@ class OpenCLDelegate:
         if self._engine.is_closed:
             self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
-        engine, options = self._engine, self._options
+        engine, options, shapes = self._engine, self._options, likely_shapes(graph, shapes)
         claim = self._interpreters.judged(
             context,
             graph,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.errors import DelegateError, DeviceError, TooLarge
+from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, Unsupported
 from delegate.graph.partition import Partition, given
 from delegate.launch import NodeAlternatives, size_bytes
+from delegate.mixed import Mixed
 from delegate.runtime.executor import Executor
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun, Values
 from delegate.runtime.layout import as_bytes
@@ -41,6 +42,15 @@ class Maker(Protocol):
     def executor_in_floats(self, partition: Partition) -> Executor:
         """Return one whose floats are no halves; raises DelegateError."""
 
+    def renewed(self, partition: Partition) -> Executor:
+        """As `executor`, at new shapes."""
+
+    def mixed(self, partition: Partition) -> Mixed:
+        """Return the parts of one that does not fit as a whole; raises as `renewed`."""
+
+    def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
+        """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
+
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
 
@@ -58,7 +68,7 @@ class PartitionKernel:
         """`lock`: of the kernels of which one runs at a time; None: it runs beside others."""
         self._claim = claim
         self._partition = partition
-        self._executor = executor
+        self._made: Executor | Mixed | None = executor
         self._is_closed = False
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self._lock = lock or threading.RLock()
@@ -88,53 +98,69 @@ class PartitionKernel:
         current = self._claim.repartition(self._partition, shapes)
         same = given(current) == given(self._partition)
         with self._opened():
-            if self._executor is None or not same:
-                self._renew(current)
+            if self._made is None or not same:
+                self._renew(current, same)
         return {t.index: t.shape for t in self._partition.outputs if not t.kept}
 
-    def _renew(self, partition: Partition) -> None:
-        """Make the executor; the one before is closed, and what both have of constants stays."""
-        old, self._executor, self._partition = self._executor, None, partition
+    def _renew(self, partition: Partition, are_same: bool) -> None:
+        """Make what runs it; the one before is closed, and what both have of constants stays.
+
+        `are_same`: its shapes are those that the nodes were judged at, or that it has had.
+        """
+        claim, old = self._claim, self._made
+        self._made, self._partition = None, partition
         self._watch.close()
         self._watch = self._new_watch()
         with contextlib.ExitStack() as kept:
-            if old is not None:
+            if isinstance(old, Executor):
                 kept.callback(old.leave().close)
+            elif old is not None:
+                old.close()
             try:
-                self._executor = self._claim.executor(partition)
-            except TooLarge:
+                self._made = (claim.executor if are_same else claim.renewed)(partition)
+            except (KilledChild, TooLarge, Unsupported):
                 kept.close()  # perhaps there was no room beside them
-                self._executor = self._claim.executor(partition)
+                self._made = claim.mixed(partition)
+        claim.tell(partition, self._made.left if isinstance(self._made, Mixed) else {})
 
     def invoke(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run the partition once."""
         with self._lock:
             self._begin()
             try:
-                if self._executor is None:  # TFLite does not run what it could not prepare
+                made = self._made
+                if made is None:  # TFLite does not run what it could not prepare
                     raise DeviceError("the delegate was closed")
                 if self._tensors.indices:
-                    self._run_with_variables(self._executor, inputs, outputs)
+                    self._run_with_variables(made, inputs, outputs)
                 else:
-                    self._run(self._executor, inputs, outputs)
+                    self._run(made, inputs, outputs)
             finally:
                 self._end()
 
-    def _run(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+    def _run(self, made: Executor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
+        if isinstance(made, Mixed):
+            made.run(inputs, outputs, self._on_device)
+        else:
+            self._on_device(made, inputs, outputs)
+
+    def _on_device(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
         if self._way is None:
             executor.run(inputs, outputs)
+            if executor is not self._made:  # a part of a mixed one
+                return
             after = self._watch.checked(executor, inputs, outputs)
             if after is not executor:
-                self._executor = after
+                self._made = after
                 executor.close()
         else:
             self._told += self._way(executor, inputs, outputs)
 
-    def _run_with_variables(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+    def _run_with_variables(self, made: Executor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
         memory = inputs[self._given :]
         self._tensors.require(memory)
         try:
-            self._run(executor, inputs[: self._given], outputs)
+            self._run(made, inputs[: self._given], outputs)
         except BaseException as error:  # Ctrl-C, too
             self._tensors.lose(memory, str(error) or type(error).__name__)
             raise
@@ -184,28 +210,35 @@ class PartitionKernel:
             DelegateError: `values` lacks an input of the partition, or the run fails.
         """
         with self._opened():
-            missing = [i for i in self.inputs[: self._given] if i not in values]
-            if missing or self._executor is None:
-                raise DelegateError(f"no values are given for tensor {(*missing, '?')[0]}")
-            executor = self._executor
-            outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in executor.outputs]
-            inputs = [as_bytes(values[index]) for index in self.inputs[: self._given]]
-            steps = executor.steps().run(inputs, outputs, self._partition.computed, values)
-            return self._by_node(steps)
+            rows = []
+            for executor in self._executors():
+                read = [self._tensors.index(tensor) for tensor in executor.inputs]
+                if missing := [index for index in read if index not in values]:
+                    raise DelegateError(f"no values are given for tensor {missing[0]}")
+                outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in executor.outputs]
+                inputs, wanted = [as_bytes(values[i]) for i in read], self._partition.computed
+                rows += executor.steps().run(inputs, outputs, wanted, values)
+            return self._by_node(rows)
 
     def alternatives(self) -> list[NodeAlternatives]:
         """Return the alternatives of the nodes, in execution order."""
-        executor = self._executor
         return [
             NodeAlternatives(step.node_index, step.op, step.names, step.alternative.name)
-            for step in (() if executor is None else executor.program.steps)
+            for executor in self._executors()
+            for step in executor.program.steps
         ]
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches."""
         with self._lock:
-            rows = [] if self._executor is None else self._executor.profile()
+            rows = [row for executor in self._executors() for row in executor.profile()]
         return [*map(self._of_tflite, rows)]
+
+    def _executors(self) -> list[Executor]:
+        made = self._made
+        if isinstance(made, Mixed):
+            return made.executors
+        return [] if made is None else [made]
 
     def close(self) -> None:
         """Wait for a run that is under way, then give the device memory back."""
@@ -237,6 +270,6 @@ class PartitionKernel:
 
     def _release(self) -> None:
         self._watch.close()
-        if self._executor is not None:
-            self._executor.close()
-            self._executor = None
+        if self._made is not None:
+            self._made.close()
+            self._made = None

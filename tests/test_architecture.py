@@ -55,8 +55,9 @@ LAYERS = {
     "runtime sandbox store target tflite tuning",
     "variables": "errors graph runtime start tflite",
     "variable_tensors": "errors graph launch variables",
-    "partition_kernel": "errors graph launch runtime tflite variable_tensors",
-    "claim": "errors graph isa options partition_kernel progress runtime start target tflite "
+    "mixed": "errors graph launch runtime start target tflite",
+    "partition_kernel": "errors graph launch mixed runtime tflite variable_tensors",
+    "claim": "errors graph isa mixed options partition_kernel progress runtime start target tflite "
     "variable_tensors variables",
     "opencl_delegate": "claim errors graph launch options partition_kernel runtime start tflite "
     "variables",

@@ -17,7 +17,7 @@ from delegate.graph.edit import with_tensors
 from delegate.graph.integers import INDEX_TYPES, INTEGER_FOLDERS, Folder, Values, computed
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.packed import BITS, unpacked
-from delegate.graph.partition import may_be_dynamic
+from delegate.graph.partition import may_have_other_shapes
 from delegate.graph.shapes import output_shapes
 
 MOST_ELEMENTS = 1 << 12  # of computed bookkeeping: shapes and indices, never pictures
@@ -34,11 +34,12 @@ def fold(graph: Graph, inline: Callable[[Node], Node] | None = None) -> Graph:
     new: dict[Tensor, Tensor] = {}
     called: dict[int, Node] = {}  # by their places
     # Tensors whose shape TFLite may know only during a run, so that the one it has may be another.
-    uncertain = {t for t in graph.tensors if t.data is None and min(t.shape, default=1) < 1}
+    uncertain = {t for t in graph.tensors if t.data is None and min(t.shape, default=0) < 0}
     changeable = graph.changeable
     for place, node in enumerate(graph.nodes):
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = node if inputs == node.inputs else replace(node, inputs=inputs)
+        current = _with_body_s_shapes(current)
         is_changeable = not changeable.isdisjoint(node.inputs)
         shapes = None
         is_known = uncertain.isdisjoint(inputs) and not is_changeable
@@ -62,13 +63,26 @@ def fold(graph: Graph, inline: Callable[[Node], Node] | None = None) -> Graph:
                 uncertain.discard(tensor)
                 if tensor.shape != shape:
                     new[tensor] = replace(tensor, shape=shape)
-        elif not uncertain.isdisjoint(inputs) or may_be_dynamic(current):
+        elif not uncertain.isdisjoint(inputs) or may_have_other_shapes(current):
             uncertain.update(node.outputs)
     graph = with_tensors(graph, new)
     if not called:
         return graph
     nodes = tuple(called.get(place, node) for place, node in enumerate(graph.nodes))
     return replace(graph, nodes=nodes)
+
+
+def _with_body_s_shapes(node: Node) -> Node:
+    """Return a composite whose decomposition has the shapes of its inputs, other nodes as is."""
+    body = node.body
+    if node.op != "STABLEHLO_COMPOSITE" or body is None or len(body.inputs) != len(node.inputs):
+        return node
+    given = {
+        own: replace(own, shape=outer.shape)
+        for own, outer in zip(body.inputs, node.inputs, strict=True)
+        if outer is not None and own.data is None and own.shape != outer.shape
+    }
+    return replace(node, body=fold(with_tensors(body, given))) if given else node
 
 
 def _without_values(node: Node, hidden: Collection[Tensor]) -> Node:

@@ -58,6 +58,30 @@ def _in_order(made: Graph, known: Graph) -> tuple[Tensor, ...]:
     return tuple(next(rest) if tensor.data is None else tensor for tensor in made.inputs)
 
 
+_LIKELY_SIZE = 224  # of an image's side; any size of which few windows and strides leave nothing
+
+
+def likely_shapes(
+    graph: Graph, shapes: Mapping[int, tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
+    """Return the shapes with likely sizes in the place of sizes that the file leaves open.
+
+    TFLite gives an open size 1 until the caller resizes the input, which is after the nodes are
+    judged: windows and work of 1x1 images tell nothing. A batch of 1 is likely, and stays.
+    """
+    likely = {}
+    for tensor in graph.inputs:
+        now = shapes.get(tensor.index, tensor.shape)
+        if now == tensor.shape and len(tensor.shape_signature) == len(now):
+            likely[tensor.index] = tuple(
+                _LIKELY_SIZE if place and (size, open_size) == (1, -1) else size
+                for place, (size, open_size) in enumerate(
+                    zip(now, tensor.shape_signature, strict=True)
+                )
+            )
+    return {**shapes, **likely}
+
+
 class Known:
     """What is known of a graph at TFLite's shapes: inferred once a graph, not once a partition.
 

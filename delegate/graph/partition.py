@@ -13,6 +13,7 @@ from delegate.graph.float16 import has_float16
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.mediapipe import is_lacking
 from delegate.graph.shapes import output_shapes
+from delegate.graph.verdict import Verdict
 
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
 SIZED_BY_VALUES = frozenset({"UNIQUE", "WHERE"})
@@ -137,6 +138,27 @@ def is_inlined(node: Node) -> bool:
     return node.calls is not None and node.body is not None
 
 
+def split(partition: Partition, apart: Collection[int]) -> list[Partition]:
+    """Cut a partition into parts that run one after the other, of which none mixes kinds.
+
+    `apart`: indices of nodes that each become a part of their own.
+    """
+    runs: list[list[Node]] = []
+    for node in partition.nodes:
+        if runs and node.index not in apart and runs[-1][-1].index not in apart:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    wanted, parts = {*partition.outputs}, []
+    for nodes in reversed(runs):
+        inside = {tensor for node in nodes for tensor in node.outputs}
+        read = {t for node in nodes for t in node.inputs if t is not None and t.data is None}
+        inputs, outputs = sorted(read - inside, key=_index), sorted(inside & wanted, key=_index)
+        parts.append(Partition(tuple(nodes), tuple(inputs), tuple(outputs)))
+        wanted |= read
+    return parts[::-1]
+
+
 def _is_hidden(tensor: Tensor | None) -> bool:
     """Whether nobody who looks at TFLite's tensors sees its value."""
     return tensor is not None and bool(tensor.kept) and not tensor.is_variable
@@ -247,6 +269,14 @@ def may_be_dynamic(node: Node) -> bool:
     return any(map(_may_be_sizes, node.inputs)) and output_shapes(node) is None
 
 
+def may_have_other_shapes(node: Node) -> bool:
+    """Whether the outputs of a node that no rule gives a shape may have others than recorded.
+
+    Files record a size of 0 where none was known.
+    """
+    return may_be_dynamic(node) or any(0 in tensor.shape for tensor in node.outputs)
+
+
 def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]:
     """Return the tensors whose shape may be known only during a run.
 
@@ -257,11 +287,32 @@ def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]
     dynamic: set[Tensor] = {
         tensor
         for tensor in graph.tensors
-        if tensor.data is None and min(tensor.shape, default=1) < 1
+        if tensor.data is None and min(tensor.shape, default=0) < 0
     }
     for node in graph.nodes:
+        made = [tensor for tensor in node.outputs if tensor.data is None and 0 in tensor.shape]
+        if made and output_shapes(node) is None:
+            dynamic.update(made)
         if node.index not in claimed and may_be_dynamic(node):
             dynamic.update(node.outputs)
         if any(tensor in dynamic for tensor in node.inputs):
             dynamic.update(node.outputs)
     return frozenset(dynamic)
+
+
+def without_dynamic(graph: Graph, verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the verdicts with the nodes refused that touch a tensor of unknown shape."""
+    # A node that falls out may make others dynamic, so until nothing changes.
+    while True:
+        claimed = {verdict.node for verdict in verdicts if verdict.is_taken}
+        dynamic = dynamic_tensors(graph, claimed)
+        touching = {
+            node.index
+            for node in graph.nodes
+            if node.index in claimed
+            and any(tensor in dynamic for tensor in (*node.inputs, *node.outputs))
+        }
+        if not touching:
+            return verdicts
+        why = "a tensor's shape is known only at run time"
+        verdicts = [each.refused(why) if each.node in touching else each for each in verdicts]

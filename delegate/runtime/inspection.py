@@ -241,12 +241,14 @@ class Steps:
             raise DeviceError(
                 f"tensor {tensor.index} is given {values.nbytes} bytes of another size"
             )
-        cl.enqueue_copy(transfer.queue, transfer.arena, values, dst_offset=offset)
+        if values.nbytes:
+            cl.enqueue_copy(transfer.queue, transfer.arena, values, dst_offset=offset)
 
     def _content(self, tensor: Tensor) -> Bytes:
         transfer, offset = self.transfer, self.transfer.layout.offsets[tensor]
         content = np.empty(size_bytes(tensor), np.uint8)
-        cl.enqueue_copy(transfer.queue, content, transfer.arena, src_offset=offset)
+        if content.nbytes:
+            cl.enqueue_copy(transfer.queue, content, transfer.arena, src_offset=offset)
         return content
 
     def _values(self, tensor: Tensor) -> NDArray[Any]:

@@ -125,6 +125,7 @@ class Copied:
         self._copies = [
             cl.enqueue_copy(queue, arena, source, is_blocking=False, **place)
             for source, place in zip(inputs, self._input_places, strict=True)
+            if source.nbytes  # OpenCL refuses a copy of nothing, as of an empty tensor
         ]
 
     def _copy_down(self, outputs: Sequence[Bytes]) -> None:
@@ -132,6 +133,7 @@ class Copied:
         self._copies += [
             cl.enqueue_copy(queue, result, arena, is_blocking=False, **place)
             for result, place in zip(outputs, self._output_places, strict=True)
+            if result.nbytes
         ]
 
     def _end_copies(self) -> None:
@@ -159,14 +161,16 @@ class Mapped(Copied):
         """Copy into mapped memory."""
         access = cl.map_flags.WRITE_INVALIDATE_REGION
         for source, place in zip(inputs, self.layout.inputs, strict=True):
-            with mapped(self.queue, self.arena, access, *place) as view:
-                np.copyto(view, source)
+            if source.nbytes:
+                with mapped(self.queue, self.arena, access, *place) as view:
+                    np.copyto(view, source)
 
     def take(self, outputs: Sequence[Bytes]) -> None:
         """Copy from mapped memory."""
         for result, place in zip(outputs, self.layout.outputs, strict=True):
-            with mapped(self.queue, self.arena, cl.map_flags.READ, *place) as view:
-                np.copyto(result, view)
+            if result.nbytes:
+                with mapped(self.queue, self.arena, cl.map_flags.READ, *place) as view:
+                    np.copyto(result, view)
 
 
 class Pinned(Copied):
@@ -198,6 +202,8 @@ class Pinned(Copied):
 
     def host_array(self, size: int) -> Bytes:
         """Return pinned bytes, undefined; raises DeviceError where the driver refuses them."""
+        if not size:
+            return super().host_array(size)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         pinned = self.device.buffer("pinned memory", flags, size)
         with self.device.calling(f"mapping {size >> 10} KiB of pinned memory"):

@@ -98,14 +98,10 @@ def package_outputs(
 
     `is_built_in`: on the optimised kernels.
     """
-    module = _interpreter_module(package)
-    if module is None:
+    if _interpreter_module(package) is None:
         return None
-    types = module.OpResolverType
-    kind = types.BUILTIN_WITHOUT_DEFAULT_DELEGATES if is_built_in else types.BUILTIN_REF
     try:
-        made = module.Interpreter(model_content=model, experimental_op_resolver_type=kind)
-        made.allocate_tensors()
+        made = opened(package, model, is_built_in)
         for detail, content in zip(made.get_input_details(), inputs, strict=True):
             values = np.frombuffer(content, detail["dtype"]).reshape(detail["shape"])
             made.set_tensor(detail["index"], values)
@@ -114,6 +110,22 @@ def package_outputs(
         return [bytes(made.get_tensor(detail["index"]).tobytes()) for detail in details]
     except (RuntimeError, ValueError):
         return None
+
+
+def opened(package: str, model: bytes, is_built_in: bool = False) -> Any:
+    """Return an allocated Interpreter of a package on its reference kernels.
+
+    `is_built_in`: on the optimised kernels.
+
+    Raises:
+        ImportError: there is no such package. RuntimeError, ValueError: TFLite refuses the model.
+    """
+    module = importlib.import_module(f"{package}.interpreter")
+    types = module.OpResolverType
+    kind = types.BUILTIN_WITHOUT_DEFAULT_DELEGATES if is_built_in else types.BUILTIN_REF
+    made = module.Interpreter(model_content=model, experimental_op_resolver_type=kind)
+    made.allocate_tensors()
+    return made
 
 
 def _interpreter_module(package: str) -> Any:

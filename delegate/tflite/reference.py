@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node on the installed TFLite's reference kernels: who is right where a device's disagree."""
+"""One node on the installed TFLite's reference kernels.
+
+They tell who is right where a device's kernels disagree, and run what does not fit the device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.errors import Unsupported
 from delegate.graph.edit import of_one_node
 from delegate.graph.float16 import widened
-from delegate.graph.ir import Graph, Node
+from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.kept import written
 from delegate.graph.packed import BITS
-from delegate.launch import element_type
+from delegate.launch import element_type, is_empty
 from delegate.target import Rules
-from delegate.tflite.asking import package_outputs
+from delegate.tflite.asking import opened, package_outputs
 from delegate.tflite.library import PACKAGES, rules
 from delegate.tflite.writer import write_model
 
@@ -65,6 +69,58 @@ def _in_halves(found: list[NDArray[Any]] | None, node: Node) -> list[NDArray[Any
             values.astype(np.float16) if tensor.dtype == "float16" else values
             for values, tensor in zip(found, node.outputs, strict=True)
         ]
+
+
+class NodeOnTFLite:
+    """A node of a partition that runs on TFLite's kernel.
+
+    That is the reference kernel, or the built-in one where the reference lacks it or is wrong.
+    """
+
+    def __init__(self, wanted: Rules, node: Node) -> None:
+        """`wanted`: the rules of the TFLite that has the node.
+
+        Raises:
+            Unsupported: that TFLite is no Python package, or refuses the node at these shapes.
+        """
+        where = f"node {node.index} ({node.op})"
+        package = next((n for n, title in PACKAGES.items() if title == wanted.runtime), "")
+        self._made = _opened(where, package, node)
+        self._inputs = [*dict.fromkeys(t for t in node.inputs if t is not None and t.data is None)]
+        self._outputs = node.outputs
+        details = self._made.get_output_details()
+        for tensor, detail in zip(node.outputs, details, strict=True):
+            shape = tuple(int(size) for size in detail["shape"])
+            if shape != tensor.shape:
+                raise Unsupported(f"{where}: TFLite's output is {shape}, not {tensor.shape}")
+
+    def run(self, values: Mapping[Tensor, NDArray[np.uint8]]) -> None:
+        """Run once: read the bytes of each input, and write those of each output."""
+        made = self._made
+        for tensor, detail in zip(self._inputs, made.get_input_details(), strict=True):
+            if not is_empty(tensor):
+                given = values[tensor].view(detail["dtype"]).reshape(tensor.shape)
+                made.set_tensor(detail["index"], given)
+        made.invoke()
+        for tensor, detail in zip(self._outputs, made.get_output_details(), strict=True):
+            if not is_empty(tensor) and tensor in values:
+                result = np.ascontiguousarray(made.get_tensor(detail["index"]))
+                np.copyto(values[tensor], result.reshape(-1).view(np.uint8))
+
+
+def _opened(where: str, package: str, node: Node) -> Any:
+    """Return the interpreter of a node; raises Unsupported."""
+    computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
+    if any(t.dtype in BITS for t in computed):
+        raise Unsupported(f"{where}: values of which several share a byte")
+    why: Exception = Unsupported("the Python package of this TFLite is not installed")
+    for is_built_in in (True,) if is_wrong_in_reference(node) else (False, True):
+        try:
+            if package:
+                return opened(package, write_model(_graph_of(node)), is_built_in)
+        except (ImportError, RuntimeError, ValueError) as error:
+            why = error
+    raise Unsupported(f"{where}: TFLite refuses it at these shapes, too: {why}")
 
 
 def is_wrong_in_reference(node: Node) -> bool:

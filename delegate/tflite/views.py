@@ -69,6 +69,8 @@ def tensor_bytes(tensor: abi.Tensor, index: int) -> Bytes:
     Raises:
         AbiMismatch: it has no memory.
     """
+    if not tensor.bytes:  # TFLite gives an empty tensor no memory
+        return np.empty(0, np.uint8)
     if not tensor.data:
         raise AbiMismatch(f"tensor {index} has no memory")
     return np.frombuffer((C.c_ubyte * tensor.bytes).from_address(tensor.data), np.uint8)

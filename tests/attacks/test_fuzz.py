@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Options, Unsupported, ops
+from delegate import DeviceInfo, Options, Unsupported, claim, ops
 from delegate.graph.partition import partition_of
 from delegate.inspect import (
     MAX_POOLING,
@@ -35,13 +35,21 @@ from delegate.target import Target
 from delegate.tflite import graphs
 from delegate.tflite.library import installed_rules
 from delegate.tuning.forms import NUMBERS
-from tests.attacks.fuzz import called, targets, worker
+from tests.attacks.fuzz import apart, called, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
 from tests.attacks.fuzz.drawing import Pen, Skip, drawn
 from tests.attacks.fuzz.graph_worker import of_number
 from tests.attacks.fuzz.graphs import OfGraphs
-from tests.attacks.fuzz.pieces import PIECES, functions, moves, of_the_suite, sums, transformers
+from tests.attacks.fuzz.pieces import (
+    PIECES,
+    functions,
+    moves,
+    of_the_suite,
+    sizes,
+    sums,
+    transformers,
+)
 from tests.attacks.fuzz.targets import KINDS, Kind
 from tests.attacks.fuzz.ways import (
     START,
@@ -287,6 +295,29 @@ def test_a_called_graph_that_is_left_or_wrong_is_found(
     real = graphs._File.graph
     monkeypatch.setattr(graphs._File, "graph", lambda f, n: None if n == 1 else real(f, n))
     assert of_way(device, way).detail == "graph 1 was not judged"
+
+
+@any_driver
+def test_what_nodes_on_the_cpu_do_to_others_is_found(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pen = Pen(next(number for number in range(99) if Pen(number).dtype == "int8"))
+    x = pen.input((1, 2, 3), "int8")
+    sizes.back(pen)
+    (flat,) = pen.nodes[-1].outputs
+    pen.add("ADD", [flat, flat], {})
+    pen.add("ADD", [pen.nodes[-1].outputs[0], x], {})
+    made = read_model(write_model(pen.graph()))
+    left = frozenset(node.index for node in made.nodes if node.op == "RESHAPE")
+    monkeypatch.setattr(apart, "some_nodes", lambda graph, seed: left)
+    assert of_way(device, "apart 0", made).result == PASS
+    with monkeypatch.context() as lying:
+        lying.setattr(claim, "without_dynamic", lambda graph, verdicts: verdicts)
+        with pytest.raises(RuntimeError, match="turned out dynamic"):
+            of_way(device, "apart 0", made)
+    monkeypatch.setattr(PartitionKernel, "_renew", lambda *_: None)  # of new shapes
+    with pytest.raises(RuntimeError, match="bytes given, "):
+        of_way(device, "apart 0", made)
 
 
 @slow

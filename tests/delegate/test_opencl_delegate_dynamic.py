@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
+from delegate.graph.infer import likely_shapes
 from delegate.inspect import Graph, Tensor, write_model
-from tests.support.compare import RUNTIME, interpreter, invoke
+from tests.support.compare import RUNTIME, interpreter, invoke, refusals
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
 from tests.support.shared import model_path
@@ -125,3 +126,56 @@ def test_behind_a_u_net_s_nodes_of_the_cpu_all_others_are_taken(device: DeviceIn
     (got,), (expected,) = invoke(ours, given), invoke(interpreter(path), given)
     # Floats that lie in the middle between two of int8 become the one or the other.
     np.testing.assert_allclose(got, expected, atol=0.02)
+
+
+def open_sizes(is_open: bool = True) -> Graph:
+    """Return a strided window without padding behind a PAD, as in MobileNetV3."""
+    rng = np.random.default_rng(0)
+
+    def image(size: int) -> Tensor:
+        return t((1, size, size, 8), "int8", 0.05, 3, shape_signature=signature)
+
+    def weights(*shape: int) -> Tensor:
+        return const(rng.integers(-127, 128, shape).astype(np.int8), 0.01, 0)
+
+    signature = (1, -1, -1, 8) if is_open else ()
+    source, padded, first, last = image(1), image(5), image(1), image(1)
+    window = {"padding": "VALID", "stride_w": 2, "stride_h": 2, "depth_multiplier": 1}
+    bias = const(np.zeros(8, np.int32), 0.0005)
+    return graph_of(
+        [
+            op("PAD", [source, numbers([[0, 0], [2, 2], [2, 2], [0, 0]])], [padded]),
+            op("DEPTHWISE_CONV_2D", [padded, weights(1, 5, 5, 8), bias], [first], window),
+            op("DEPTHWISE_CONV_2D", [first, weights(1, 3, 3, 8), bias], [last], window),
+        ]
+    )
+
+
+def test_nodes_are_judged_by_the_sizes_of_a_run_and_not_by_the_file_s_placeholder(
+    device: DeviceInfo,
+) -> None:
+    model = write_model(open_sizes())
+    delegate = delegate_for(model, device, min_nodes_per_partition=0)
+    arguments = (model, None, "reference")
+    ours = RUNTIME.interpreter(*arguments, [delegate])
+    reference = RUNTIME.interpreter(*arguments, [])
+    rng = np.random.default_rng(1)
+    for size in ((64, 48), (224, 224), (9, 7)):
+        values = rng.integers(-128, 128, (1, *size, 8)).astype(np.int8)
+        for made in (ours, reference):
+            made.resize_tensor_input(0, values.shape)
+            made.allocate_tensors()
+        assert_equal_outputs(invoke(ours, [values]), invoke(reference, [values]), f"{size}")
+        assert refusals(delegate) == {}
+    assert delegate.partitions == [[0, 1, 2]]
+
+
+def test_only_open_sizes_are_guessed() -> None:
+    graph = open_sizes()
+    (source,) = graph.inputs
+    shapes = {tensor.index: tensor.shape for tensor in graph.tensors}
+    assert likely_shapes(graph, shapes)[source.index] == (1, 224, 224, 8)
+    for given in ((1, 64, 1, 8), (3, 1, 1, 8)):  # the caller has resized it
+        resized = {**shapes, source.index: given}
+        assert likely_shapes(graph, resized) == resized
+    assert likely_shapes(open_sizes(is_open=False), shapes) == shapes

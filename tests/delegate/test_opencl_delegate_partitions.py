@@ -16,17 +16,21 @@ from delegate.inspect import Graph, write_model
 from delegate.runtime.executor import Executor
 from tests.support.compare import inputs_for, interpreter, invoke, refusals
 from tests.support.deal import any_driver
+from tests.support.model import graph_of, op, t
 from tests.support.nets import (
     CHAIN,
     LEFT,
+    POOL,
     TAKEN,
     THREE_PARTITIONS,
     assert_equal_outputs,
     assert_runs_exactly,
     conv_pool,
     delegate_for,
+    image,
     net,
 )
+from tflite_opencl.common.build import numbers
 
 
 @pytest.mark.parametrize(
@@ -211,3 +215,33 @@ def test_a_profile_covers_every_partition(device: DeviceInfo) -> None:
 def test_a_profile_needs_profiling(device: DeviceInfo) -> None:
     with pytest.raises(DelegateError, match="make the delegate with profiling=True"):
         delegate_for(write_model(CHAIN), device).profile()
+
+
+@pytest.mark.parametrize(("least", "taken"), [(1, [*range(4), 5, 7, 8]), (2, [*range(4)])])
+def test_a_node_given_back_for_its_size_may_make_other_tensors_dynamic(
+    device: DeviceInfo, least: int, taken: list[int]
+) -> None:
+    """TFLite has no value of a size that a node on the device computes, though it is folded."""
+    first, pooled = image(1, 4, 4, 4), image(1, 4, 4, 4)
+    flat, squared, sums, last = (image(1, 64) for _ in range(4))
+    shape, batch, sizes = t((4,), "int32"), t((), "int32"), t((2,), "int32")
+    zero, one = numbers([0]), numbers([1])
+    graph = graph_of(
+        [
+            op("ADD", [source := image(1, 4, 4, 4), source], [first]),
+            op("SHAPE", [first], [shape], {"out_type": "int32"}),
+            op("STRIDED_SLICE", [shape, zero, one, one], [batch], {"shrink_axis_mask": 1}),
+            op("PACK", [batch, numbers(64)], [sizes], {"values_count": 2}),
+            op("MAX_POOL_2D", [first], [pooled], POOL),
+            op("RESHAPE", [pooled, sizes], [flat]),
+            op("MUL", [flat, flat], [squared]),
+            op("ADD", [squared, squared], [sums]),
+            op("ADD", [sums, sums], [last]),
+        ]
+    )
+    model = write_model(graph)
+    delegate = delegate_for(model, device, min_nodes_per_partition=least)
+    assert_runs_exactly(model, graph, delegate)
+    assert [*range(9)] == sorted({*taken, *refusals(delegate)})
+    if least == 2:
+        assert refusals(delegate)[7] == "a tensor's shape is known only at run time"

@@ -82,6 +82,34 @@ def test_load_delegate_takes_the_options(device: DeviceInfo, built: Path) -> Non
     assert list(details["outputs"]) == [1]
 
 
+@pytest.mark.parametrize(
+    ("excluded", "counted", "left"),
+    [
+        ("", "INFO: OpenCL delegate: 2 of 2 nodes run on ", ""),
+        (
+            "ADD,AVERAGE_POOL_2D",
+            "WARNING: OpenCL delegate: 0 of 2 nodes run on ",
+            "; on the CPU: 1 x AVERAGE_POOL_2D (excluded by exclude_ops), "
+            "1 x ADD (excluded by exclude_ops)",
+        ),
+    ],
+    ids=["all", "none"],
+)
+def test_a_program_sees_how_many_nodes_are_taken(
+    device: DeviceInfo, built: Path, tmp_path: Path, excluded: str, counted: str, left: str
+) -> None:
+    (tmp_path / "m.tflite").write_bytes(write_model(CHAIN))
+    options = {"device": str(device.index), "tune": "off", "exclude_ops": excluded}
+    program = (
+        "from tflite_opencl.common.runtime import runtime_if_any as r\n"
+        f"d = r().load_delegate({str(built)!r}, {options!r})\n"
+        f"r().interpreter({str(tmp_path / 'm.tflite')!r}, None, 'reference', [d])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert f"{counted}{device.name}{left}" in ran.stderr.splitlines()
+
+
 def test_load_delegate_tells_what_is_wrong(built: Path) -> None:
     with pytest.raises(ValueError, match="OpenCL delegate: there is no option unknown; there are"):
         RUNTIME.load_delegate(str(built), {"unknown": "1"})

@@ -139,7 +139,8 @@ def _pad(node: Node) -> list[int]:
 def _stablehlo_pad(node: Node) -> list[int]:
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     rows = zip(shape(node), *(node.options[name] for name in names), strict=True)
-    sizes = [low + (size - 1) * (gap + 1) + 1 + high for size, low, high, gap in rows]
+    # Between the elements of an empty dimension there is nothing.
+    sizes = [low + size + max(size - 1, 0) * gap + high for size, low, high, gap in rows]
     return sizes if min(sizes) > 0 else [0] * len(sizes)
 
 
@@ -215,12 +216,16 @@ def _rfft2d(node: Node) -> list[int]:
 
 @output("RESHAPE")
 def _reshape(node: Node) -> list[int]:
-    sizes = _wanted(node)
-    rest = math.prod(size for size in sizes if size != -1)
-    elements = math.prod(shape(node))
-    if sizes.count(-1) == 1 and rest > 0:
-        sizes[sizes.index(-1)] = elements // rest
-    if math.prod(sizes) != elements:
+    sizes, given = _wanted(node), shape(node)
+    if sizes.count(-1) == 1:
+        rest = [size for size in sizes if size != -1]
+        # Sizes of 0 on both sides say nothing of the others.
+        is_empty = 0 in given and 0 in rest
+        whole, part = (
+            math.prod(filter(None, each) if is_empty else each) for each in (given, rest)
+        )
+        sizes[sizes.index(-1)] = whole // part
+    if math.prod(sizes) != math.prod(given):
         raise ValueError("another number of elements")
     return sizes
 

@@ -202,6 +202,15 @@ class Pen:
                 return list(outputs)
         raise Skip
 
+    def compute(
+        self, op: str, inputs: Sequence[Tensor], shape: Shape, options: dict[str, Any]
+    ) -> Tensor:
+        """Add a node of int32 numbers that follow from shapes; nobody is asked to take it."""
+        result = tensor(shape, "int32")
+        self._keep(node(op, inputs, [result], options, _VERSIONS.get(op, 1)))
+        self.hide(result)
+        return result
+
     def hide(self, inner: Tensor) -> None:
         """Let no later node read a tensor, most of the time: then a pass may join its nodes."""
         if self.may(0.8):
@@ -255,6 +264,7 @@ class Pen:
             each
             for each in (*made.inputs, *made.outputs)
             if each is not None and each.data is None and each not in known
+            if not each.is_variable  # what another node reads of state is refused
             if each.dtype not in ("complex64", *BITS)  # few ops read them
         ]
         if terms_of(made) or any(each in self._inexact for each in made.inputs if each is not None):

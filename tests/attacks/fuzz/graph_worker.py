@@ -94,7 +94,9 @@ class GraphWorker(worker.Worker):
         ways = ways_of(job.graph, list(dict.fromkeys(names)))
         ways = [way for way in ways if not kinds or way.split()[0] in kinds]
         if stem.isdigit():
-            ways = some_of(ways, _WAYS, int(stem))
+            always = [way for way in ways if way.startswith("apart ")]
+            others = [way for way in ways if way not in always]
+            ways = some_of(others, _WAYS, int(stem)) + some_of(always, 1, int(stem))
         for way in ways:
             found = self._run(way, job, known)
             if found.result == FAIL:

@@ -26,20 +26,17 @@ from delegate.passes import PASSES
 from delegate.runtime.calls import FORMS, ONE_BY_ONE
 from delegate.tuning.chooser import FULL, Choice, Chooser
 from delegate.tuning.forms import NUMBERS, Forms
-from tests.attacks.fuzz import called, stateful
+from tests.attacks.fuzz import apart, called, stateful
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.difference import distances
-from tflite_opencl.common.in_builtins import model_in_builtins
-from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.oracle import Oracle, run_graph
-from tflite_opencl.common.values import Arrays, compare
+from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import (
     Job,
     NotDelegated,
     differences,
     expect,
-    invoke_of,
     open_job,
     values,
 )
@@ -72,6 +69,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         *(f"device_profile {name}" for name in device_profile_names()),
         *([] if remembers(graph) or is_narrow else _ways_of_runs_in_another_order()),
         *(["halves"] if _may_have_halves(graph) else []),
+        *apart.ways(graph),
         "resize",
         "profiling",
     ]
@@ -116,6 +114,8 @@ def run_way(way: str, job: Job, known: Oracle) -> Result:
         return called.run_called(job, known, way)
     if kind == "resize":
         return _resized(job, known)
+    if kind == "apart":
+        return apart.run_apart(job, known, int(rest))
     if kind == "halves":
         return _in_halves(job, known)
     if kind == "form":
@@ -214,48 +214,17 @@ def _batch(job: Job, known: Oracle, count: int) -> Result:
     return Result(PASS, taken=len(job.graph.nodes))
 
 
-# What a new shape may lead to, and TFLite has no result for, or one that nothing defines.
-_REFUSED = ("it is empty", "TFLite reads past the end")
-
-
 def _stacked(parts: Arrays, shape: Sequence[int]) -> Any:
     return np.concatenate(parts) if tuple(shape[:1]) == (1,) else np.stack(parts)
 
 
 def _resized(job: Job, known: Oracle) -> Result:
-    """Give the inputs another batch, as TFLite's own interpreter gets it, and then their own."""
-    if any(each.shape[:1] != (1,) for each in job.graph.inputs):
+    """Give the inputs other batches, as TFLite's own interpreter gets them, and then their own."""
+    if not job.graph.inputs or any(each.shape[:1] != (1,) for each in job.graph.inputs):
         return Result(SKIP, "an input has no batch of 1")
     opened, taken = open_job(job, known)
-    model = model_in_builtins(job.graph, job.model)
-    for count in (3, 2, 1):
-        reference = allocated(job.subject.runtime, model, known.cpu_kernels)
-        inputs = [np.concatenate([np.roll(each, i) for i in range(count)]) for each in job.sets[0]]
-        try:
-            _resize_to(reference, count)
-            expected = invoke(reference, inputs)
-        except (RuntimeError, ValueError):
-            continue  # no batch for TFLite, too
-        try:
-            _resize_to(opened.interpreter, count)
-        except RuntimeError as error:
-            refused = next((each for each in _REFUSED if each in str(error)), None)
-            if refused is None:
-                raise
-            return Result(SKIP, f"the delegate refuses, and says so: {refused}")
-        got = invoke_of(opened, inputs)
-        for one, other, bound in zip(got, expected, known.bounds[0], strict=True):
-            most = None if bound is None else np.full(other.shape, 4 * bound.max(initial=0))
-            found = compare(one, other, most, 0, f"at batch {count}")
-            if found is not None and found.is_beyond:
-                return Result(FAIL, str(found), found.greatest, taken)
-    return Result(PASS, taken=taken)
-
-
-def _resize_to(made: Any, count: int) -> None:
-    for each in made.get_input_details():
-        made.resize_tensor_input(each["index"], [count, *each["shape"][1:]])
-    made.allocate_tensors()
+    found = apart.resized(job, known, opened, (3, 2, 0, 1), 1)
+    return found or Result(PASS, taken=taken)
 
 
 def again(earlier: Sequence[tuple[str, Callable[[], Arrays], Job, Oracle]]) -> None:

@@ -148,7 +148,8 @@ X = t((1, 4), "int8")
         ("WHERE", [t((4,), "bool")], True),
         ("WHILE", [X], True),
         ("READ_VARIABLE", [t((), "resource")], True),
-        ("ABS", [t((0,), "int8")], True),
+        ("ABS", [t((0,), "int8")], False),
+        ("ABS", [t((-1,), "int8")], True),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -313,3 +313,31 @@ def test_a_size_that_is_a_factor_elsewhere_follows_a_resized_input(device: Devic
             made.invoke()
             got.append([made.get_tensor(each["index"]) for each in made.get_output_details()])
         assert_equal_outputs(*got)
+
+
+@pytest.mark.parametrize("rows", [3, 1, 0])
+def test_nothing_lies_between_the_elements_of_an_empty_dimension(rows: int) -> None:
+    options = {
+        "edge_padding_low": [-2],
+        "edge_padding_high": [3],
+        "interior_padding": [1],
+    }
+    source, value = t((rows,), "int8", 0.5, 0), const(np.ones((), np.int8), 0.5, 0)
+    made = t((rows + 1,), "int8", 0.5, 0)
+    graph = graph_of([op("STABLEHLO_PAD", [source, value], [made], options)])
+    ours = output_shapes(graph.nodes[0])
+    theirs = interpreter(write_model(graph)).get_output_details()[0]["shape"]
+    assert ours == (tuple(theirs),)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [((0, 16, 9), [0, 4, -1]), ((0, 6), [-1, 3]), ((2, 0, 5), [0, -1]), ((4, 6), [-1, 8])],
+)
+def test_a_size_is_inferred_of_what_is_not_empty(given: tuple[int, ...], wanted: list[int]) -> None:
+    if RUNTIME.name == "tflite-runtime":
+        pytest.skip("TFLite divides by 0")
+    sizes = const(np.array(wanted, np.int32))
+    graph = graph_of([op("RESHAPE", [t(given, "int8", 0.5, 0), sizes], [t((1,), "int8", 0.5, 0)])])
+    theirs = interpreter(write_model(graph)).get_output_details()[0]["shape"]
+    assert output_shapes(graph.nodes[0]) == (tuple(theirs),)

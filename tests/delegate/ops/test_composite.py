@@ -13,8 +13,10 @@ from delegate import DeviceInfo, ops
 from delegate.graph.infer import infer
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from tests.support.cases import GROUPS, LANES_8, SIMT, Way, assert_exact_way, changed
+from tests.support.compare import interpreter, invoke, refusals
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, graph_of, graph_values, op, t
+from tests.support.nets import assert_equal_outputs, delegate_for
 from tests.support.subgraphs import write_subgraphs
 
 SHAPE = (2, 3, 8)
@@ -172,3 +174,22 @@ def test_between_others_and_in_one_another(way: Way, device: DeviceInfo) -> None
 
 
 NODES = {"STABLEHLO_COMPOSITE": NODE}
+
+
+def test_a_resized_input_reaches_the_decomposition(device: DeviceInfo) -> None:
+    a, b, first, last = (t((1, 3, 8), "int8", 0.5, 3) for _ in range(4))
+    absolute = graph_of([op("ABS", [a], [b])])
+    node = composite(absolute)
+    (given,), (result,) = node.inputs, node.outputs
+    assert given is not None
+    sums = op("ADD", [first, first], [given]), op("ADD", [result, result], [last])
+    model = write_model(graph_of([sums[0], node, sums[1]]))
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model, cpu_kernels="builtin")
+    for batch in (1, 3, 0, 2):
+        values = np.random.default_rng(batch).integers(-128, 128, (batch, 3, 8)).astype(np.int8)
+        for made in (ours, reference):
+            made.resize_tensor_input(0, values.shape)
+            made.allocate_tensors()
+        assert_equal_outputs(invoke(ours, [values]), invoke(reference, [values]), f"batch {batch}")
+        assert refusals(delegate) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -300,3 +301,19 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
         assert run(executor, second) == sums(second)
     assert seen == [first.tobytes().hex()]  # waited for, with the first inputs still there
     executor.close()
+
+
+@pytest.mark.parametrize("transfer", TRANSFERS)
+def test_an_empty_tensor_crosses_as_nothing(device: DeviceInfo, transfer: str) -> None:
+    if transfer == DIRECT:
+        require_direct(device)
+    plain, opened = plain_program(SUMS), Device(device)
+    first, last = image(0, 3), image(0, 3)
+    program = replace(plain, inputs=(first, *plain.inputs), outputs=(*plain.outputs, last))
+    executor = Executor(opened, Kernels(opened), program, transfer=transfer)
+    nothing, values = np.empty(0, np.uint8), np.full(18, 130, np.uint8)
+    results = [np.empty(18, np.uint8), np.empty(18, np.uint8)]
+    for _ in range(2):
+        executor.run([nothing, values], [*results, nothing])
+        assert [set(each.tolist()) for each in results] == [{132}, {134}]
+    executor.steps().run([nothing, values], [*results, nothing], [])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Graph
+from delegate.inspect import Graph, infer
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.interpreter import invoke
@@ -152,7 +153,8 @@ def _poison_value(dtype: Any) -> Any:
 
 def poison(made: Any, graph: Graph) -> None:
     """Fill all outputs, so that one that is not written shows."""
-    constants = {tensor.index for tensor in graph.outputs if tensor.data is not None}
+    # What follows from shapes alone TFLite computes once, when it allocates.
+    constants = {tensor.index for tensor in infer(graph).outputs if tensor.data is not None}
     for detail in made.get_output_details():
         # Of a scalar the runtime gives a copy; an output that is a constant lies in the file.
         if (
@@ -160,7 +162,8 @@ def poison(made: Any, graph: Graph) -> None:
             and detail["dtype"] not in (np.bool_, np.bytes_)
             and detail["index"] not in constants
         ):
-            made.tensor(detail["index"])()[...] = _poison_value(detail["dtype"])
+            with contextlib.suppress(ValueError):  # a dynamic tensor has no memory before a run
+                made.tensor(detail["index"])()[...] = _poison_value(detail["dtype"])
 
 
 def _is_poison(values: Array) -> bool:

@@ -12,7 +12,15 @@ from functools import cache
 
 from delegate.inspect import Graph, Tensor
 from tests.attacks.fuzz.drawing import Pen, Skip
-from tests.attacks.fuzz.pieces import functions, loops, moves, recurrent, sums, transformers
+from tests.attacks.fuzz.pieces import (
+    functions,
+    loops,
+    moves,
+    recurrent,
+    sizes,
+    sums,
+    transformers,
+)
 from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
 
@@ -56,7 +64,7 @@ def _remembers_floats(whole: Graph) -> bool:
 
 
 _OFTEN = (
-    *functions.OFTEN, *moves.OFTEN, *recurrent.OFTEN, *sums.OFTEN, *transformers.OFTEN,
-    *loops.OFTEN, (3, of_the_suite),
+    *functions.OFTEN, *moves.OFTEN, *recurrent.OFTEN, *sizes.OFTEN, *sums.OFTEN,
+    *transformers.OFTEN, *loops.OFTEN, (3, of_the_suite),
 )  # fmt: skip
 PIECES = tuple(function for count, function in _OFTEN for _ in range(count))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A partition of which some nodes run on TFLite's kernels, at shapes that the device cannot have.
+
+TFLite cannot take a claimed node back. After a resize such a node therefore runs on TFLite's own
+kernel, inside the partition, and its verdict says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import KilledChild, TooLarge, Unsupported
+from delegate.graph.ir import Graph, Tensor
+from delegate.graph.partition import Partition, split
+from delegate.graph.shapes import output_shapes
+from delegate.graph.verdict import Loss, Verdict
+from delegate.launch import size_bytes
+from delegate.runtime.executor import Executor
+from delegate.start.engine import Engine
+from delegate.target import Target
+from delegate.tflite.reference import NodeOnTFLite
+
+Arrays = Sequence[NDArray[np.uint8]]
+# What runs a part that is on the device: its executor, its inputs, its outputs.
+OnDevice = Callable[[Executor, Arrays, Arrays], None]
+
+
+class Mixed:
+    """The parts of one partition, in execution order.
+
+    Attributes:
+        left: why each node that runs on TFLite's kernels does so, by its index.
+    """
+
+    def __init__(self, engine: Engine, partition: Partition, target: Target) -> None:
+        """Make each part; a node goes to TFLite's kernels where the device refuses it.
+
+        Raises:
+            Unsupported: TFLite refuses a node, too, or no TFLite is installed that can run it.
+            DeviceError: an OpenCL call fails, other than for a size.
+        """
+        self.left: dict[int, str] = unknown_shapes(partition)
+        self._whole = partition
+        self._parts: list[tuple[Partition, Executor | NodeOnTFLite]] = []
+        while not self._are_made(engine, target):
+            self.close()
+        inner = {t for part, _ in self._parts for t in part.outputs}
+        self._between: dict[Tensor, NDArray[np.uint8]] = {
+            tensor: np.empty(size_bytes(tensor), np.uint8)
+            for tensor in inner.difference(partition.outputs)
+        }
+
+    def _are_made(self, engine: Engine, target: Target) -> bool:
+        """Make the parts; where one does not fit, add its nodes to `left` and return False."""
+        for part in split(self._whole, self.left):
+            if part.nodes[0].index in self.left:
+                self._parts.append((part, NodeOnTFLite(target.rules, part.nodes[0])))
+                continue
+            try:
+                self._parts.append((part, engine.executor(part, target)))
+            except (KilledChild, TooLarge, Unsupported) as error:
+                self.left |= _refused(engine, target, part, error)
+                return False
+        return True
+
+    @property
+    def executors(self) -> list[Executor]:
+        """Those of the parts on the device."""
+        return [made for _, made in self._parts if isinstance(made, Executor)]
+
+    def run(self, inputs: Arrays, outputs: Arrays, on_device: OnDevice) -> None:
+        """Run once; the arrays are those of the partition's inputs and outputs."""
+        ends = (*self._whole.inputs, *self._whole.outputs)
+        values = {**self._between, **dict(zip(ends, (*inputs, *outputs), strict=True))}
+        for part, made in self._parts:
+            if isinstance(made, Executor):
+                given, results = ([values[t] for t in some] for some in (part.inputs, part.outputs))
+                on_device(made, given, results)
+            else:
+                made.run(values)
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        for executor in self.executors:
+            executor.close()
+        self._parts.clear()
+
+
+def unknown_shapes(partition: Partition) -> dict[int, str]:
+    """Return the nodes whose output shapes do not follow from their inputs', and that in words.
+
+    What a tensor had before a resize would stand for its shape. TFLite refuses most such nodes.
+    """
+    return {
+        node.index: "the shapes of its outputs do not follow from its inputs"
+        for node in partition.nodes
+        if not any(tensor.is_folded or tensor.kept for tensor in node.outputs)
+        and "resource" not in {t.dtype for t in (*node.inputs, *node.outputs) if t is not None}
+        and output_shapes(node) != tuple(tensor.shape for tensor in node.outputs)
+    }
+
+
+def _refused(
+    engine: Engine, target: Target, part: Partition, error: Exception
+) -> Mapping[int, str]:
+    """Return the nodes of a part that the device refuses by themselves, else all of them."""
+    tensors = dict.fromkeys(
+        t for node in part.nodes for t in (*node.inputs, *node.outputs) if t is not None
+    )
+    alone = Graph(tuple(tensors), part.nodes, part.inputs, part.outputs)
+    found = {v.node: v.reason for v in engine.verdicts(alone, target) if v.reason is not None}
+    why = Loss(error) if isinstance(error, KilledChild) else str(error)
+    return found or dict.fromkeys(part.indices, why)
+
+
+def verdicts(partition: Partition, left: Mapping[int, str]) -> list[Verdict]:
+    """Return the verdicts of a partition's nodes, of which those `left` run on TFLite's kernels."""
+    return [
+        Verdict(node.index, node.op, f"on TFLite's kernel at these shapes: {left[node.index]}")
+        if node.index in left
+        else Verdict(node.index, node.op, None)
+        for node in partition.nodes
+    ]

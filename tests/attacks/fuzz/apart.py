@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn graphs of which nodes stay on the CPU at random: run, resized, and run again.
+
+What TFLite's kernels and the delegate make of each other's tensors over runs and sizes, sizes that
+make tensors empty among them, is what TFLite's reference kernels make of them alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from delegate.claim import Claim
+from delegate.graph.verdict import Verdict
+from delegate.inspect import Graph
+from tflite_opencl.common.interpreter import allocated, run
+from tflite_opencl.common.oracle import Oracle, overwrites
+from tflite_opencl.common.values import Arrays, compare
+from tflite_opencl.conformance.checks.job import Job, NotDelegated, expect, invoke_of, open_job
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+
+RUNS = 5
+_SEEDS = 8
+# The batches that inputs of batch 1 get; 0 leaves no elements.
+_BATCHES = (3, 0, 2, 1)
+_WHY = "excluded by the fuzzer"
+
+
+def ways(graph: Graph) -> list[str]:
+    """Return the ways to leave nodes to the CPU."""
+    return [f"apart {seed}" for seed in range(_SEEDS)] if len(graph.nodes) > 1 else []
+
+
+@contextlib.contextmanager
+def left_to_the_cpu(nodes: frozenset[int]) -> Iterator[None]:
+    """Refuse these nodes, by their index, in all graphs that are judged."""
+    judged = Claim._judged
+
+    def judge(self: Claim) -> Any:
+        return [v.refused(_WHY) if v.node in nodes else v for v in judged(self)]
+
+    with mock.patch.object(Claim, "_judged", judge):
+        yield
+
+
+def some_nodes(graph: Graph, seed: int) -> frozenset[int]:
+    """Return the nodes that stay on the CPU: some, and not all."""
+    rng, count = random.Random(seed), len(graph.nodes)
+    share = rng.choice((0.2, 0.5, 0.8))
+    found = [index for index in range(count) if rng.random() < share]
+    return frozenset(found or [rng.randrange(count)]) - {rng.randrange(count)}
+
+
+def run_apart(job: Job, known: Oracle, seed: int) -> Result:
+    """Return what came of a graph of which some nodes are left to the CPU."""
+    with left_to_the_cpu(some_nodes(job.graph, seed)):
+        try:
+            opened, taken = open_job(job, known)
+        except NotDelegated as error:
+            return Result(SKIP, f"what is left reads what is dynamic: {error}")
+        for turn in range(_runs(job)):
+            number = turn % len(job.sets)
+            expect(job, known, number, invoke_of(opened, job.sets[number]), f"run {turn}")
+        found = resized(job, known, opened, _BATCHES, _runs(job))
+    return found or Result(PASS, taken=taken)
+
+
+def _runs(job: Job) -> int:
+    """Return how often to run: of a graph with state each set once, as the oracle did."""
+    return min(RUNS, len(job.sets)) if has_state(job) else RUNS
+
+
+def resized(
+    job: Job, known: Oracle, opened: Any, batches: tuple[int, ...], runs: int
+) -> Result | None:
+    """Run with these batches, as TFLite's own interpreter runs them; None: all is right.
+
+    A batch that TFLite does not run is left out, and so are graphs whose inputs have no batch of 1.
+    """
+    if not job.graph.inputs or any(each.shape[:1] != (1,) for each in job.graph.inputs):
+        return None
+    for count in batches:
+        reference = _allocated(job, known)
+        sets = [_batch(inputs, count) for inputs in job.sets[:runs]]
+        if count == 0 and not _survives(reference, sets[0]):
+            continue
+        try:
+            resize_to(reference, count)
+            expected = [_invoked(reference, inputs) for inputs in sets]
+        except (RuntimeError, ValueError):
+            continue  # no batch for TFLite, too
+        resize_to(opened.interpreter, count)
+        if any(map(_is_undefined, opened.delegate.verdicts)):
+            continue
+        if has_state(job):  # which a size that stays does not reset
+            opened.interpreter.reset_all_variables()
+        for turn in range(runs):
+            number = turn % len(sets)
+            got = _invoked(opened.interpreter, sets[number])
+            if found := _wrong(got, expected[number], known, number, f"at batch {count}"):
+                return found
+    return None
+
+
+def has_state(job: Job) -> bool:
+    """Whether what a run gives depends on the runs before."""
+    return any(tensor.is_variable for tensor in job.graph.tensors)
+
+
+def _is_undefined(verdict: Verdict) -> bool:
+    """Whether nothing defines what TFLite's kernel gives at these shapes."""
+    why = verdict.reason or ""
+    return "TFLite reads past the end" in why or (
+        verdict.op == "STABLEHLO_GATHER" and "it is empty" in why
+    )
+
+
+def _allocated(job: Job, known: Oracle) -> Any:
+    keeps_all = overwrites(job.graph)
+    return allocated(job.subject.runtime, job.model, known.cpu_kernels, keeps_all=keeps_all)
+
+
+def _invoked(made: Any, inputs: Arrays) -> Arrays:
+    """Return the outputs; get_tensor refuses a dynamic one that is empty, also of TFLite's own."""
+    run(made, inputs)
+    return [
+        np.empty(each["shape"], each["dtype"])
+        if 0 in each["shape"]
+        else made.get_tensor(each["index"])
+        for each in made.get_output_details()
+    ]
+
+
+def _batch(inputs: Arrays, count: int) -> Arrays:
+    return [
+        np.concatenate([np.roll(each, i) for i in range(count)] or [each[:0]]) for each in inputs
+    ]
+
+
+def _wrong(got: Arrays, expected: Arrays, known: Oracle, number: int, where: str) -> Result | None:
+    for one, other, bound in zip(got, expected, known.bounds[number], strict=True):
+        if one.shape != other.shape:
+            return Result(FAIL, f"{where}: shape {one.shape} instead of {other.shape}")
+        most = None if bound is None else np.full(other.shape, 4 * bound.max(initial=0))
+        found = compare(one, other, most, 0, where)
+        if found is not None and found.is_beyond:
+            return Result(FAIL, str(found), found.greatest)
+    return None
+
+
+def resize_to(made: Any, count: int) -> None:
+    """Give all inputs of an interpreter this batch."""
+    for each in made.get_input_details():
+        made.resize_tensor_input(each["index"], [count, *each["shape"][1:]])
+    made.allocate_tensors()
+
+
+def _survives(reference: Any, inputs: Arrays) -> bool:
+    """Whether TFLite itself runs a batch of nothing; some of its kernels divide by its size."""
+    child = os.fork()
+    if not child:
+        status = 1
+        with contextlib.suppress(Exception):
+            resize_to(reference, 0)
+            run(reference, inputs)
+            status = 0
+        os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
