@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from delegate.errors import DelegateError, DeviceError, TooLarge
 from delegate.graph.partition import Partition, given
 from delegate.launch import NodeAlternatives, size_bytes
+from delegate.requirements import Requirements, requirements_of
 from delegate.runtime.executor import Executor
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun, Values
 from delegate.runtime.layout import as_bytes
@@ -59,6 +60,7 @@ class PartitionKernel:
         self._is_busy = False
         self._way: Way | None = None
         self._told: list[Any] = []  # by runs of this way
+        self._requirements = _requirements_of(executor)
         self._tensors = tensors = claim.tensors
         inputs, outputs = (
             [tensors.index(t) for t in every if t.is_variable or not t.kept]
@@ -89,6 +91,7 @@ class PartitionKernel:
             except TooLarge:
                 kept.close()  # perhaps there was no room beside them
                 self._executor = self._claim.executor(partition)
+        self._requirements = _requirements_of(self._executor)
 
     def invoke(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run the partition once."""
@@ -105,10 +108,17 @@ class PartitionKernel:
                 self._end()
 
     def _run(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+        requirements = self._requirements
+        if requirements is not None:
+            requirements.require_inputs(inputs)
+            outputs = requirements.with_watched(outputs)
         if self._way is None:
             executor.run(inputs, outputs)
         else:
             self._told += self._way(executor, inputs, outputs)
+        if requirements is not None:
+            with executor.guarded():
+                requirements.require_outputs(outputs)
 
     def _run_with_variables(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
         memory = inputs[self._given :]
@@ -195,3 +205,9 @@ class PartitionKernel:
         if self._executor is not None:
             self._executor.close()
             self._executor = None
+
+
+def _requirements_of(executor: Executor | None) -> Requirements | None:
+    if executor is None:
+        return None
+    return requirements_of(executor.program, executor.inputs, executor.outputs)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
-from delegate.ops._checks.indices import inside
+from delegate.ops._checks.indices import constant_rows, require_inside
 from delegate.ops._checks.node import (
     ANY,
     elements_of,
@@ -114,8 +114,8 @@ def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
         indices (k..., coordinates), updates (k..., inner...), shape (rank,)
         -> output of that shape (n0, n1, ..., inner...)
     Raises:
-        Unsupported: other types, a computed shape, an index that is or may be out of range:
-            TFLite fails on it at run time.
+        Unsupported: other types, a computed shape, a constant index out of range, where TFLite
+            fails at run time.
     Source: tflite/kernels/scatter_nd.cc, internal/reference/reference_ops.h ScatterNd
     """
     indices, updates, shape, result = tensors_of(node, 3)
@@ -130,12 +130,12 @@ def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     if updates.shape != (*places, *inner):
         raise Unsupported(f"updates {shape_text(updates)}: not one for each index")
     elements_of(indices)
-    at = inside(indices, sizes)
+    at = constant_rows(indices, sizes)
     picks, row, rows = math.prod(places), math.prod(inner), math.prod(sizes)
     steps = np.array(steps_of(sizes), np.int32)
     params: Params = {"updates": updates, "output": result, "row": row}
     kernel, rounds = "scatter_nd", picks
-    if indices.data is not None:
+    if at is not None:
         params |= _by_row(at @ steps.astype(np.int64), rows)
     else:
         kernel, rounds = "scatter_nd_computed", picks * (count + 1)
@@ -149,7 +149,8 @@ def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     tiling = by_elements(elements, target, most=HALF_ROUNDS // rounds)
     params["elements"] = elements
     launch = launch_over("scatter_nd", kernel, tiling, params, defines)
-    return (Alternative("plain", (launch,)),)
+    needs = require_inside(indices, sizes)
+    return (Alternative("plain", (launch,), requirements=needs),)
 
 
 def _by_row(rows_of: NDArray[np.int64], rows: int) -> Params:

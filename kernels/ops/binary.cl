@@ -127,11 +127,12 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #else
 
 #if (OP == DIVIDE && USES_BINARY_INT32) || OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
-// The quotient rounded to zero; b is not 0, and the least number over -1 wraps around.
+// The quotient rounded to zero; the least number over -1 wraps around. The host fails a run with a
+// divisor of 0, but the kernel has run then, and processors end a process that divides by it.
 static INTS LOCAL(quotient)(INTS a, INTS b) {
   const INTS one = 1;
   const INTS negated = JOIN(as_int, N)(0u - JOIN(as_uint, N)(a));
-  return b == -1 ? negated : a / (b == -1 ? one : b);
+  return b == -1 ? negated : a / ((b == -1 || b == 0) ? one : b);
 }
 #endif
 

@@ -32,11 +32,11 @@ from tests.support.cases import (
     refusal,
     retyped,
 )
-from tests.support.compare import Arrays, Bounds, assert_within
+from tests.support.compare import Arrays, Bounds, assert_within, inputs_for
 from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_ways
-from tests.support.model import chain_model, const
+from tests.support.model import chain_model, const, graph_of
 from tests.support.pairs import BROADCASTS, MOST_DIMENSIONS, QUANT, Case, cases, every_pair
 from tests.support.refusals import activated
 
@@ -163,16 +163,15 @@ REFUSALS = {
     ),
     "fused_tanh": activated(NODE, "TANH"),
     "fused_tanh_int32": activated(NUMBER, "TANH"),
-    "computed_divisor": (changed(NUMBER, 1, data=None), "the divisors are not constant"),
+    "computed_divisor": (
+        case("FLOOR_DIV", constant="").node(),
+        "the divisors are not constant",
+    ),
     "zero": (changed(NUMBER, 1, data=np.zeros((1, 7, 5, 3), np.int32)), "a divisor is 0"),
     "minus_one": (case("FLOOR_MOD", "int32", values=(-1,)).node(), "a divisor is -1"),
     "quantised_by_zero": (
         case("DIV", "uint8", values=(119, 120)).node(),
         "a divisor is 120, which stands for 0",
-    ),
-    "quantised_by_computed": (
-        case("DIV", "uint8", constant="").node(),
-        "the divisors are not constant",
     ),
     "quotient_of_scales": (
         case("DIV", "uint8", scales=(1.0, 1e-4, 0.1)).node(),
@@ -278,6 +277,25 @@ def test_the_same_twice(device: DeviceInfo) -> None:
     node = case("MUL").node()
     node = replace(node, inputs=(node.inputs[0],) * 2)
     assert_exact_way(chain_model([node]), device, SIMT)
+
+
+COMPUTED = [
+    *(case("DIV", dtype, constant="") for dtype in TYPES["DIV"]),
+    *(case("FLOOR_DIV", dtype, constant="") for dtype in NUMBERS),
+    *(case("FLOOR_MOD", dtype, constant="") for dtype in ("int8", "int16", "int32")),
+]
+
+
+@pytest.mark.parametrize("shapes", ["equal", "channels", "pixels"])
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("case", COMPUTED, ids=str)
+def test_divisors_that_a_run_brings(case: Case, way: Way, shapes: str, device: DeviceInfo) -> None:
+    node = replace(case, shapes=BROADCASTS[shapes]).node()
+    (need,) = ops.lower(node, way.target)[0].requirements
+    left, right = inputs_for(graph_of([node]))[0]
+    right = np.resize(np.array(DIVISORS[case.dtype]), right.shape).astype(case.dtype)
+    right[right == need.excluded] = 77
+    assert_exact_way(chain_model([node]), device, way, inputs=[[left, right]])
 
 
 EVERY = [

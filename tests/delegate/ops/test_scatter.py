@@ -79,10 +79,6 @@ test_refusal = refused(
         ),
         "computed_shape": (changed(SCATTER, 2, data=None), "computed sizes: only constant"),
         "outside": (scatter((5, 3), [[1], [5]]), "an index is 5: outside of 5 elements"),
-        "computed": (
-            changed(SCATTER, 0, data=None),
-            "computed indices: one out of range must fail as it does in TFLite",
-        ),
         "updates": (changed(SCATTER, 1, shape=(2, 4)), "updates 2x4: not one for each index"),
     }
 )
