@@ -203,6 +203,8 @@ def may_be_dynamic(node: Node) -> bool:
         return not any(t is not None and t.kept for t in node.inputs)
     if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:
         return True
+    if node.op == "SEGMENT_SUM":  # TFLite's is, unless all of its inputs are constants
+        return True
     if not any(map(_may_be_sizes, node.inputs)):
         return False
     # TFLite has no value of what a node computes, though it is folded here.

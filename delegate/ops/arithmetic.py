@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW, ATAN2, STABLEHLO_*.
 
+And BITWISE_XOR and RIGHT_SHIFT.
+
 TFLite fails on a division by 0 when it runs, of floats in FLOOR_DIV alone, and so does the
 delegate.
 """
@@ -266,3 +268,27 @@ def lower_stablehlo_shift_left(node: Node, target: Target) -> tuple[Alternative,
         if not 0 <= shift <= 31:
             raise Unsupported(f"a shift by {shift}: only 0 to 31")
     return binary(operands, "SHIFT_LEFT", {}, target)
+
+
+@lowers("BITWISE_XOR")
+def lower_bitwise_xor(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Keep the bits that one of two tensors has and the other has not.
+
+    Raises:
+        Unsupported: other types; shapes that cannot be broadcast.
+    Source: tflite/kernels/bitwise_xor.cc
+    """
+    return binary(operands_of(node, ("uint8", "int8", "int16", "int32")), "XOR", {}, target)
+
+
+@lowers("RIGHT_SHIFT")
+def lower_right_shift(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Shift bits to the right, as many as the right tensor says, at least 0 and not all of them.
+
+    Raises:
+        Unsupported: other types; shapes that cannot be broadcast.
+    Source: tflite/kernels/right_shift.cc
+    """
+    operands = operands_of(node, ("uint8", "int8", "int16", "int32"))
+    most = 8 * np.dtype(operands.left.dtype).itemsize - 1
+    return binary(operands, "SHIFT_RIGHT", {"most_shift": most}, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DYNAMIC_UPDATE_SLICE and SCATTER_ND: elements that go where indices say.
+"""DYNAMIC_UPDATE_SLICE, SCATTER_ND and SEGMENT_SUM: elements that go where indices say.
 
 What a constant says is known before a run; else kernels read it.
 """
@@ -104,6 +104,37 @@ def _run_of(shape: tuple[int, ...], most: list[int]) -> int:
 
 def _words(tensor: Tensor) -> int:
     return 2 if tensor.dtype == "int64" else 1
+
+
+@lowers("SEGMENT_SUM")
+def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Add the layers of each segment, one after the other; segments are numbered from 0 upwards.
+
+    Shapes:
+        data (n, inner...), constant segments (n,) -> output (segments, inner...)
+    Raises:
+        Unsupported: other types, computed segments or ones that TFLite fails on.
+    Source: tflite/kernels/segment_sum.cc, internal/reference/reference_ops.h SegmentSum
+    """
+    data, segments, result = tensors_of(node, 2)
+    require_types(data, result, ("float32", "int32"))
+    numbers = np.array(vector_of(segments, "segments"), np.int64)
+    if data.shape[:1] != numbers.shape or not numbers.size:
+        raise Unsupported(f"segments of {numbers.size} layers: {shape_text(data)} has others")
+    if numbers[0] or not set(np.diff(numbers)) <= {0, 1}:
+        raise Unsupported("segments that are not numbered from 0 upwards")
+    count = int(numbers[-1]) + 1
+    require_shape(result, (count, *data.shape[1:]))
+    row = math.prod(data.shape[1:])
+    if len(numbers) > HALF_ROUNDS:
+        raise Unsupported(f"{len(numbers)} layers: more than a work-item looks at")
+    elements = elements_of(result)
+    params: Params = {"updates": data, "output": result, "row": row, "elements": elements}
+    params |= _by_row(numbers, count)
+    tiling = by_elements(elements, target, most=HALF_ROUNDS // len(numbers))
+    defines: Defines = {"ELEM": ELEM[result.dtype], "IS_BOOL": 0, "WORDS": 1}
+    launch = launch_over("scatter_nd", "scatter_nd", tiling, params, defines)
+    return (Alternative("plain", (launch,)),)
 
 
 @lowers("SCATTER_ND")

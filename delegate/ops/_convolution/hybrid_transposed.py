@@ -55,7 +55,8 @@ def transpose_conv(product: Product, target: Target) -> tuple[Alternative, ...]:
     row_blocks = ceil_div(ceil_div(area.out_w, area.stride_w), tile_w)
     pixel_blocks = conv.batch * area.out_h * phases * row_blocks
     blocks = ceil_div(conv.out_c, lanes)
-    tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
+    most = min(pixel_blocks, max(1, HALF_ROUNDS // (taps * product.in_c)))
+    tiling = by_share(blocks * pixel_blocks, target, most=most)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     layer, size = conv.layer, blocks * lanes * conv.taps * conv.in_c
     own |= {
