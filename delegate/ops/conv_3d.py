@@ -101,7 +101,9 @@ def _weights_of(source: Tensor, weights: Tensor, result: Tensor) -> NDArray[np.f
             raise Unsupported(f"{tensor.dtype}: only float32")
         if len(tensor.shape) != 5 or 0 in tensor.shape:
             raise Unsupported(f"shape {shape_text(tensor)}: rank 5 without a size of 0 is needed")
-    values = require_constant(weights, "weights")
+    values: NDArray[np.float32] = require_constant(weights, "weights").astype(
+        np.float32, copy=False
+    )
     if not np.isfinite(values).all():
         raise Unsupported("a weight is not finite: times a padding zero it is not zero")
     elements_of(source)

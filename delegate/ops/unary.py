@@ -172,7 +172,8 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
 
 def _reciprocal_root(values: Floats) -> Floats:
     with np.errstate(over="ignore", divide="ignore"):
-        return np.float32(1) / np.sqrt(values)
+        roots: Floats = np.float32(1) / np.sqrt(values)
+    return roots
 
 
 def _positive(function: Callable[[Floats], Floats], result: Tensor) -> Callable[[Floats], Floats]:

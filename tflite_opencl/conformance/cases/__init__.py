@@ -25,6 +25,7 @@ from tflite_opencl.conformance.cases import (
     rnns,
     stablehlo,
     variables,
+    volumes,
 )
 from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
 from tflite_opencl.conformance.cases._rows import one
@@ -114,6 +115,7 @@ _FAMILIES = (
     mediapipe.pools,
     stablehlo.windows,
     stablehlo.scatters,
+    volumes.cases,
 )
 
 

@@ -200,8 +200,8 @@ def _gathers() -> Iterator[Row]:
     for index in ("int32", "int64"):
         places = tensor((2, 3), index, limits=(0, 4))
         versions = {"int8": 2, "bool": 3, "int16": 4}
-        axis = {"axis": 0, "batch_dims": 0}
-        yield Row("GATHER", f"in5x7-computed_{index}", [(5, 7), places], axis, versions)
+        options = {"axis": 0, "batch_dims": 0}
+        yield Row("GATHER", f"in5x7-computed_{index}", [(5, 7), places], options, versions)
     for shape, places in (((5, 7), (4, 0, 0, 2)), ((9, 2, 4), (8, 3)), ((2, 33), (1,))):
         detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
         without = ("16x8", "int32", "int64", "bool")
@@ -249,6 +249,13 @@ def _fills() -> Iterator[Row]:
     """One value everywhere."""
     for shape in ((1,), (5, 7), (2, 3, 4, 5)):
         yield Row("FILL", f"to{sizes(shape)}", [numbers(shape), ()], without=("uint8",))
+        words = f"in{sizes(shape)}"
+        yield Row("ZEROS_LIKE", words, [shape], without=("uint8", "int8", *_FEW))
+        without = ("uint8", "int8", "int64", *_FEW)
+        for count in (2, 3):
+            yield Row("ADD_N", f"{words}-of{count}", [shape] * count, without=without)
+        segments = numbers([row // 2 for row in range(shape[0])])
+        yield Row("SEGMENT_SUM", words, [shape, segments], without=without)
 
 
 _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
