@@ -64,7 +64,8 @@ class Pen:
 
     Attributes:
         random, arrays: what everything is drawn from; length: how many nodes there shall be;
-        dtype: of new inputs; is_hard: scales are of every magnitude; pool: what nodes may read.
+        dtype: of new inputs; is_hard: scales are of every magnitude; pool: what nodes may read;
+        is_clamped: what the next nodes read is within what they require.
     """
 
     def __init__(self, number: int) -> None:
@@ -72,6 +73,7 @@ class Pen:
         self.length = self.one_of(_LENGTHS)
         self.dtype = self.one_of(_TYPES)
         self.is_hard = self.may(0.25)
+        self.is_clamped = False
         self.nodes: list[Node] = []
         self.pool: list[Tensor] = []
         self._inexact: set[Tensor] = set()
@@ -229,9 +231,11 @@ class Pen:
     def _is_taken(self, made: Node) -> bool:
         """Whether the delegate and TFLite both take a node, and its results are to be compared."""
         try:
-            ops.lower(with_variables(graph([made])).nodes[0], _TARGET)
+            found = ops.lower(with_variables(graph([made])).nodes[0], _TARGET)
         except Unsupported:
             return False
+        if found[-1].requirements and not self.is_clamped:
+            return False  # TFLite might fail on what the node reads
         read = [each for each in made.inputs if each is not None]
         if (made.op in _JUMPS or is_hybrid(made)) and any(each in self._inexact for each in read):
             return False
