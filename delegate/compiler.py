@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from delegate import halves, progress
 from delegate.errors import Unsupported
 from delegate.graph import resources
-from delegate.graph.ir import Graph, Node
+from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.links import Links
 from delegate.graph.partition import (
     SIZED_BY_VALUES,
@@ -121,7 +121,15 @@ def compile_partition(
         except Unsupported as refusal:
             raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
     in_order = tuple(steps[node] for node in partition.nodes)
-    return once(in_place(Program(in_order, partition.inputs, partition.outputs)))
+    watched = _watched(in_order, (*partition.inputs, *partition.outputs))
+    outputs = (*partition.outputs, *watched)
+    return once(in_place(Program(in_order, partition.inputs, outputs, watched)))
+
+
+def _watched(steps: Sequence[Step], known: Collection[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors with requirements that the host does not see anyway."""
+    required = (need.tensor for step in steps for need in step.alternative.requirements)
+    return tuple(dict.fromkeys(tensor for tensor in required if tensor not in known))
 
 
 def rewritten(
@@ -189,4 +197,8 @@ def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alterna
         return (Alternative("empty", ()),)
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
-    return lowered.lower(node, target)
+    found = lowered.lower(node, target)
+    if any(need.tensor.kept for need in found[-1].requirements):
+        # It stays on the device, where nobody looks at it.
+        raise Unsupported("TFLite fails on some values, and these are kept over runs")
+    return found

@@ -65,5 +65,9 @@ class GivenUp(DeviceError):
     """Child processes show that nothing works on the device, or none does what is needed."""
 
 
+class InvalidValue(DelegateError):
+    """A run met a value on which TFLite's kernel fails; the text names node, value and rule."""
+
+
 class AbiMismatch(DelegateError):
     """A node handed over by TFLite differs from the parsed file's node of that index."""

@@ -86,6 +86,36 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Requirement:
+    """What a node requires of the values of an input: on others TFLite's kernel fails when it runs.
+
+    So does a run of the delegate (delegate/requirements.py). Kernels must be safe on any values.
+    """
+
+    tensor: Tensor
+    subject: str  # for people: "an index"
+    rule: str  # what is wrong with a value that breaks it: "outside of 5 elements"
+    least: int | None = None  # None: no limit
+    most: int | tuple[int, ...] | None = None  # a tuple: of each element of the last dimension
+    excluded: int | None = None
+
+    def broken_by(self, values: NDArray[Any]) -> Any:
+        """Return a value that breaks it; None: there is none.
+
+        Shapes:
+            values: the tensor's, or more dimensions before
+        """
+        breaks = np.zeros(values.shape, np.bool_)
+        if self.least is not None:
+            breaks |= values < self.least
+        if self.most is not None:
+            breaks |= values > np.array(self.most)
+        if self.excluded is not None:
+            breaks |= values == self.excluded
+        return values[breaks][0] if breaks.any() else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Alternative:
     """One way to run a node. Without launches it is a view: the output is the input's bytes."""
 
@@ -95,6 +125,7 @@ class Alternative:
     # (input, output): the first launch copies the one to the other, and no other reads the input.
     # In place, where nobody needs the input any more, that launch is left out.
     copied: tuple[Tensor, Tensor] | None = None
+    requirements: tuple[Requirement, ...] = ()  # the same in all alternatives of a node
 
     def literal(self) -> Alternative:
         """Return the same with the numbers of every launch as literals."""
@@ -128,6 +159,8 @@ class Program:
     steps: tuple[Step, ...]
     inputs: tuple[Tensor, ...]  # copied in before a run
     outputs: tuple[Tensor, ...]  # copied out after it
+    # The last of the outputs, which nobody reads but `Requirement`s.
+    watched: tuple[Tensor, ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -143,6 +143,7 @@ def _on(
             launches=tuple(map(launch, each.launches)),
             view=each.view and (tensor(each.view[0]), tensor(each.view[1])),
             copied=each.copied and (tensor(each.copied[0]), tensor(each.copied[1])),
+            requirements=tuple(replace(r, tensor=tensor(r.tensor)) for r in each.requirements),
         )
         for each in alternatives
     )

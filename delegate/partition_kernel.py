@@ -18,6 +18,7 @@ from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, U
 from delegate.graph.partition import Partition, given
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.mixed import Mixed
+from delegate.requirements import Requirements, requirements_of
 from delegate.runtime.executor import Executor
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun, Values
 from delegate.runtime.layout import as_bytes
@@ -76,6 +77,7 @@ class PartitionKernel:
         self._is_busy = False
         self._way: Way | None = None
         self._told: list[Any] = []  # by runs of this way
+        self._requirements = _requirements_of(executor)
         self._tensors = tensors = claim.tensors
         inputs, outputs = (
             [tensors.index(t) for t in every if t.is_variable or not t.kept]
@@ -122,6 +124,7 @@ class PartitionKernel:
                 kept.close()  # perhaps there was no room beside them
                 self._made = claim.mixed(partition)
         claim.tell(partition, self._made.left if isinstance(self._made, Mixed) else {})
+        self._requirements = _requirements_of(self._made)
 
     def invoke(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run the partition once."""
@@ -145,16 +148,27 @@ class PartitionKernel:
             self._on_device(made, inputs, outputs)
 
     def _on_device(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+        requirements = self._requirements if executor is self._made else _requirements_of(executor)
+        if requirements is not None:
+            requirements.require_inputs(inputs)
+            outputs = requirements.with_watched(outputs)
         if self._way is None:
             executor.run(inputs, outputs)
-            if executor is not self._made:  # a part of a mixed one
-                return
-            after = self._watch.checked(executor, inputs, outputs)
-            if after is not executor:
-                self._made = after
-                executor.close()
+            if executor is self._made:  # and no part of a mixed one
+                executor = self._in_range(executor, inputs, outputs)
         else:
             self._told += self._way(executor, inputs, outputs)
+        if requirements is not None:
+            with executor.guarded():
+                requirements.require_outputs(outputs)
+
+    def _in_range(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> Executor:
+        """Return what runs from here on: in float32 where halves held too little of this run."""
+        after = self._watch.checked(executor, inputs, outputs)
+        if after is not executor:
+            self._made, self._requirements = after, _requirements_of(after)
+            executor.close()
+        return after
 
     def _run_with_variables(self, made: Executor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
         memory = inputs[self._given :]
@@ -273,3 +287,9 @@ class PartitionKernel:
         if self._made is not None:
             self._made.close()
             self._made = None
+
+
+def _requirements_of(executor: Executor | Mixed | None) -> Requirements | None:
+    if not isinstance(executor, Executor):
+        return None
+    return requirements_of(executor.program, executor.inputs, executor.outputs)

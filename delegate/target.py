@@ -30,7 +30,8 @@ class Rules:
     # tflite-runtime's REVERSE_V2, of several axes the first alone.
     reverses_first_axis: bool = False
     saturating_cast: bool = True  # from floats; tflite-runtime leaves those out of range to C
-    # DIV of int8 and int16, SQRT of int8 and PRELU of int16 run; in tflite-runtime they fail.
+    # DIV of int8 and int16, SQRT of int8 and int16, RSQRT, LOG and PRELU of int16 run; in
+    # tflite-runtime they fail.
     newer_types: bool = True
     # A negative alpha's multiplier is its size's, with the sign put on what that rounds to.
     leaky_relu_by_size: bool = True

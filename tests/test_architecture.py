@@ -37,6 +37,7 @@ LAYERS = {
     "graph": "",
     "launch": "errors graph",
     "in_place": "graph launch",
+    "requirements": "errors graph launch",
     "once": "graph launch",
     "halves_range": "graph",
     "halves": "errors graph halves_range isa launch target",
@@ -56,13 +57,13 @@ LAYERS = {
     "variables": "errors graph runtime start tflite",
     "variable_tensors": "errors graph launch variables",
     "mixed": "errors graph launch runtime start target tflite",
-    "partition_kernel": "errors graph launch mixed runtime tflite variable_tensors",
+    "partition_kernel": "errors graph launch mixed requirements runtime tflite variable_tensors",
     "claim": "errors graph isa mixed options partition_kernel progress runtime start target tflite "
     "variable_tensors variables",
     "opencl_delegate": "claim errors graph launch options partition_kernel runtime start tflite "
     "variables",
     "external": "errors graph opencl_delegate options tflite",
-    "devices": "errors graph options progress runtime sandbox start target tflite",
+    "devices": "errors graph options progress requirements runtime sandbox start target tflite",
     "model": "devices errors graph options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
     "inspect": "cache devices errors external graph kernel_uses launch ops profiles progress "

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,11 +15,12 @@ import numpy as np
 
 from delegate import progress
 from delegate.devices.run import Array, Run, TensorDetails, batch_shape
-from delegate.errors import DelegateError, DeviceError, TooLarge, Unsupported
+from delegate.errors import DelegateError, DeviceError, InvalidValue, TooLarge, Unsupported
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.kept import kept_tensors
 from delegate.graph.partition import Partition, partition_of
 from delegate.options import FP32, Options
+from delegate.requirements import requirements_of
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.layout import as_bytes
@@ -177,6 +178,7 @@ class _Slot:
         self._lock = threading.Lock()
         self._last: Run | None = None
         self._staged: dict[Tensor, Array] = {}
+        self._requirements = requirements_of(executor.program, executor.inputs, executor.outputs)
         places = {tensor: place for place, tensor in enumerate(graph.inputs)}
         self._places = [places[tensor] for tensor in executor.inputs]  # in the graph's
         self._results = {
@@ -190,8 +192,10 @@ class _Slot:
             self._finish_last()
             results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
             inputs, outputs = self._read(arrays), [as_bytes(each) for each in results.values()]
+            self._require_inputs(inputs, self._batch)
             self.executor.run(inputs, outputs)
             self._look(inputs, outputs)
+            self._require(results, self._batch)
             return [results[tensor] for tensor in self._graph.outputs]
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool) -> Run:
@@ -206,6 +210,11 @@ class _Slot:
                 arrays = [self._stage(tensor, array) for tensor, array in named]
             run = Run(self._finish, self._read(arrays), count, is_given)
             run.is_begun = True
+            try:
+                self._require_inputs(run.arrays, count)
+            except InvalidValue as error:
+                run.end(error)
+                return run
             self.executor.submit(run.arrays, [as_bytes(each) for each in self._results.values()])
             self._last = run
             return run
@@ -243,6 +252,7 @@ class _Slot:
             try:
                 self.executor.transfer.wait()
                 self._look(run.arrays, [*map(as_bytes, self._results.values())], run.count)
+                self._require(self._results, run.count)
                 results = (self._results[tensor] for tensor in self._graph.outputs)
                 run.end([result[: run.count].copy() for result in results])
             except DelegateError as error:
@@ -255,6 +265,18 @@ class _Slot:
         after = self._watch.checked(self.executor, inputs, outputs, count)
         if after is not self.executor:
             self._halves, self.executor = self.executor, after
+            self._requirements = requirements_of(after.program, after.inputs, after.outputs)
+
+    def _require_inputs(self, inputs: Sequence[Array], count: int) -> None:
+        if self._requirements is not None:
+            self._requirements.require_inputs(inputs, count)
+
+    def _require(self, results: Mapping[Tensor, Array], count: int) -> None:
+        """Check what a run computed; the state is lost where that fails. Raises: InvalidValue."""
+        if self._requirements is not None:
+            with self.executor.guarded():
+                found = [as_bytes(results[tensor]) for tensor in self.executor.outputs]
+                self._requirements.require_outputs(found, count)
 
     def _read(self, arrays: Sequence[Array]) -> list[Array]:
         return [as_bytes(arrays[place]) for place in self._places]

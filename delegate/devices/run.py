@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.errors import DeviceError
+from delegate.errors import DeviceError, InvalidValue
 from delegate.graph.ir import Tensor
 from delegate.runtime.device_list import DeviceInfo
 from delegate.sandbox import process
@@ -193,3 +193,12 @@ class Run:
         self.ended.give()
         if listen is not None:
             listen()
+
+
+def outcome_of(run: Run) -> list[Array] | InvalidValue:
+    """Return the outputs of a run, or which of its values is wrong, whatever the device; raises as
+    `Run.result`."""
+    try:
+        return run.result()
+    except InvalidValue as error:
+        return error

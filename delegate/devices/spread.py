@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from delegate.devices.one_device import OneDevice
-from delegate.devices.run import LOOK_SECONDS, Array, Run, Signal, TensorDetails
-from delegate.errors import DelegateError, DeviceError
+from delegate.devices.run import LOOK_SECONDS, Array, Run, Signal, TensorDetails, outcome_of
+from delegate.errors import DelegateError, DeviceError, InvalidValue
 from delegate.runtime.device_list import DeviceInfo
 from delegate.sandbox import process
 
@@ -137,6 +137,8 @@ class Spread:
             try:
                 outputs.append((worker.runner.device, worker.runner.run(arrays, count)))
             except DelegateError as error:
+                if isinstance(error, InvalidValue):  # on any device
+                    raise
                 self._lose(worker, error)
             else:
                 worker.pace = self._clock() - begin
@@ -190,7 +192,7 @@ class Spread:
                 if (run := self._taken(worker)) is not None:
                     under_way.append(worker.runner.start(run.arrays, run.count, run.is_given))
                 elif under_way:
-                    self._ended(worker, under_way.popleft().result())
+                    self._ended(worker, under_way.popleft())
                 elif self._is_over():
                     break
                 else:
@@ -222,8 +224,9 @@ class Spread:
                 return run
         return None
 
-    def _ended(self, worker: Worker, outputs: list[Array]) -> None:
-        """Take the outputs of a device's first run."""
+    def _ended(self, worker: Worker, done: Run) -> None:
+        """Take what comes of a device's first run; `done`: the same on the device itself."""
+        outcome = outcome_of(done)
         now = self._clock()
         if worker.failure:
             return
@@ -234,7 +237,7 @@ class Spread:
         if not run.is_done:
             worker.pictures += run.count
             run.device = worker.runner.device
-        run.end(outputs)
+        run.end(outcome)
         worker.begun.popleft()
         if self._is_closing:
             self._wake_all()

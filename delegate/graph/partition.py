@@ -266,6 +266,8 @@ def may_be_dynamic(node: Node) -> bool:
         return not node.calls.is_sized
     if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:
         return True
+    if node.op == "SEGMENT_SUM":  # TFLite's is, unless all of its inputs are constants
+        return True
     return any(map(_may_be_sizes, node.inputs)) and output_shapes(node) is None
 
 

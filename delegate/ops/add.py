@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ADD and SUB: the ADD of two 8-bit tensors of one shape plain, over vectors, and by floats.
+"""ADD, SUB, ADD_N: the ADD of two 8-bit tensors of one shape plain, over vectors, and by floats.
 
 Other types and shapes are sums like any other, of binary.cl.
 """
@@ -13,9 +13,10 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Params
+from delegate.launch import Alternative, Params, temporary
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of, quantized_bounds
+from delegate.ops._checks.node import inputs_of, output_of, require_same_shape, require_types
 from delegate.ops._launches.binary import EVERY, NUMBERS, Operands, binary, operands_of, rescaling
 from delegate.ops._launches.tiles import (
     LEAST_BYTES,
@@ -166,3 +167,34 @@ def _pot_shifts(operands: Operands) -> dict[str, int] | None:
     if not operands.left.shape == operands.right.shape:
         raise Unsupported("int16 of scales that are powers of two: only equal shapes")
     return {"left_shift": left, "right_shift": right}
+
+
+@lowers("ADD_N")
+def lower_add_n(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Add tensors of one shape, one after the other.
+
+    Raises:
+        Unsupported: fewer than two, other types, shapes that differ.
+    Source: tflite/kernels/add_n.cc, internal/optimized/optimized_ops.h AddN, which several threads
+    share: floats may be added in another order there
+    """
+    inputs, _ = inputs_of(node.inputs, max(2, len(node.inputs)))
+    result = output_of(node.outputs)
+    for tensor in inputs:
+        require_types(tensor, result, NUMBERS)
+        require_same_shape(tensor, result)
+    numbers = bounds_of(result, "NONE") | {"right_sign": 1}
+    if result.dtype == "float32":  # what is infinite stays so
+        numbers |= {"output_min": bits(-math.inf), "output_max": bits(math.inf)}
+    total, *rest = inputs
+    ways: list[tuple[Alternative, ...]] = []
+    for number, tensor in enumerate(rest, 1):
+        is_last = number == len(rest)
+        after = result if is_last else temporary("sum", result.shape, result.dtype)
+        ways.append(binary(Operands(total, tensor, after), "ADD", numbers, target))
+        total = after
+    found = {ways[0][place].name: [way[place] for way in ways] for place in (0, -1)}
+    return tuple(
+        Alternative(name, tuple(launch for each in way for launch in each.launches))
+        for name, way in found.items()
+    )

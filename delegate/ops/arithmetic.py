@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW, ATAN2, STABLEHLO_*.
 
-Integers and quantised numbers are divided by constants only: TFLite fails on a division by 0 when
-it runs.
+And BITWISE_XOR and RIGHT_SHIFT.
+
+TFLite fails on a division by 0 when it runs, of floats in FLOOR_DIV alone, and so does the
+delegate.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative
+from delegate.launch import Alternative, Requirement
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.node import require_constant, require_same_shape, shape_text
@@ -97,24 +100,25 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Raises:
         Unsupported: quantised types that fail in this TFLite, a ratio of scales beyond 2^15; other
-            than floats divided by what is not constant or is 0, or of integers -1.
+            than floats divided by a constant 0, or of integers -1.
     Source: tflite/kernels/div.cc, internal/reference/div.h
     """
     operands = operands_of(node, EVERY)
     params = bounds_of(operands.result, activation_of(node))
+    needs: tuple[Requirement, ...] = ()
     if operands.left.dtype in quantized.QUANT:
         if operands.left.dtype != "uint8" and not target.rules.newer_types:
             raise Unsupported(f"{operands.left.dtype}: DIV fails in this TFLite")
         params |= _quotient_params(operands)
+        zero = params["right_zero"]
+        needs = _require_divisor(operands.right, zero, rule="which stands for 0")
     elif operands.left.dtype == "int32":
-        _require_divisor(operands.right, 0, -1)
-    return binary(operands, "DIVIDE", params, target)
+        needs = _require_divisor(operands.right, 0, -1)
+    return _requiring(needs, binary(operands, "DIVIDE", params, target))
 
 
 def _quotient_params(operands: Operands) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = operands.quantization()
-    if np.any(np.equal(require_constant(operands.right, "the divisors"), right_zero)):
-        raise Unsupported(f"a divisor is {right_zero}, which stands for 0")
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         # In floats, as the scales are in TFLite.
         ratio = float(np.float32(left_scale) / (np.float32(right_scale) * np.float32(scale)))
@@ -128,14 +132,16 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide the left tensor by the right, rounded down; integers as they are, without scales.
 
     Raises:
-        Unsupported: other types, a divisor that is not constant or is 0, or -1 of int8 and int16.
+        Unsupported: other types, a constant divisor that is 0; of int8 and int16 one that is -1 or
+            is not constant.
     Source: tflite/kernels/floor_div.cc
     """
     operands = operands_of(node, ("int8", "int16", *NUMBERS))
-    _require_divisor(operands.right, 0)
-    if operands.left.dtype in quantized.QUANT:
+    if operands.left.dtype in quantized.QUANT:  # the least value over -1 is undefined in C
+        require_constant(operands.right, "the divisors")
         _require_divisor(operands.right, -1)
-    return binary(operands, "FLOOR_DIVIDE", {}, target)
+    needs = _require_divisor(operands.right, 0)
+    return _requiring(needs, binary(operands, "FLOOR_DIVIDE", {}, target))
 
 
 @lowers("FLOOR_MOD")
@@ -143,22 +149,38 @@ def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return what a division that is rounded down leaves over; integers as they are.
 
     Raises:
-        Unsupported: other types, a divisor that is not constant or is 0, or -1 of int32, int64.
+        Unsupported: other types, a constant divisor that is 0, or -1 of int32 and int64.
     Source: tflite/kernels/floor_mod.cc
     """
     operands = operands_of(node, ("int8", "int16", "int32", "int64"))
-    _require_divisor(operands.right, 0)
-    if operands.left.dtype in ("int32", "int64"):
-        _require_divisor(operands.right, -1)
-    return binary(operands, "FLOOR_MODULO", {}, target)
+    refused = (0, -1) if operands.left.dtype in ("int32", "int64") else (0,)
+    needs = _require_divisor(operands.right, *refused)
+    return _requiring(needs, binary(operands, "FLOOR_MODULO", {}, target))
 
 
-def _require_divisor(tensor: Tensor, *refused: int) -> None:
-    # By 0 TFLite fails when it runs; the least integer over -1 differs or ends the process.
-    values = require_constant(tensor, "the divisors")
-    for value in refused:
-        if np.any(np.equal(values, value)):
-            raise Unsupported(f"a divisor is {value}")
+def _require_divisor(
+    tensor: Tensor, zero: int, *refused: int, rule: str = "TFLite divides by no 0"
+) -> tuple[Requirement, ...]:
+    """Return what is required of computed divisors: none is `zero`, on which TFLite fails.
+
+    `refused`: more of them for a constant: the least integer over -1 ends the process in TFLite.
+    Of computed ones nobody knows, and there it wraps around.
+
+    Raises:
+        Unsupported: a constant has such a divisor.
+    """
+    if tensor.data is None:
+        return (Requirement(tensor, "a divisor", rule, excluded=zero),)
+    for value in (zero, *refused):
+        if np.any(np.equal(tensor.data, value)):
+            raise Unsupported(f"a divisor is {value}" + (f", {rule}" if value == zero else ""))
+    return ()
+
+
+def _requiring(
+    needs: tuple[Requirement, ...], alternatives: tuple[Alternative, ...]
+) -> tuple[Alternative, ...]:
+    return tuple(replace(each, requirements=needs) for each in alternatives)
 
 
 @lowers("POW")
@@ -246,3 +268,27 @@ def lower_stablehlo_shift_left(node: Node, target: Target) -> tuple[Alternative,
         if not 0 <= shift <= 31:
             raise Unsupported(f"a shift by {shift}: only 0 to 31")
     return binary(operands, "SHIFT_LEFT", {}, target)
+
+
+@lowers("BITWISE_XOR")
+def lower_bitwise_xor(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Keep the bits that one of two tensors has and the other has not.
+
+    Raises:
+        Unsupported: other types; shapes that cannot be broadcast.
+    Source: tflite/kernels/bitwise_xor.cc
+    """
+    return binary(operands_of(node, ("uint8", "int8", "int16", "int32")), "XOR", {}, target)
+
+
+@lowers("RIGHT_SHIFT")
+def lower_right_shift(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Shift bits to the right, as many as the right tensor says, at least 0 and not all of them.
+
+    Raises:
+        Unsupported: other types; shapes that cannot be broadcast.
+    Source: tflite/kernels/right_shift.cc
+    """
+    operands = operands_of(node, ("uint8", "int8", "int16", "int32"))
+    most = 8 * np.dtype(operands.left.dtype).itemsize - 1
+    return binary(operands, "SHIFT_RIGHT", {"most_shift": most}, target)

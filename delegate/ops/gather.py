@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GATHER and GATHER_ND: rows that are picked by indices, which stay inside; only bytes move.
+"""GATHER and GATHER_ND: rows that are picked by indices, which must be inside; only bytes move.
 
 And ONE_HOT: a new axis that is on where an index says so, off elsewhere.
 """
@@ -14,7 +14,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.packed import BITS
 from delegate.launch import Alternative, Constant, Defines, Params, size_bytes, storage_type
-from delegate.ops._checks.indices import inside
+from delegate.ops._checks.indices import constant_rows, require_inside
 from delegate.ops._checks.node import (
     ANY,
     axis_of,
@@ -44,8 +44,8 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
         input (batch..., outer..., n, inner...), indices (batch..., k...)
         -> output (batch..., outer..., k..., inner...)
     Raises:
-        Unsupported: an index that is or may be out of range: TFLite fails on it at run time. Rows
-            of int4 that share bytes.
+        Unsupported: a constant index out of range, where TFLite fails at run time. Rows of int4
+            that share bytes.
     Source: tflite/kernels/gather.cc, internal/reference/gather.h
     """
     source, positions, result = tensors_of(node, 2)
@@ -74,7 +74,7 @@ def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         input (n0, n1, ..., inner...), indices (k..., coordinates) -> output (k..., inner...)
     Raises:
-        Unsupported: a coordinate that is or may be out of range: TFLite fails on it at run time.
+        Unsupported: a constant coordinate out of range, where TFLite fails at run time.
     Source: tflite/kernels/gather_nd.cc, internal/reference/reference_ops.h GatherNd
     """
     source, positions, result = tensors_of(node, 2, ANY)
@@ -109,9 +109,9 @@ def _picked(
     other blocks.
 
     Raises:
-        Unsupported: an index that is, or may be, out of range.
+        Unsupported: a constant index out of range.
     """
-    low = inside(indices, sizes)
+    at = constant_rows(indices, sizes)
     group = math.prod(sizes)
     blocks = math.prod(source.shape) // (group * row)
     width = storage_type(source.dtype).itemsize
@@ -122,14 +122,14 @@ def _picked(
         "input": source,
         "output": result,
         "picks": picks,
-        "repeats": blocks // (len(low) // picks),
+        "repeats": blocks // (math.prod(indices.shape) // len(sizes) // picks),
         "group": group,
         "row": row // times,
     }
     defines: Defines = {"ELEM": type_of_bytes(width * times)}
     kernel = "gather"
-    if indices.data is not None:
-        rows = (low @ steps.astype(np.int64)).astype(np.int32)
+    if at is not None:
+        rows = (at @ steps.astype(np.int64)).astype(np.int32)
         params["table"] = Constant(rows.nbytes, lambda: rows)
     else:
         kernel = "gather_computed"
@@ -138,7 +138,8 @@ def _picked(
         defines["WORDS"] = 2 if indices.dtype == "int64" else 1
     elements = size_bytes(result) // (width * times)
     launch = over_elements("gather", kernel, elements, target, params, defines)
-    return (Alternative("plain", (launch,)),)
+    needs = require_inside(indices, sizes)
+    return (Alternative("plain", (launch,), requirements=needs),)
 
 
 @lowers("EMBEDDING_LOOKUP")
@@ -148,7 +149,7 @@ def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...
     Shapes:
         indices (k,), table (n, inner...) -> output (k, inner...)
     Raises:
-        Unsupported: an index that is or may be out of range: TFLite fails on it at run time.
+        Unsupported: a constant index out of range, where TFLite fails at run time.
     Source: tflite/kernels/embedding_lookup.cc
     """
     positions, table, result = tensors_of(node, 2)
@@ -166,7 +167,7 @@ def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...
     if table.dtype not in ("int8", *BITS) or result.dtype != "float32":
         raise Unsupported(f"a table of {table.dtype}, {result.dtype} out: no such kernel is there")
     elements_of(result)
-    inside(positions, (count,))
+    constant_rows(positions, (count,))
     if row * BITS.get(table.dtype, 8) % 8:
         raise Unsupported(f"{table.dtype} rows of {row}: TFLite begins some of them early")
     values, scales = weight_values(table), weight_scales(table, 0)
@@ -187,7 +188,8 @@ def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...
     file, elements = "embedding_lookup", math.prod(result.shape)
     defines: Defines = {"IS_COMPUTED": int(indices is None)}
     launch = over_elements(file, f"{file}_hybrid", elements, target, params, defines)
-    return (Alternative("plain", (launch,)),)
+    needs = require_inside(positions, (count,))
+    return (Alternative("plain", (launch,), requirements=needs),)
 
 
 @lowers("ONE_HOT")

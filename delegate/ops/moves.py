@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that move the bytes of one box each, or none: the same bytes under another shape.
 
-RESHAPE, EXPAND_DIMS, SQUEEZE; SLICE, STRIDED_SLICE, BROADCAST_TO, FILL, REVERSE_V2, TILE,
-TRANSPOSE.
+RESHAPE, EXPAND_DIMS, SQUEEZE; SLICE, STRIDED_SLICE, BROADCAST_TO, FILL, ZEROS_LIKE, REVERSE_V2,
+TILE, TRANSPOSE.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from delegate.ops._checks.node import (
     vector_of,
 )
 from delegate.ops._launches.broadcast import broadcast
-from delegate.ops._launches.copy import Box, Move, moved, steps_of, view
+from delegate.ops._launches.copy import Box, Move, fill, moved, steps_of, view
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -194,6 +194,21 @@ def lower_fill(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_shape(result, vector_of(shape, "shape"))
     box = Box(result.shape, (0,) * len(result.shape), steps_of(result.shape))
     return moved([Move(value, result, box)], target)
+
+
+@lowers("ZEROS_LIKE")
+def lower_zeros_like(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Fill a tensor of the input's shape with zeros.
+
+    Raises:
+        Unsupported: other types than TFLite's.
+    Source: tflite/kernels/zeros_like.cc
+    """
+    source, result = tensors_of(node, 1)
+    require_types(source, result, ("float32", "int32", "int64"))
+    require_shape(result, source.shape)
+    elements_of(result)
+    return moved([fill(np.zeros((), result.dtype), result, result.shape)], target)
 
 
 @lowers("REVERSE_V2")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DYNAMIC_UPDATE_SLICE and SCATTER_ND: elements that go where indices say.
+"""DYNAMIC_UPDATE_SLICE, SCATTER_ND and SEGMENT_SUM: elements that go where indices say.
 
 What a constant says is known before a run; else kernels read it.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
-from delegate.ops._checks.indices import inside
+from delegate.ops._checks.indices import constant_rows, require_inside
 from delegate.ops._checks.node import (
     ANY,
     elements_of,
@@ -106,6 +106,37 @@ def _words(tensor: Tensor) -> int:
     return 2 if tensor.dtype == "int64" else 1
 
 
+@lowers("SEGMENT_SUM")
+def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Add the layers of each segment, one after the other; segments are numbered from 0 upwards.
+
+    Shapes:
+        data (n, inner...), constant segments (n,) -> output (segments, inner...)
+    Raises:
+        Unsupported: other types, computed segments or ones that TFLite fails on.
+    Source: tflite/kernels/segment_sum.cc, internal/reference/reference_ops.h SegmentSum
+    """
+    data, segments, result = tensors_of(node, 2)
+    require_types(data, result, ("float32", "int32"))
+    numbers = np.array(vector_of(segments, "segments"), np.int64)
+    if data.shape[:1] != numbers.shape or not numbers.size:
+        raise Unsupported(f"segments of {numbers.size} layers: {shape_text(data)} has others")
+    if numbers[0] or not set(np.diff(numbers)) <= {0, 1}:
+        raise Unsupported("segments that are not numbered from 0 upwards")
+    count = int(numbers[-1]) + 1
+    require_shape(result, (count, *data.shape[1:]))
+    row = math.prod(data.shape[1:])
+    if len(numbers) > HALF_ROUNDS:
+        raise Unsupported(f"{len(numbers)} layers: more than a work-item looks at")
+    elements = elements_of(result)
+    params: Params = {"updates": data, "output": result, "row": row, "elements": elements}
+    params |= _by_row(numbers, count)
+    tiling = by_elements(elements, target, most=HALF_ROUNDS // len(numbers))
+    defines: Defines = {"ELEM": ELEM[result.dtype], "IS_BOOL": 0, "WORDS": 1}
+    launch = launch_over("scatter_nd", "scatter_nd", tiling, params, defines)
+    return (Alternative("plain", (launch,)),)
+
+
 @lowers("SCATTER_ND")
 def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add rows to zeros at their indices, one after the other where indices are equal.
@@ -114,8 +145,8 @@ def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
         indices (k..., coordinates), updates (k..., inner...), shape (rank,)
         -> output of that shape (n0, n1, ..., inner...)
     Raises:
-        Unsupported: other types, a computed shape, an index that is or may be out of range:
-            TFLite fails on it at run time.
+        Unsupported: other types, a computed shape, a constant index out of range, where TFLite
+            fails at run time.
     Source: tflite/kernels/scatter_nd.cc, internal/reference/reference_ops.h ScatterNd
     """
     indices, updates, shape, result = tensors_of(node, 3)
@@ -130,12 +161,12 @@ def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     if updates.shape != (*places, *inner):
         raise Unsupported(f"updates {shape_text(updates)}: not one for each index")
     elements_of(indices)
-    at = inside(indices, sizes)
+    at = constant_rows(indices, sizes)
     picks, row, rows = math.prod(places), math.prod(inner), math.prod(sizes)
     steps = np.array(steps_of(sizes), np.int32)
     params: Params = {"updates": updates, "output": result, "row": row}
     kernel, rounds = "scatter_nd", picks
-    if indices.data is not None:
+    if at is not None:
         params |= _by_row(at @ steps.astype(np.int64), rows)
     else:
         kernel, rounds = "scatter_nd_computed", picks * (count + 1)
@@ -149,7 +180,8 @@ def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     tiling = by_elements(elements, target, most=HALF_ROUNDS // rounds)
     params["elements"] = elements
     launch = launch_over("scatter_nd", kernel, tiling, params, defines)
-    return (Alternative("plain", (launch,)),)
+    needs = require_inside(indices, sizes)
+    return (Alternative("plain", (launch,), requirements=needs),)
 
 
 def _by_row(rows_of: NDArray[np.int64], rows: int) -> Params:

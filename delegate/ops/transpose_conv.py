@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """TRANSPOSE_CONV: as a CONV_2D for integers, over vectors of channels for 8 bits and floats, plain.
 
+Hybrid ones are of `_convolution/hybrid_transposed.py`.
+
 And Convolution2DTransposeBias, which is the same of floats, by MediaPipe.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, as_transpose_conv
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import activation_of
+from delegate.ops._checks.activations import activation_of, float_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
+from delegate.ops._convolution import hybrid, hybrid_transposed
 from delegate.ops._convolution.packing import fixed_rows, int16_pairs, packed, plain, zeros
 from delegate.ops._convolution.phases import by_phases
 from delegate.ops._convolution.records import (
@@ -50,6 +56,8 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/transpose_conv.cc, internal/reference/transpose_conv.h,
     integer_ops/transpose_conv.h
     """
+    if hybrid.is_hybrid(replace(node, inputs=node.inputs[2:0:-1])):
+        return hybrid_transposed.transpose_conv(_hybrid(node, target.rules), target)
     conv = _decoded(node, target.rules)
     kernel = f"transpose_conv_{conv.family}"
     last = plain(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
@@ -88,11 +96,47 @@ def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, 
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:
-    """Return a node as its kernels see it; its window is the one from the output to the input."""
-    (shape, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
-    result = output_of(node.outputs)
-    require_types(source, weights, result)
+    """Return a node as its kernels see it."""
+    (_, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
+    require_types(source, weights, output_of(node.outputs))
     weights = quantized.without_zero_points(weights)
+    geometry = _geometry(node, require_constant(weights, "weights"))
+    return with_arithmetic(geometry, weights, bias, activation_of(node), rules)
+
+
+def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
+    """Return a node of float pictures, each of which becomes int8, with int8 weights.
+
+    Raises:
+        Unsupported: weights of other types, scales that do not fit, a processor whose roundings
+            were not compared.
+    """
+    (_, weights, _), (bias,) = inputs_of(node.inputs, 3, 1)
+    output_of(node.outputs)
+    hybrid.require_known(rules)
+    if rules.processor != "x86_64":
+        raise Unsupported(f"hybrid: how TFLite rounds its sums on {rules.processor} is not known")
+    if weights.dtype != "int8":
+        raise Unsupported(f"{weights.dtype} weights with float32 activations: only int8")
+    geometry = _geometry(node, hybrid.weight_values(weights))
+    values = quantized.bias_of(bias, geometry.out_c, ("float32",))
+    return hybrid.Product(
+        **geometry.fields(),
+        is_asymmetric=True,
+        scales=hybrid.weight_scales(weights, 0),
+        bias=values if bias is not None else np.full_like(values, -0.0),  # which adds nothing
+        clamp=float_bounds(activation_of(node)),
+    )
+
+
+def _geometry(node: Node, values: NDArray[np.generic]) -> Convolution:
+    """Return a node's tensors, window and weights; the window goes from the output to the input.
+
+    Raises:
+        Unsupported: shapes that do not fit.
+    """
+    (shape, weights, source), _ = inputs_of(node.inputs, 3, 1)
+    result = output_of(node.outputs)
     if shape.dtype != "int32" or shape.shape != (4,):
         raise Unsupported(f"output shape {shape.dtype} of {shape.shape}: int32 of (4,) is needed")
     wanted = tuple(np.asarray(require_constant(shape, "output shapes")).tolist())
@@ -112,14 +156,13 @@ def _decoded(node: Node, rules: Rules) -> AnyConvolution:
     options = {
         name: value for name, value in node.options.items() if not name.startswith("dilation")
     }
-    geometry = Convolution(
+    return Convolution(
         source=source,
         result=result,
         area=window(result, source, kernel_h, kernel_w, options).transposed(),
         batch=source.shape[0],
-        weights=require_constant(weights, "weights").reshape(out_c, -1, in_c),
+        weights=values.reshape(out_c, -1, in_c),
     )
-    return with_arithmetic(geometry, weights, bias, activation_of(node), rules)
 
 
 def _vector(

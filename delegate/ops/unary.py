@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """ABS, NEG, SIGN, SQUARE, SQRT, RSQRT, EXP, LOG, SIN, COS, FLOOR, CEIL, ROUND, PRELU.
 
-Of floats, some of integers. Quantised ones are tables. Not those that fail in TFLite on a value an
-input could have: roots of 16 bits, and those of 8 whose zero point is not the least value. PRELU's
-alpha is broadcast to the input: by elements, and by rows.
+Of floats, some of integers. Quantised ones are tables. Roots of what is below 0 fail in TFLite when
+it runs, and so they do here. PRELU's alpha is broadcast to the input: by elements, and by rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.launch import Alternative, Constant, Defines, Params, Requirement
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import elements_of, one_to_one, require_same_shape, tensors_of
 from delegate.ops._launches.broadcast import broadcast, padded
@@ -51,10 +51,10 @@ _HOW = {
     "FLOOR": ("FLOOR", ("float32",)),
     "CEIL": ("CEILING", ("float32",)),
     "ROUND": ("ROUND", ("float32",)),
-    "SQRT": ("SQUARE_ROOT", ("float32", "int8")),
-    "RSQRT": ("RECIPROCAL_ROOT", ("float32", "int8")),
+    "SQRT": ("SQUARE_ROOT", ("float32", "int8", "int16")),
+    "RSQRT": ("RECIPROCAL_ROOT", ("float32", "int8", "int16")),
     "EXP": ("EXPONENTIAL", ("float32", "int8", "int16")),
-    "LOG": ("LOGARITHM", ("float32", "int8")),
+    "LOG": ("LOGARITHM", ("float32", "int8", "int16")),
 }
 # 2 / pi in binary after 32 zeros, which angles.clh multiplies by.
 _DIGITS = np.array(
@@ -62,6 +62,7 @@ _DIGITS = np.array(
     np.uint32,
 )
 _COMPUTED = ("float32", "int32", "int64")  # quantised types are tables
+_NEWER = (("RSQRT", "int16"), ("LOG", "int16"))  # which tflite-runtime refuses
 _LEAST_RATIO, _MOST_RATIO = 2.0**-10, 2.0**20  # of scales, that 20 fractional bits shift by
 _MOST_STEPS = 1e9  # of an output's scale: beyond every range, and within an int32
 _DIMENSIONS = 4  # that alpha steps through differently
@@ -84,11 +85,13 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     source, result = one_to_one(node, types)
     if source.dtype not in _COMPUTED:
         fails = (name in ("NEG", "LOG") and not rules.saturating_cast) or (
-            name == "SQRT" and not rules.newer_types
+            (name == "SQRT" or (name, source.dtype) in _NEWER) and not rules.newer_types
         )
         if fails:
             raise Unsupported(f"{source.dtype}: {name} fails in this TFLite")
-        return lookup(source, result, answers_of(name, source, result, rules), target)
+        found = lookup(source, result, answers_of(name, source, result, rules), target)
+        needs = _required(name, source)
+        return tuple(replace(each, requirements=needs) for each in found)
     kernel = f"unary_{source.dtype.replace('float32', 'float')}"
     fields: Params = {"input": source, "output": result}
     if name in ("SIN", "COS"):
@@ -99,14 +102,17 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 def answers_of(name: str, source: Tensor, result: Tensor, rules: Rules) -> Answers:
     """Return the table of a quantised op."""
-    if name in ("SQRT", "RSQRT"):
+    if name == "SQRT" or (name == "RSQRT" and source.dtype == "int8"):
         return _roots(name, source, result)
     if name == "NEG":  # scales are not looked at, and the least value stays
         return lambda values: (-values).astype(source.dtype)
     if name == "ABS":
         return _sizes(source, result)
+    if name == "RSQRT":
+        return interpolated_floats(source, result, _positive(_reciprocal_root, result))
     function = float_function(rules.float_function, "expf" if name == "EXP" else "logf")
     if source.dtype == "int16":
+        function = _positive(function, result) if name == "LOG" else function
         return interpolated_floats(source, result, function)
     of = _logarithm(function) if name == "LOG" else function
     return rounded_floats(source, result, of, rules.saturating_cast)
@@ -118,23 +124,36 @@ def _logarithm(function: Callable[[Floats], Floats]) -> Callable[[Floats], Float
     return lambda values: np.where(values > 0, function(values), none)
 
 
+def _required(name: str, source: Tensor) -> tuple[Requirement, ...]:
+    zero = quantized.per_tensor(source, quantized.QUANT)[1] if name in ("SQRT", "RSQRT") else None
+    if zero is None or zero == np.iinfo(source.dtype).min:
+        return ()
+    return (Requirement(source, "an input", f"below {zero}, which stands for 0", least=zero),)
+
+
 def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
     """Return SQRT's, of floats and truncated, or RSQRT's, of fixed point.
 
     Source: tflite/kernels/elementwise.cc SqrtEvalQuantized, RsqrtEvalQuantized
     """
-    in_scale, in_zero = quantized.per_tensor(source)
-    out_scale, out_zero = quantized.per_tensor(result)
-    if in_zero != -128:
-        raise Unsupported(f"zero point {in_zero}: {name} fails below 0, so it must be -128")
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
+    widest = (1 << 8 if source.dtype == "int8" else 1 << 15) - 1
+
+    def sizes(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.maximum(values - in_zero, 0)  # a run with a value below 0 fails
+
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         if name == "SQRT":
-            most = float(np.sqrt(np.float32(255) * np.float32(in_scale)) / np.float32(out_scale))
+            largest = np.sqrt(np.float32(widest) * np.float32(in_scale))
+            most = float(largest / np.float32(out_scale))
             if not most < _MOST_STEPS:
-                raise Unsupported(f"output scale {out_scale}: the root of 255 is {most:g} of it")
+                raise Unsupported(
+                    f"output scale {out_scale}: the root of {widest} is {most:g} of it"
+                )
             return lambda values: fixed_point.clamped(
                 (
-                    np.sqrt(np.float32(in_scale) * (values + 128).astype(np.float32))
+                    np.sqrt(np.float32(in_scale) * sizes(values).astype(np.float32))
                     / np.float32(out_scale)
                 ).astype(np.int64)
                 + out_zero,
@@ -146,14 +165,39 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
     multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        roots = fixed_point.inverse_root(values[values > -128] + 128)
+        roots = fixed_point.inverse_root(sizes(values)[values > in_zero])
         scaled = np.full(values.shape, 127)  # of 0
-        scaled[values > -128] = out_zero + fixed_point.multiply_by_quantized_multiplier(
+        scaled[values > in_zero] = out_zero + fixed_point.multiply_by_quantized_multiplier(
             roots, multiplier, shift - 20
         )
         return fixed_point.clamped(scaled, result.dtype)
 
     return answers
+
+
+def _reciprocal_root(values: Floats) -> Floats:
+    with np.errstate(over="ignore", divide="ignore"):
+        roots: Floats = np.float32(1) / np.sqrt(values)
+    return roots
+
+
+def _positive(function: Callable[[Floats], Floats], result: Tensor) -> Callable[[Floats], Floats]:
+    """Return a function that is the end of the output's range where it is not defined, at 0 and
+    below: its most for RSQRT, which falls, and its least for LOG.
+
+    Source: tflite/kernels/elementwise.cc GenericPrepare, LogLUTPrepare
+    """
+    limits = np.iinfo(result.dtype)
+    steps = limits.max if function is _reciprocal_root else limits.min
+    scale = np.float32(quantized.per_tensor(result, quantized.QUANT)[0])
+    with np.errstate(over="ignore"):
+        end = np.float32(steps) * scale
+
+    def values_of(values: Floats) -> Floats:
+        defined = values > 0
+        return np.where(defined, function(np.where(defined, values, np.float32(1))), end)
+
+    return values_of
 
 
 def _sizes(source: Tensor, result: Tensor) -> Answers:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
-from delegate.launch import size_bytes, storage_type
+from delegate.launch import Requirement, size_bytes, storage_type
 from delegate.runtime.executor import Executor
 from delegate.runtime.rounding import are_near, are_near_halves
 
@@ -21,8 +21,12 @@ Outputs = Sequence[Values]
 
 def random_inputs(executor: Executor, seed: int = 0) -> list[Values]:
     """Return values for each input of its program, picture after picture; a seed's are the same."""
-    inputs = enumerate(executor.program.inputs)
-    return [_random(tensor, executor.batch, (seed, place)) for place, tensor in inputs]
+    program = executor.program
+    needs = {n.tensor: n for step in program.steps for n in step.alternative.requirements}
+    return [
+        _fitting(_random(tensor, executor.batch, (seed, place)), needs.get(tensor))
+        for place, tensor in enumerate(program.inputs)
+    ]
 
 
 def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
@@ -36,9 +40,8 @@ def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
     with executor.trying():
         executor.run([values.view(np.uint8) for values in inputs], outputs)
     by_index = zip(program.outputs, outputs, strict=True)
-    return [
-        out.view(storage_type(t.dtype)) for t, out in sorted(by_index, key=lambda e: e[0].index)
-    ]
+    seen = [(t, out) for t, out in by_index if t not in program.watched]
+    return [out.view(storage_type(t.dtype)) for t, out in sorted(seen, key=lambda e: e[0].index)]
 
 
 def same_outputs(one: Executor, other: Executor, seed: int = 0) -> bool:
@@ -91,6 +94,21 @@ def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
     values = np.frombuffer(rng.bytes(count * dtype.itemsize), dtype)
     # Small numbers of 32 bits and more are as frequent as large ones.
     return values >> rng.integers(0, 31, count).astype(dtype) if dtype.itemsize > 2 else values
+
+
+def _fitting(values: Values, need: Requirement | None) -> Values:
+    """Return the values with others in the places of those on which TFLite's kernel would fail."""
+    if need is None:
+        return values
+    if need.most is not None:
+        size = np.resize(np.array(need.most) + 1, len(values))
+        values = (values % size).astype(values.dtype)
+    elif need.least is not None:
+        values = np.maximum(values, np.array(need.least, values.dtype))
+    if need.excluded is not None:
+        other = need.excluded + (1 if need.excluded < 1 else -1)
+        values = np.where(values == need.excluded, np.array(other, values.dtype), values)
+    return values
 
 
 def _same(a: Values, b: Values) -> bool:

@@ -236,6 +236,10 @@ class Executor:
         """Return the context of a run that may end the process, of which a child tells first."""
         return self._trials.of(self.trial)
 
+    def guarded(self) -> AbstractContextManager[object]:
+        """Return a context behind a run in which an error loses the state, as within the run."""
+        return self.transfer.calling("running")
+
     def steps(self) -> Steps:
         """Return what runs the program a node at a time.
 

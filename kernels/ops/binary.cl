@@ -23,6 +23,8 @@
 #define ANGLE 14
 #define AND 15
 #define SHIFT_LEFT 16
+#define XOR 17
+#define SHIFT_RIGHT 18 /* arithmetic, by 0 to MOST_SHIFT bits: others are taken for the nearest */
 
 #define IS_COMPARISON (OP == EQUAL || OP == LESS || OP == LESS_EQUAL)
 #define MATH_POWER (OP == POWER && USES_BINARY_FLOAT)
@@ -127,11 +129,12 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #else
 
 #if (OP == DIVIDE && USES_BINARY_INT32) || OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
-// The quotient rounded to zero; b is not 0, and the least number over -1 wraps around.
+// The quotient rounded to zero; the least number over -1 wraps around. The host fails a run with a
+// divisor of 0, but the kernel has run then, and processors end a process that divides by it.
 static INTS LOCAL(quotient)(INTS a, INTS b) {
   const INTS one = 1;
   const INTS negated = JOIN(as_int, N)(0u - JOIN(as_uint, N)(a));
-  return b == -1 ? negated : a / (b == -1 ? one : b);
+  return b == -1 ? negated : a / ((b == -1 || b == 0) ? one : b);
 }
 #endif
 
@@ -152,6 +155,14 @@ static INTS LOCAL(floored)(INTS a, INTS b) {
 #if OP == SHIFT_LEFT
 static INTS LOCAL(shifted)(INTS a, INTS b) {
   return JOIN(as_int, N)(JOIN(as_uint, N)(a) << JOIN(as_uint, N)(b));
+}
+#endif
+
+#if OP == SHIFT_RIGHT
+static INTS LOCAL(shifted_right)(INTS a, INTS b, int most) {
+  const INTS none = 0;
+  const INTS all = most;
+  return a >> clamp(b, none, all);
 }
 #endif
 
@@ -198,6 +209,10 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   return LOCAL(power)(a, b);
 #elif OP == AND
   return a & b;
+#elif OP == XOR
+  return a ^ b;
+#elif OP == SHIFT_RIGHT
+  return LOCAL(shifted_right)(a, b, MOST_SHIFT);
 #elif OP == SHIFT_LEFT
   return LOCAL(shifted)(a, b);
 #endif
@@ -246,6 +261,10 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   return LOCAL(floored)(a, b);
 #elif OP == AND
   return a & b;
+#elif OP == XOR
+  return a ^ b;
+#elif OP == SHIFT_RIGHT
+  return LOCAL(shifted_right)(a, b, MOST_SHIFT);
 #elif OP == SHIFT_LEFT
   return LOCAL(shifted)(a, b);
 #else
@@ -342,9 +361,10 @@ static void LOCAL(items)(global uchar* arena, global const uchar* constants, PAR
         const int i2 = rest % SIZE_2;
         rest /= SIZE_2;
         const int i1 = rest % SIZE_1;
-        const int i0 = rest / SIZE_1;
-        left_at += i2 * LEFT_2 + i1 * LEFT_1 + i0 * LEFT_0;
-        right_at += i2 * RIGHT_2 + i1 * RIGHT_1 + i0 * RIGHT_0;
+        rest /= SIZE_1;
+        const int i0 = PLACE_0(rest);
+        left_at += i2 * LEFT_2 + i1 * LEFT_1 + i0 * LEFT_0 + DEEP_PLACE(rest, LEFT);
+        right_at += i2 * RIGHT_2 + i1 * RIGHT_1 + i0 * RIGHT_0 + DEEP_PLACE(rest, RIGHT);
       }
     }
     const int at = min(item * LANES, size - LANES);

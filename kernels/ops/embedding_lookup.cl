@@ -9,8 +9,8 @@
 #define INDEX_SPACE constants
 #endif
 
-// output[k,x] = table[indices[k],x] * scales[indices[k]]; the host has proven that no index is out
-// of range. A first try of the kernel by itself finds any numbers there, and must read nothing else
+// output[k,x] = table[indices[k],x] * scales[indices[k]]; the host fails a run with an index out of
+// range, for which the kernel must have read nothing else.
 // Source: embedding_lookup.cc EvalHybrid
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(embedding_lookup_hybrid) {

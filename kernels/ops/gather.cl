@@ -24,9 +24,9 @@ KERNEL(gather)
 #endif
 
 #if USES_GATHER_COMPUTED
-// The same with the table's numbers computed: sums of coordinates times steps. The host has proven
-// that none is out of range, so that the low word of 64 bits is all there is. A first try of the
-// kernel by itself finds any numbers there, and must read nothing else either.
+// The same with the table's numbers computed: sums of coordinates times steps. The host fails a run
+// with one out of range, so that the low word of 64 bits is all that counts. But the kernel has run
+// then, and must have read nothing else either.
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(gather_computed) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);

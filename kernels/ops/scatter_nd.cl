@@ -43,7 +43,7 @@ KERNEL(scatter_nd)
 #endif
 
 #if USES_SCATTER_ND_COMPUTED
-// The same where a run says the indices, of which it is known that they stay inside.
+// The same where a run says the indices; a run with one that is outside fails.
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(scatter_nd_computed) {
   TILE_RANGE(ELEMENTS);

@@ -32,10 +32,13 @@ TILE(select_row) {
       const int i2 = rest % SIZE_2;
       rest /= SIZE_2;
       const int i1 = rest % SIZE_1;
-      const int i0 = rest / SIZE_1;
+      rest /= SIZE_1;
+      const int i0 = PLACE_0(rest);
       condition_at = i3 * CONDITION_3 + i2 * CONDITION_2 + i1 * CONDITION_1 + i0 * CONDITION_0;
-      left_at = i3 * LEFT_3 + i2 * LEFT_2 + i1 * LEFT_1 + i0 * LEFT_0;
+      condition_at += DEEP_PLACE(rest, CONDITION);
+      left_at = i3 * LEFT_3 + i2 * LEFT_2 + i1 * LEFT_1 + i0 * LEFT_0 + DEEP_PLACE(rest, LEFT);
       right_at = i3 * RIGHT_3 + i2 * RIGHT_2 + i1 * RIGHT_1 + i0 * RIGHT_0;
+      right_at += DEEP_PLACE(rest, RIGHT);
     }
     const int at = min(item * LANES, size - LANES);
     JOIN(uchar, N) chosen =

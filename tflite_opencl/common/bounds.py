@@ -37,12 +37,16 @@ Values = dict[Tensor, Array]
 _SUMS = {
     "ADD", "SUB", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "CUMSUM", "DEPTHWISE_CONV_2D",
     "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL",
+    "ADD_N", "CONV_3D", "CONV_3D_TRANSPOSE", "SEGMENT_SUM",
     "RESIZE_BILINEAR", "SCATTER_ND", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "SVDF",
     TRANSPOSE_CONV_BIAS,
 }  # fmt: skip
 _CONVOLUTIONS = (
     *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
+    *("CONV_3D", "CONV_3D_TRANSPOSE"),
 )
+# Of their weights that of the output's channels, where it is not the first.
+_CHANNEL_AXES = {"DEPTHWISE_CONV_2D": 3, "CONV_3D": 4, "CONV_3D_TRANSPOSE": 3}
 # Ops that give the values they are given.
 _MOVES = {
     "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CAST", "CONCATENATION", "DEPTH_TO_SPACE",
@@ -50,6 +54,7 @@ _MOVES = {
     "MAX_POOL_2D", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR",
     "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT",
     "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK", "RELU", "RELU6",
+    "ZEROS_LIKE",
     "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN", "SIGN", "STABLEHLO_MAXIMUM",
     "STABLEHLO_GATHER", "STABLEHLO_MINIMUM", "STABLEHLO_PAD", "TOPK_V2",
     "IMAG", "REAL", MAX_POOLING, MAX_UNPOOLING,
@@ -280,7 +285,7 @@ def terms_of(node: Node) -> int:
     if node.op in _CONVOLUTIONS:
         weights = node.inputs[1]
         assert weights is not None
-        axis = 3 if node.op == "DEPTHWISE_CONV_2D" else 0
+        axis = _CHANNEL_AXES.get(node.op, 0)
         return math.prod(weights.shape) // max(1, weights.shape[axis]) + 1
     if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
         return int(node.options["filter_height"] * node.options["filter_width"]) + 1
@@ -289,6 +294,10 @@ def terms_of(node: Node) -> int:
         assert source is not None
         summed = math.prod(source.shape) // max(1, math.prod(node.outputs[0].shape))
         return summed + max(source.shape, default=1)
+    if node.op == "ADD_N":
+        return len(node.inputs)
+    if node.op == "SEGMENT_SUM":
+        return node.inputs[0].shape[0] if node.inputs[0] else 0
     if node.op == "SCATTER_ND":
         return math.prod(node.inputs[0].shape[:-1]) if node.inputs[0] else 0
     if node.op == "RESIZE_BILINEAR":

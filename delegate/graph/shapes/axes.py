@@ -31,7 +31,7 @@ from delegate.graph.shapes.rule import (
 
 @output(
     "ABS ATAN2 CAST CEIL COMPLEX_ABS COS CUMSUM DENSIFY DEQUANTIZE DYNAMIC_UPDATE_SLICE ELU EXP"
-    " FAKE_QUANT FLOOR GELU IMAG REAL"
+    " ADD_N FAKE_QUANT FLOOR GELU IMAG REAL"
     " HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOCAL_RESPONSE_NORMALIZATION LOG LOGICAL_NOT LOGISTIC"
     " LOG_SOFTMAX MATRIX_SET_DIAG NEG PRELU QUANTIZE RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1"
     " REVERSE_SEQUENCE REVERSE_V2 ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE TANH ZEROS_LIKE"
@@ -169,6 +169,11 @@ def _composite(node: Node) -> list[Shape]:
     if body is None or shapes != [tensor.shape for tensor in body.inputs]:
         raise ValueError("its decomposition has other shapes")
     return [tensor.shape for tensor in body.outputs]
+
+
+@output("SEGMENT_SUM")
+def _segment_sum(node: Node) -> Shape:
+    return (integers(node, 1)[-1] + 1, *shape(node)[1:])
 
 
 @output("SCATTER_ND")

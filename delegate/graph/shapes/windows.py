@@ -2,8 +2,8 @@
 """Shapes of convolutions, pools, matrix products, resized pictures and blocks of pixels.
 
 Source: tflite/kernels/padding.h ComputeOutSize; conv.cc, depthwise_conv.cc, transpose_conv.cc,
-pooling.cc, fully_connected.cc, batch_matmul.cc, resize_bilinear.cc, depth_to_space.cc,
-space_to_depth.cc, batch_to_space_nd.cc, space_to_batch_nd.cc
+conv3d.cc, conv3d_transpose.cc, pooling.cc, fully_connected.cc, batch_matmul.cc,
+resize_bilinear.cc, depth_to_space.cc, space_to_depth.cc, batch_to_space_nd.cc, space_to_batch_nd.cc
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from delegate.graph.shapes.rule import Shape, broadcast, integers, output, outpu
 
 
 def _out_size(node: Node, size: int, window: int, axis: str) -> int:
-    """Return how many places a window has along an axis, "h" or "w"."""
+    """Return how many places a window has along an axis, "d", "h" or "w"."""
     stride = node.options[f"stride_{axis}"]
     dilation = node.options.get(f"dilation_{axis}_factor", 1)
     reach = (window - 1) * dilation + 1
@@ -54,6 +54,19 @@ def _conv_2d(node: Node) -> Shape:
 def _depthwise_conv_2d(node: Node) -> Shape:
     _, rows, columns, channels = shape(node, 1)
     return _slid(node, rows, columns, channels)
+
+
+@output("CONV_3D")
+def _conv_3d(node: Node) -> Shape:
+    (batch, *sizes, _), (*kernel, _, channels) = shape(node), shape(node, 1)
+    axes = zip(sizes, kernel, "dhw", strict=True)
+    return (batch, *(_out_size(node, size, window, axis) for size, window, axis in axes), channels)
+
+
+@output("CONV_3D_TRANSPOSE")
+def _conv_3d_transpose(node: Node) -> Shape:
+    batch, depth, height, width, channels = integers(node, 0)
+    return batch, depth, height, width, channels
 
 
 @output("TRANSPOSE_CONV")

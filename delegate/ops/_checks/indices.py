@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices that TFLite fails on where they are out of range: all must be known to stay inside."""
+"""Indices that TFLite fails on where they are out of range, and so do runs of the delegate."""
 
 from __future__ import annotations
 
@@ -10,40 +10,48 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.ops._checks.node import shape_text
+from delegate.launch import Requirement
 
 
-def inside(tensor: Tensor, sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Return the least values of rows of coordinates, a constant's values, if all stay inside.
+def constant_rows(tensor: Tensor, sizes: Sequence[int]) -> NDArray[np.int64] | None:
+    """Return the coordinates of constant indices, which stay inside; None: they are computed.
 
     Shapes:
         tensor: as many elements as rows x coordinates; sizes: one for each coordinate
         -> (rows, coordinates)
     Raises:
-        Unsupported: an index that is, or may be, out of range.
+        Unsupported: an index out of range, or computed ones of int16.
     """
-    low, high = (each.reshape(-1, len(sizes)) for each in _reach_of(tensor))
+    if tensor.data is None:
+        if tensor.dtype == "int16":
+            raise Unsupported("computed indices of int16: only int32 and int64")
+        return None
+    rows = np.asarray(tensor.data).astype(np.int64).reshape(-1, len(sizes))
     for axis, size in enumerate(sizes):
-        least, greatest = int(low[:, axis].min()), int(high[:, axis].max())
+        least, greatest = int(rows[:, axis].min()), int(rows[:, axis].max())
         if least < 0 or greatest >= size:
             wrong = least if least < 0 else greatest
-            may_be = "may be" if tensor.data is None else "is"
-            raise Unsupported(f"an index {may_be} {wrong}: outside of {size} elements")
-    return low
+            raise Unsupported(f"an index is {wrong}: outside of {size} elements")
+    return rows
 
 
-def _reach_of(tensor: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the least and greatest value of each index; a constant's are its values.
+def require_inside(tensor: Tensor, sizes: Sequence[int]) -> tuple[Requirement, ...]:
+    """Return the requirement that indices are inside; none where that is known.
 
-    Raises:
-        Unsupported: they are computed, and nothing is proven of them.
+    `sizes`: one for each coordinate of a row, the last dimension; a single one holds for all.
     """
-    if tensor.data is not None:
-        values = np.asarray(tensor.data).astype(np.int64)
-        return values, values
-    if tensor.ranges is None or tensor.dtype == "int16":
-        raise Unsupported("computed indices: one out of range must fail as it does in TFLite")
+    if tensor.data is not None or _is_proven(tensor, sizes):
+        return ()
+    most = tuple(size - 1 for size in sizes)
+    words = "x".join(map(str, sizes))
+    rule = f"outside of {words} elements"
+    return (Requirement(tensor, "an index", rule, 0, most if len(most) > 1 else most[0]),)
+
+
+def _is_proven(tensor: Tensor, sizes: Sequence[int]) -> bool:
+    """Whether the ranges of computed indices (graph/ranges.py) stay inside."""
+    if tensor.ranges is None:
+        return False
     low, high = tensor.ranges
-    if low.shape != tensor.shape or high.shape != tensor.shape:
-        raise Unsupported(f"limits of {low.shape} for indices {shape_text(tensor)}")
-    return low, high
+    is_fit = low.shape == high.shape == tensor.shape
+    return is_fit and bool((low >= 0).all() and (high.reshape(-1, len(sizes)) < sizes).all())

@@ -78,8 +78,8 @@ def window(
     if padding == "EXPLICIT":  # no option of TFLite's: see delegate/passes/fuse_pad.py
         height += options["pad_top"] + options["pad_bottom"]
         width += options["pad_left"] + options["pad_right"]
-    out_h, pad_top = _along(height, kernel_h, strides[0], dilations[0], padding)
-    out_w, pad_left = _along(width, kernel_w, strides[1], dilations[1], padding)
+    out_h, pad_top = along(height, kernel_h, strides[0], dilations[0], padding)
+    out_w, pad_left = along(width, kernel_w, strides[1], dilations[1], padding)
     if padding == "EXPLICIT":
         pad_top, pad_left = options["pad_top"], options["pad_left"]
     if (out_h, out_w) != result.shape[1:3]:
@@ -90,7 +90,12 @@ def window(
     return Window(*sizes, *strides, *dilations, pad_top, pad_left)
 
 
-def _along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> tuple[int, int]:
+def along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> tuple[int, int]:
+    """Return how many places a window has along an axis, and the padding before the first.
+
+    Raises:
+        Unsupported: another padding than SAME and VALID.
+    """
     extent = (kernel - 1) * dilation + 1
     if padding == "SAME":
         out = ceil_div(size, stride)

@@ -6,7 +6,7 @@ The op files choose the expression, and the fields for the scales.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ NUMBERS = ("int32", "float32")
 EVERY = (*quantized.QUANT, *NUMBERS)
 IDENTITY = (1 << 30, 1)  # a multiplier and shift that change nothing
 _FEW = 40  # registers that keep four elements of both inputs
-_OUTER = 4  # dimensions around a row that binary.cl walks
+_OUTER, _DEEP = 4, 7  # dimensions around a row that kernels walk, and those where DEEP is 1
 # Expressions without vectors, by family.
 _ONE_BY_ONE = {("POWER", "float"), ("ANGLE", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
 _ONE_BY_ONE_OF_FEW = {("DIVIDE", "float")}  # where registers are few
@@ -150,7 +150,7 @@ def rows_of(result: Tensor, sources: Mapping[str, Tensor], joined: int = 1) -> d
     `joined`: how many rows are made one, where a source is repeated by as much.
 
     Raises:
-        Unsupported: more dimensions around the rows than 4.
+        Unsupported: more dimensions around the rows than 7.
     """
     sizes, strides = broadcast(result, *sources.values())
     if joined > 1:
@@ -158,11 +158,18 @@ def rows_of(result: Tensor, sources: Mapping[str, Tensor], joined: int = 1) -> d
         strides = tuple((*own[:-2], own[-2] * joined, own[-1]) for own in strides)
     row = sizes[-1] if sizes else 1
     fields = {"row": row, "rows": elements_of(result) // row}
-    fields |= {f"size_{i}": n for i, n in enumerate(padded(sizes[:-1], _OUTER, 1))}
+    fields |= _outer_fields("size", sizes, 1)
     for name, own in zip(sources, strides, strict=True):
-        fields |= {f"{name}_{i}": n for i, n in enumerate(padded(own[:-1], _OUTER, 0))}
+        fields |= _outer_fields(name, own, 0)
         fields[f"{name}_step"] = own[-1] if own else 0
     return fields
+
+
+def _outer_fields(name: str, values: Sequence[int], absent: int) -> dict[str, int]:
+    """Return the fields of the dimensions around a row: 0 to 3, and 4 to 6 around those, if any."""
+    outer = padded(values[:-1], _OUTER if len(values) <= _OUTER + 1 else _DEEP, absent)
+    near, far = outer[-_OUTER:], outer[:-_OUTER][::-1]
+    return {f"{name}_{i}": n for i, n in enumerate((*near, *far))}
 
 
 def over_rows(
@@ -174,6 +181,7 @@ def over_rows(
         wide: bytes of an element; most: lanes of a vector, 1 where the elements have none
     """
     row, rows = params["row"], params["rows"]
+    defines = defines | {"DEEP": 1} if "size_4" in params else defines
     assert isinstance(row, int)
     assert isinstance(rows, int)
 
@@ -199,7 +207,7 @@ def binary(
     `op`: the macro's name in binary.cl; `numbers`: its fields for scales and bounds.
 
     Raises:
-        Unsupported: more than 5 dimensions after merging.
+        Unsupported: more than 8 dimensions after merging.
     """
     tensors = {"left": operands.left, "right": operands.right}
     result = operands.result

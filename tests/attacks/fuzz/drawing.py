@@ -64,7 +64,8 @@ class Pen:
 
     Attributes:
         random, arrays: what everything is drawn from; length: how many nodes there shall be;
-        dtype: of new inputs; is_hard: scales are of every magnitude; pool: what nodes may read.
+        dtype: of new inputs; is_hard: scales are of every magnitude; pool: what nodes may read;
+        is_clamped: what the next nodes read is within what they require.
     """
 
     def __init__(self, number: int) -> None:
@@ -72,6 +73,7 @@ class Pen:
         self.length = self.one_of(_LENGTHS)
         self.dtype = self.one_of(_TYPES)
         self.is_hard = self.may(0.25)
+        self.is_clamped = False
         self.nodes: list[Node] = []
         self.pool: list[Tensor] = []
         self._inexact: set[Tensor] = set()
@@ -242,10 +244,11 @@ class Pen:
             known = infer(known)
         run = [each for each in plain_nodes(known.nodes) if not is_folded(each)]
         try:
-            for each in run:
-                ops.lower(each, _TARGET)
+            found = [ops.lower(each, _TARGET) for each in run]
         except Unsupported:
             return False
+        if any(each[-1].requirements for each in found) and not self.is_clamped:
+            return False  # TFLite might fail on what the node reads
         read = [each for each in made.inputs if each is not None]
         is_jumping = any(each.op in _JUMPS or is_hybrid(each) for each in run)
         if is_jumping and any(each in self._inexact for each in read):

@@ -32,11 +32,11 @@ from tests.support.cases import (
     refusal,
     retyped,
 )
-from tests.support.compare import Arrays, Bounds, assert_within
+from tests.support.compare import Arrays, Bounds, assert_within, inputs_for
 from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_ways
-from tests.support.model import chain_model, const
+from tests.support.model import chain_model, const, graph_of
 from tests.support.pairs import BROADCASTS, MOST_DIMENSIONS, QUANT, Case, cases, every_pair
 from tests.support.refusals import activated
 
@@ -163,16 +163,15 @@ REFUSALS = {
     ),
     "fused_tanh": activated(NODE, "TANH"),
     "fused_tanh_int32": activated(NUMBER, "TANH"),
-    "computed_divisor": (changed(NUMBER, 1, data=None), "the divisors are not constant"),
+    "computed_divisor": (
+        case("FLOOR_DIV", constant="").node(),
+        "the divisors are not constant",
+    ),
     "zero": (changed(NUMBER, 1, data=np.zeros((1, 7, 5, 3), np.int32)), "a divisor is 0"),
     "minus_one": (case("FLOOR_MOD", "int32", values=(-1,)).node(), "a divisor is -1"),
     "quantised_by_zero": (
         case("DIV", "uint8", values=(119, 120)).node(),
         "a divisor is 120, which stands for 0",
-    ),
-    "quantised_by_computed": (
-        case("DIV", "uint8", constant="").node(),
-        "the divisors are not constant",
     ),
     "quotient_of_scales": (
         case("DIV", "uint8", scales=(1.0, 1e-4, 0.1)).node(),
@@ -203,8 +202,8 @@ REFUSALS = {
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
     "dimensions": (
-        case("MAXIMUM", shapes=((2, 1) * 3, (1, 2) * 3)).node(),
-        "5 dimensions that differ: at most 4 are implemented",
+        case("MAXIMUM", shapes=((2, 1) * 5, (1, 2) * 5)).node(),
+        "9 dimensions that differ: at most 7 are implemented",
     ),
     "shifts": (
         case("SUB", "int16", scales=(0.5, 0.25, 1.0)).node(),
@@ -278,6 +277,25 @@ def test_the_same_twice(device: DeviceInfo) -> None:
     node = case("MUL").node()
     node = replace(node, inputs=(node.inputs[0],) * 2)
     assert_exact_way(chain_model([node]), device, SIMT)
+
+
+COMPUTED = [
+    *(case("DIV", dtype, constant="") for dtype in TYPES["DIV"]),
+    *(case("FLOOR_DIV", dtype, constant="") for dtype in NUMBERS),
+    *(case("FLOOR_MOD", dtype, constant="") for dtype in ("int8", "int16", "int32")),
+]
+
+
+@pytest.mark.parametrize("shapes", ["equal", "channels", "pixels"])
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("case", COMPUTED, ids=str)
+def test_divisors_that_a_run_brings(case: Case, way: Way, shapes: str, device: DeviceInfo) -> None:
+    node = replace(case, shapes=BROADCASTS[shapes]).node()
+    (need,) = ops.lower(node, way.target)[0].requirements
+    left, right = inputs_for(graph_of([node]))[0]
+    right = np.resize(np.array(DIVISORS[case.dtype]), right.shape).astype(case.dtype)
+    right[right == need.excluded] = 77
+    assert_exact_way(chain_model([node]), device, way, inputs=[[left, right]])
 
 
 EVERY = [
@@ -532,14 +550,67 @@ test_refused_bits = refused(
     are_beginnings=True,
 )
 
+_LEFT, _RIGHT = (2, 1, 3, 1, 2, 1, 4, 1), (1, 2, 1, 3, 1, 2, 1, 5)
+DEEP = {rank: (_LEFT[:rank], _RIGHT[:rank]) for rank in (6, 7, 8)}
+
+
+@pytest.mark.skipif(MOST_DIMENSIONS < 5, reason="which end tflite-runtime's process")
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("rank", DEEP)
+@pytest.mark.parametrize("op", ["ADD", "MUL", "DIV", "MAXIMUM", "POW", "EQUAL"])
+def test_broadcasts_of_many_dimensions(op: str, rank: int, way: Way, device: DeviceInfo) -> None:
+    node = Case(op=op, dtype="int32", shapes=DEEP[rank]).node()  # type: ignore[arg-type]
+    if op == "POW":
+        node = replace(node, op="SUB", options={"fused_activation_function": "NONE"})
+    if op == "EQUAL":
+        node = replace(node, outputs=(replace(node.outputs[0], dtype="bool"),))
+    left, right = (
+        np.random.default_rng(3).integers(1, 9, shape).astype(np.int32) for shape in DEEP[rank]
+    )
+    assert_exact_way(chain_model([node]), device, way, inputs=[[left, right]])
+
+
+SHIFTED = ("uint8", "int8", "int16", "int32")
+BITWISE = [
+    replace(Case(op=op, dtype=dtype, shapes=BROADCASTS[shapes]).node(), version=1, options={})
+    for op in ("BITWISE_XOR", "RIGHT_SHIFT")
+    for dtype in SHIFTED
+    for shapes in ("equal", "channels", "both")
+]
+
+
+@pytest.mark.skipif(MOST_DIMENSIONS < 5, reason="ops that tflite-runtime lacks")
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("node", BITWISE, ids=lambda n: f"{n.op}-{n.outputs[0].dtype}")
+def test_bitwise(node: Node, way: Way, device: DeviceInfo) -> None:
+    rng, dtype = np.random.default_rng(3), node.outputs[0].dtype
+    limits = np.iinfo(dtype)
+    shapes = [each.shape for each in node.inputs if each is not None]
+    left, right = (
+        rng.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype) for shape in shapes
+    )
+    few = rng.integers(-3 if limits.min else 0, 35, shapes[1]).astype(dtype)
+    assert_exact_way(chain_model([node]), device, way, inputs=[[left, right], [left, few]])
+
+
+test_refused_bitwise = refused(
+    {
+        op: (Case(op=op, dtype="float32").node(), "float32: only uint8, int8, int16, int32 are")
+        for op in ("BITWISE_XOR", "RIGHT_SHIFT")
+    },
+    are_beginnings=True,
+)
+
 NODES = {op: case(op, dtypes[0]).node() for op, dtypes in TYPES.items()}
 NODES["POW"] = case("POW", "int32").node()
 NODES["ATAN2"] = ANGLE
-NODES |= {node.op: node for node in [*PLAIN_NODES, *BIT_NODES]}
+NODES |= {node.op: node for node in [*PLAIN_NODES, *BIT_NODES, *BITWISE]}
 WIDE = ((4, 20), (4, 20))  # fills every vector
 BUILT = [
     *PLAIN_NODES,
     *BIT_NODES,
+    *BITWISE,
+    Case(op="MUL", dtype="float32", shapes=DEEP[8]).node(),  # type: ignore[arg-type]
     *(case(op, dtype, shapes=WIDE).node() for op in TYPES for dtype in TYPES[op]),
     *(case(op, "float32", shapes=WIDE, values=(3,)).node() for op in ("DIV", "POW")),
     case("SUB", "int16", shapes=WIDE, scales=(0.5, 0.25, 0.5)).node(),

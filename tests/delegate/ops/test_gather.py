@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, ops
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node
@@ -18,7 +18,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.target import Target
-from tests.support.cases import GROUPS, Way, assert_exact_way, changed, retyped
+from tests.support.cases import GROUPS, SIMT, Way, assert_exact_way, changed, retyped
 from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, const, graph_of, op, t
@@ -48,9 +48,9 @@ def gather(
 
 NODE = gather((4, 3), [3, 0])
 REFUSALS = {
-    "computed": (
-        changed(NODE, 1, data=None),
-        "computed indices: one out of range must fail as it does in TFLite",
+    "computed_int16": (
+        changed(NODE, 1, data=None, dtype="int16"),
+        "computed indices of int16: only int32 and int64",
     ),
     "too_large": (changed(NODE, 1, data=np.array([4, 0])), "an index is 4: outside of 4 elements"),
     "negative": (changed(NODE, 1, data=np.array([1, -1])), "an index is -1: outside of 4 elements"),
@@ -166,10 +166,6 @@ def gather_nd(
 
 ND_NODE = gather_nd((4, 3, 5), [[3, 2], [0, 1]])
 ND_REFUSALS = {
-    "computed": (
-        changed(ND_NODE, 1, data=None),
-        "computed indices: one out of range must fail as it does in TFLite",
-    ),
     "too_large": (
         changed(ND_NODE, 1, data=np.array([[3, 3], [0, 1]])),
         "an index is 3: outside of 3 elements",
@@ -177,18 +173,6 @@ ND_REFUSALS = {
     "negative": (
         changed(ND_NODE, 1, data=np.array([[3, 2], [-1, 1]])),
         "an index is -1: outside of 4 elements",
-    ),
-    "may_be_too_large": (
-        changed(ND_NODE, 1, data=None, ranges=(np.zeros((2, 2)), np.full((2, 2), 3))),
-        "an index may be 3: outside of 3 elements",
-    ),
-    "may_be_negative": (
-        changed(ND_NODE, 1, data=None, ranges=(np.full((2, 2), -1), np.ones((2, 2)))),
-        "an index may be -1: outside of 4 elements",
-    ),
-    "limits_of_another_shape": (
-        changed(ND_NODE, 1, data=None, ranges=(np.zeros(2), np.ones(2))),
-        "limits of (2,) for indices 2x2",
     ),
     "coordinates": (changed(ND_NODE, 0, shape=(4,)), "2 coordinates of 4"),
     "scalar": (changed(ND_NODE, 1, data=np.array(1), shape=()), "0 coordinates of 4x3x5"),
@@ -209,6 +193,32 @@ test_nd_exact = exact(ND_CASES, GROUPS, assert_moved)
 test_nd_types = types(
     lambda dtype: gather_nd((4, 3, 5), [[3, 2], [0, 1]], dtype), ANY, assert_moved
 )
+
+
+LIMITS = {
+    "none": None,
+    "beyond": (np.zeros((2, 2)), np.full((2, 2), 3)),
+    "below": (np.full((2, 2), -1), np.ones((2, 2))),
+    "of another shape": (np.zeros(2), np.ones(2)),
+    "inside": (np.zeros((2, 2)), np.tile([3, 2], (2, 1))),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_computed_indices_are_required_to_be_inside_unless_they_are_known_to(name: str) -> None:
+    (plain,) = ops.lower(changed(ND_NODE, 1, data=None, ranges=LIMITS[name]), SIMT.target)
+    assert [(n.least, n.most) for n in plain.requirements] == [(0, (3, 2))] * (name != "inside")
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("rows", [[[3, 2], [0, 1]], [[0, 0], [3, 0]]], ids=str)
+def test_indices_that_a_run_brings(rows: list[list[int]], index: str, device: DeviceInfo) -> None:
+    values = np.arange(60).reshape(4, 3, 5).astype(np.uint8)
+    given = np.array(rows, index)
+    model = chain_model([changed(gather_nd((4, 3, 5), rows, index=index), 1, data=None)])
+    assert_exact_way(model, device, SIMT, inputs=[[values, given]])
+    model = chain_model([changed(gather((4, 3, 5), rows[1], index=index), 1, data=None)])
+    assert_exact_way(model, device, SIMT, inputs=[[values, given[1]]])
 
 
 def looked_up(index: str, inner: int, dtype: str = "uint8") -> list[Node]:

@@ -87,12 +87,16 @@ def test_known_indices(device: DeviceInfo, way: Way) -> None:
     assert_exact_way(chain_model([found, added]), device, replace(way, alternative=""))
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_indices_that_a_run_brings(device: DeviceInfo, name: str) -> None:
+    node = floats(TABLES[name], numbers([8, 0, 3, 3]))
+    model = chain_model([changed(node, 0, data=None)])
+    given = [[np.array(rows, np.int32)] for rows in ([8, 0, 3, 3], [1, 2, 7, 8])]
+    assert_exact_way(model, device, GROUPS[0], inputs=given)
+
+
 test_refusal = refused(
     {
-        "computed": (
-            changed(NODE, 0, data=None),
-            "computed indices: one out of range must fail as it does in TFLite",
-        ),
         "too_large": (
             changed(NODE, 0, data=np.array([9, 0, 0], np.int32)),
             "an index is 9: outside of 9 elements",

@@ -101,6 +101,25 @@ FILL_CASES = {
 }
 
 test_fill_refusal = refused(FILL_REFUSALS)
+
+
+def zeros_like(shape: tuple[int, ...], dtype: str = "float32") -> Node:
+    return op("ZEROS_LIKE", [like(shape, dtype)], [like(shape, dtype)])
+
+
+ZEROS_NODE = zeros_like((2, 3))
+test_zeros_refusal = refused(
+    {
+        "type": (zeros_like((2, 3), "int8"), "int8: only float32, int32, int64"),
+        "output": (changed(ZEROS_NODE, -1, shape=(3, 2)), "output 3x2: the inputs give 2x3"),
+    }
+)
+ZEROS_CASES = {
+    f"{dtype}_{len(shape)}": zeros_like(shape, dtype)
+    for dtype in ("float32", "int32", "int64")
+    for shape in ((1,), (65,), (2, 3, 5, 7))
+}
+test_zeros_exact = exact(ZEROS_CASES, MOVE_WAYS, assert_moved)
 test_fill_exact = exact(FILL_CASES, MOVE_WAYS, assert_moved)
 test_fill_types = types(
     lambda dtype: filled((3, 5), dtype),
@@ -278,6 +297,9 @@ def transpose_nodes(draw: st.DrawFn) -> Node:
 
 
 test_transpose_drawn = drawn(transpose_nodes(), MOVE_WAYS, assert_moved_or_refused)
+
+
+NODES = {"ZEROS_LIKE": ZEROS_NODE}
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -79,10 +79,6 @@ test_refusal = refused(
         ),
         "computed_shape": (changed(SCATTER, 2, data=None), "computed sizes: only constant"),
         "outside": (scatter((5, 3), [[1], [5]]), "an index is 5: outside of 5 elements"),
-        "computed": (
-            changed(SCATTER, 0, data=None),
-            "computed indices: one out of range must fail as it does in TFLite",
-        ),
         "updates": (changed(SCATTER, 1, shape=(2, 4)), "updates 2x4: not one for each index"),
     }
 )
@@ -182,7 +178,45 @@ def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
 
 # What a run says of an index, if it is known to stay inside.
 RANGES = np.zeros((2, 1), np.int64), np.full((2, 1), 4, np.int64)
-NODES = {"DYNAMIC_UPDATE_SLICE": UPDATE, "SCATTER_ND": SCATTER}
+
+
+def segments(ids: list[int], inner: Shape = (7,), dtype: str = "float32") -> Node:
+    """Return a SEGMENT_SUM of as many layers as there are ids."""
+    data, result = t((len(ids), *inner), dtype), t((ids[-1] + 1, *inner), dtype)
+    return op("SEGMENT_SUM", [data, const(np.array(ids, np.int32))], [result])
+
+
+SEGMENTS = segments([0, 0, 1, 2, 2, 2])
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("inner", [(), (7,), (3, 65)], ids=str)
+def test_segments(inner: Shape, dtype: str, way: Way, device: DeviceInfo) -> None:
+    for ids in ([0, 0, 1, 2, 2, 2], [0], [0, 1, 2, 3]):
+        assert_exact_way(chain_model([segments(ids, inner, dtype)]), device, way)
+
+
+test_refused_segments = refused(
+    {
+        "computed": (changed(SEGMENTS, 1, data=None), "computed segments: only constant"),
+        "first": (
+            changed(SEGMENTS, 1, data=np.array([1, 1, 1, 2, 2, 2])),
+            "segments that are not numbered from 0 upwards",
+        ),
+        "gap": (
+            changed(SEGMENTS, 1, data=np.array([0, 0, 2, 2, 2, 2])),
+            "segments that are not numbered from 0 upwards",
+        ),
+        "layers": (
+            changed(SEGMENTS, 0, shape=(5, 7)),
+            "segments of 6 layers: 5x7 has others",
+        ),
+        "type": (segments([0], dtype="int8"), "int8: only float32, int32"),
+    }
+)
+
+NODES = {"DYNAMIC_UPDATE_SLICE": UPDATE, "SCATTER_ND": SCATTER, "SEGMENT_SUM": SEGMENTS}
 BUILT = [
     *(update((5, 7), (2, 3), at, dtype) for at in ("int32", "int64") for dtype in MOVED),
     *(scatter((4, 3), [[1], [3]], dtype) for dtype in (*ADDED, "bool")),

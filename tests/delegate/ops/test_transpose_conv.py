@@ -124,7 +124,6 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(changed(NODE, 2, dtype="int32"), -1, dtype="int32"),
         "int32 in, int32 out: only uint8 or int8 in both are implemented",
     ),
-    "hybrid": (changed(FLOAT, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
     "int16_weights": (
         changed(INT16, 1, dtype="int16"),
         "int16 weights with int16 activations: only int8",

@@ -51,6 +51,7 @@ HAS_MORE = installed_rules().saturating_cast  # NEG and LOG of quantised types
 TABLES = ["ABS", "EXP", *(("NEG", "LOG") if HAS_MORE else ())]
 ROOTS = ["RSQRT", *(("SQRT",) if installed_rules().newer_types else ())]  # of quantised types
 TABLES_16 = ["ABS", "EXP", *(("NEG",) if HAS_MORE else ())]
+TABLES_16 += ["LOG"] if installed_rules().newer_types else []
 
 
 def node(name: str, dtype: str = "float32", shape: tuple[int, ...] = (2, 3, 5, 7)) -> Node:
@@ -92,6 +93,9 @@ def test_older_runtime_has_no_quantised_root() -> None:
     older = replace(SIMT.target, rules=Rules(newer_types=False))
     case = Activation(op="SQRT", dtype="int8", zeros=(-128, 0))
     assert refusal(case.node(), older) == "int8: SQRT fails in this TFLite"
+    for name in ("RSQRT", "LOG"):
+        case = Activation(op=name, dtype="int16")
+        assert refusal(case.node(), older) == f"int16: {name} fails in this TFLite"
 
 
 INT8 = Activation(op="ABS", dtype="int8").node()
@@ -103,14 +107,7 @@ REFUSALS = {
     },
     "types": (changed(INT8, -1, dtype="uint8"), "int8 in, uint8 out: they must be equal"),
     "uint8": (retyped(INT8, "uint8"), "uint8: only float32, int32, int8, int16"),
-    "roots16": (node("SQRT", "int16"), "int16: only float32, int8"),
-    **{
-        f"{name}_below_0": (
-            Activation(op=name, dtype="int8", zeros=(-127, 0)).node(),
-            f"zero point -127: {name} fails below 0, so it must be -128",
-        )
-        for name in ("SQRT", "RSQRT")
-    },
+    "sines16": (node("SIN", "int16"), "int16: only float32"),
     "wide_root": (
         Activation(op="SQRT", dtype="int8", zeros=(-128, 0), scales=(1e20, 1.0)).node(),
         "output scale 1.0: the root of 255 is 1.59687e+11 of it",
@@ -208,6 +205,32 @@ def test_every_root(
 ) -> None:
     case = Activation(op=name, dtype="int8", scales=scales, zeros=(-128, out_zero), version=2)
     assert_every_value(case, device, LANES_8)
+
+
+@pytest.mark.parametrize("zero", [-127, -8, 5, 126])
+@pytest.mark.parametrize("name", ROOTS)
+def test_every_root_of_another_zero_point(name: str, zero: int, device: DeviceInfo) -> None:
+    values = np.arange(zero, 128).astype(np.int8)
+    shape, scales = values.shape, (0.02, 0.07)
+    case = Activation(op=name, dtype="int8", shape=shape, scales=scales, zeros=(zero, 5), version=2)
+    assert_exact_way(case.model(), device, LANES_8, inputs=[[values]])
+
+
+@pytest.mark.skipif(not installed_rules().newer_types, reason="which tflite-runtime lacks")
+@pytest.mark.parametrize("scales", [(1e-4, 1e-3), (0.01, 0.0005), (1.0, 1e-5), (3e-5, 0.005)])
+@pytest.mark.parametrize("name", ["SQRT", "RSQRT"])
+def test_every_root_of_16_bits(name: str, scales: tuple[float, float], device: DeviceInfo) -> None:
+    values = np.arange(1 << 15).astype(np.int16)
+    version = 3 if name == "RSQRT" else 1
+    case = Activation(op=name, dtype="int16", shape=values.shape, scales=scales, version=version)
+    assert_exact_way(case.model(), device, LANES_8, inputs=[[values]])
+
+
+def test_roots_are_required_to_be_of_nothing_below_0() -> None:
+    for dtype, zero, found in (("int8", -128, []), ("int8", 3, [3]), ("int16", 0, [0])):
+        case = Activation(op="RSQRT", dtype=dtype, zeros=(zero, 0))
+        (*_, plain) = ops.lower(case.node(), SIMT.target)
+        assert [need.least for need in plain.requirements] == found
 
 
 @any_driver

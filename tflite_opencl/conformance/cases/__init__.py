@@ -27,6 +27,7 @@ from tflite_opencl.conformance.cases import (
     rnns,
     stablehlo,
     variables,
+    volumes,
 )
 from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
 from tflite_opencl.conformance.cases._rows import one
@@ -118,6 +119,7 @@ _FAMILIES = (
     stablehlo.scatters,
     loops.cases,
     float16.cases,
+    volumes.cases,
 )
 
 

@@ -55,10 +55,18 @@ _KINDS = {
     "STABLEHLO_MINIMUM": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
     "STABLEHLO_AND": ("int8", "16x8", "int32", "int64", "bool"),
     "STABLEHLO_SHIFT_LEFT": ("int8", "16x8", "int32"),
+    "BITWISE_XOR": ("uint8", "int8", "16x8", "int32"),
+    "RIGHT_SHIFT": ("uint8", "int8", "16x8", "int32"),
     "LOGICAL_AND": ("bool",),
     "LOGICAL_OR": ("bool",),
 }
 _EQUALITY = ("EQUAL", "NOT_EQUAL")
+_BITWISE = ("BITWISE_XOR", "RIGHT_SHIFT")
+# More dimensions that differ than five.
+_DEEP: tuple[tuple[Shape, Shape], ...] = (
+    ((2, 1, 3, 1, 2, 1), (1, 2, 1, 3, 1, 5)),
+    ((2, 1, 3, 1, 2, 1, 4, 1), (1, 2, 1, 3, 1, 2, 1, 5)),
+)
 # Scales and zero points of left, right and output, beside the usual ones.
 # NOTE: with a scale of 1 or more TFLite aborts in a comparison.
 _SCALES = ((0.5, 0.5, 0.5), (0.001, 0.9, 0.3), (0.9, 0.001, 2.0), (0.02, 0.03, 0.0004))
@@ -84,10 +92,12 @@ def cases() -> Iterator[Case]:
                 continue
             if kind != "bool" or () not in shapes:  # where one value would decide all
                 yield _case(op, kind, shapes)
+        for shapes in _DEEP if _broadcasts(op) and kind in ("int32", "float32") else ():
+            yield _case(op, kind, shapes)
         for constant in ("left", "right") if op != "STABLEHLO_SHIFT_LEFT" else ():
             for shapes in (_SHAPES[0], _SHAPES[2])[: 2 if _broadcasts(op) else 1]:
                 yield _case(op, kind, shapes, constant=constant)
-        # Integers divided by what only a run tells may be divided by 0: not for a delegate.
+        # Few delegates divide by what only a run tells, which may be 0.
         side: dict[str, Any] = {"constant": "right"} if op == "DIV" else {}
         if op in _ARITHMETIC and kind != "int64":
             for fused in FUSED[1:]:
@@ -147,7 +157,8 @@ def _graph(
     options: dict[str, Any] = {"fused_activation_function": fused} if op in _ARITHMETIC else {}
     if op in ("ADD", "SUB") and dtype == "int16":
         options["pot_scale_int16"] = False
-    version = _VERSIONS.get((op, dtype), 2 if dtype in _USUAL and _broadcasts(op) else 1)
+    is_newer = dtype in _USUAL and _broadcasts(op) and op not in _BITWISE
+    version = _VERSIONS.get((op, dtype), 2 if is_newer else 1)
     inputs = [made(0, shapes[0], "left"), made(1, shapes[1], "right")]
     return one(op, inputs, out, options, version)
 
@@ -178,7 +189,7 @@ def _limits(op: str, dtype: str, which: int, zero: int) -> tuple[float, float] |
         if which == 1:
             return (1, 40) if dtype in ("int32", "int64") else (0.3, 20.0)
         return (-1000, 1000) if dtype in ("int32", "int64") else (-30.0, 30.0)
-    if op == "STABLEHLO_SHIFT_LEFT":
+    if op in ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT"):
         return (0, 31) if which == 1 else None
     if op in _EQUALITY and dtype in ("int32", "int64", "uint8", "int8"):
         return (0, 12)  # so that some are equal

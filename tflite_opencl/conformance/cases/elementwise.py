@@ -39,11 +39,11 @@ _FUNCTIONS = {
     "HARD_SWISH": (*_QUANT, "float32"),
     "ABS": ("int8", "16x8", "float32", "int32"),
     "NEG": ("float32", "int32", "int64"),
-    "SQRT": ("float32",),
-    "RSQRT": ("int8", "float32"),
+    "SQRT": ("int8", "16x8", "float32"),
+    "RSQRT": ("int8", "16x8", "float32"),
     "SQUARE": ("float32",),
     "EXP": ("int8", "16x8", "float32"),
-    "LOG": ("int8", "float32"),
+    "LOG": ("int8", "16x8", "float32"),
     "SIN": ("float32",),
     "COS": ("float32",),
     "FLOOR": ("float32",),
@@ -61,6 +61,7 @@ _POSITIVE = ("SQRT", "RSQRT", "LOG")
 # Of ABS a ratio that floats and doubles round apart; of functions, to the ends of their tables.
 _SCALES_16 = {
     "ABS": ((0.0007, 0.0008), (0.001, 0.001)),
+    **dict.fromkeys(_POSITIVE, ((0.01, 0.0005), (1.0, 0.001))),
     "LOGISTIC": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
     "TANH": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
 }
@@ -68,7 +69,8 @@ _SCALES = ((0.1, 0.07), (0.02, 0.5), (0.3, 0.004), (1.0, 1.0), (0.0078125, 0.007
 _OTHER_VERSIONS = {
     ("ABS", "int32"): 4, ("EXP", "int16"): 2, ("LEAKY_RELU", "int16"): 2, ("RELU", "int16"): 2,
     ("RELU6", "int16"): 2, ("GELU", "uint8"): 2, ("ELU", "int8"): 1, ("HARD_SWISH", "int8"): 1,
-    ("RELU_N1_TO_1", "int8"): 1, ("RELU_0_TO_1", "int8"): 1,
+    ("RELU_N1_TO_1", "int8"): 1, ("RELU_0_TO_1", "int8"): 1, ("SQRT", "int8"): 1,
+    ("SQRT", "int16"): 1, ("LOG", "int16"): 2,
 }  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def functions() -> Iterator[Case]:
             low, high = (0, 255) if kind == "uint8" else (-128, 127)
             all_zeros = ((low, low), (high, high), (3, 3), (low, high))
             for scales, zeros in itertools.product(_SCALES, all_zeros):
-                if op not in _POSITIVE or zeros[0] == low:
+                if op not in _POSITIVE or zeros[0] == low:  # else an input is below 0
                     words = "-scales{:g}_{:g}-zeros{}_{}".format(*scales, *zeros)
                     yield _function(op, kind, (256,), words, scales, zeros)
         for scales in _SCALES_16.get(op, ()) if kind == "16x8" else ():
@@ -124,11 +126,12 @@ def _function(
             usual = ((0.0003, 0), (0.6, 0))
         if op in _POSITIVE:
             usual = ((0.1, -128), (0.07, -8))
+            usual = ((0.001, 0), (0.0005, 0)) if dtype == "int16" else usual
         inside, outside = zip(scales, zeros, strict=True) if scales and zeros else usual
         outside = _FIXED.get(op, {}).get(dtype, outside)
     limits = None
     if op in _POSITIVE:
-        limits = (1e-3, 50.0) if dtype == "float32" else (-127, 127)
+        limits = {"float32": (1e-3, 50.0), "int8": (-127, 127), "int16": (0, 32767)}[dtype]
     elif (op == "EXP" and dtype == "float32") or op in ("SIN", "COS"):
         limits = (-20.0, 20.0)
     elif op in ("ABS", "NEG") and dtype == "int32":

@@ -23,6 +23,7 @@ from tflite_opencl.conformance.cases.convolutions import (
 )
 
 _depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
+_transposed = partial(Convolution, op="TRANSPOSE_CONV")
 
 
 def layers() -> Iterator[Case]:
@@ -94,6 +95,7 @@ def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:
         yield replace(base, size=(9, 11, 4), dilation=dilation, batch=2)
     for size, out_c in (((5, 5, 3), 9), ((4, 6, 8), 16), ((1, 1, 7), 5)):
         yield Convolution(size=size, out_c=out_c, is_int4=True)
+    yield from _hybrid_transposed()
     if kind == "hybrid":
         return
     yield Convolution(size=(5, 6, 8), out_c=12, groups=2)
@@ -108,3 +110,17 @@ def _hybrid_convolutions(kind: str) -> Iterator[Convolution]:
         yield _depthwise(size=(7, 6, 5), fused=fused, batch=batch)
     yield _depthwise(size=(33, 40, 16), batch=2)
     yield _depthwise(size=(9, 11, 4), dilation=(2, 2), has_bias=False)
+
+
+def _hybrid_transposed() -> Iterator[Convolution]:
+    for (size, out_c), kernel, stride in itertools.product(
+        (((4, 5, 3), 8), ((3, 3, 16), 5), ((1, 1, 7), 1), ((5, 9, 33), 33)),
+        ((3, 3), (2, 2), (4, 4)),
+        ((1, 1), (2, 2)),
+    ):
+        yield _transposed(size=size, out_c=out_c, kernel=kernel, stride=stride)
+    base = _transposed(size=(4, 3, 5), stride=(2, 2))
+    for fused, batch in (("RELU", 2), ("RELU6", 3), ("RELU_N1_TO_1", 1)):
+        yield replace(base, fused=fused, batch=batch, padding="VALID")
+    yield replace(base, has_bias=False, kernel=(3, 2), stride=(2, 1))
+    yield _transposed(size=(65, 64, 4), out_c=3, stride=(2, 2))  # more than is quantised at once

@@ -197,10 +197,17 @@ def _gathers() -> Iterator[Row]:
         detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
         versions = {"int8": 2, "int16": 3, "bool": 5}
         yield Row("GATHER_ND", detail, [shape, numbers(places)], {}, versions)
+    for index in ("int32", "int64"):
+        places = tensor((2, 3), index, limits=(0, 4))
+        versions = {"int8": 2, "bool": 3, "int16": 4}
+        options = {"axis": 0, "batch_dims": 0}
+        yield Row("GATHER", f"in5x7-computed_{index}", [(5, 7), places], options, versions)
     for shape, places in (((5, 7), (4, 0, 0, 2)), ((9, 2, 4), (8, 3)), ((2, 33), (1,))):
         detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
         without = ("16x8", "int32", "int64", "bool")
         yield Row("EMBEDDING_LOOKUP", detail, [numbers(places), shape], without=without)
+    ids = tensor((6,), "int32", limits=(0, 4))
+    yield Row("EMBEDDING_LOOKUP", "in5x7-computed", [ids, (5, 7)], without=without)
     for shape, depth, axis in (((3,), 4, -1), ((2, 5), 3, 0), ((2, 3), 7, 1)):
         detail = f"in{sizes(shape)}-depth{depth}-axis{axis}"
         inputs: Inputs = [tensor(shape, "int32", limits=(-1, depth)), numbers(depth), 9, 0]
@@ -233,12 +240,22 @@ def _updates() -> Iterator[Row]:
         updates = (*indices.shape[:-1], *shape[indices.shape[-1] :])
         # Of bools it is said nowhere what a sum is.
         yield Row("SCATTER_ND", detail, [numbers(places), updates, numbers(shape)], without=_FEW)
+    places = tensor((6, 1), "int32", limits=(0, 4))
+    inputs: Inputs = [places, (6, 7), numbers((5, 7))]
+    yield Row("SCATTER_ND", "to5x7-computed", inputs, without=_FEW)
 
 
 def _fills() -> Iterator[Row]:
     """One value everywhere."""
     for shape in ((1,), (5, 7), (2, 3, 4, 5)):
         yield Row("FILL", f"to{sizes(shape)}", [numbers(shape), ()], without=("uint8",))
+        words = f"in{sizes(shape)}"
+        yield Row("ZEROS_LIKE", words, [shape], without=("uint8", "int8", *_FEW))
+        without = ("uint8", "int8", "int64", *_FEW)
+        for count in (2, 3):
+            yield Row("ADD_N", f"{words}-of{count}", [shape] * count, without=without)
+        segments = numbers([row // 2 for row in range(shape[0])])
+        yield Row("SEGMENT_SUM", words, [shape, segments], without=without)
 
 
 _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (

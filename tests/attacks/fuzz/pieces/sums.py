@@ -128,7 +128,10 @@ def transpose_conv(pen: Pen) -> None:
     count = pen.one_of(CHANNELS)
     if math.prod(x.shape) * math.prod(window) * count > _MOST_STEPS:
         raise Skip
-    (weights, bias), about = _weights(pen, x, (count, *window, c), 0)
+    if x.dtype == "float32" and pen.may(0.4):
+        (weights, bias), about = _hybrid_weights(pen, (count, *window, c), 0), None
+    else:
+        (weights, bias), about = _weights(pen, x, (count, *window, c), 0)
     size = numbers((n, h * strides[0] + reach[0], w * strides[1] + reach[1], count))
     options = {"padding": padding, "stride_h": strides[0], "stride_w": strides[1]}
     activation = {"fused_activation_function": pen.one_of(("NONE", "NONE", "RELU", "RELU6"))}
@@ -136,6 +139,31 @@ def transpose_conv(pen: Pen) -> None:
         "TRANSPOSE_CONV", [size, weights, x, *([] if bias is None else [bias])],
         options | activation, dtype=x.dtype, about=about,
     )  # fmt: skip
+
+
+def conv_3d(pen: Pen) -> None:
+    """CONV_3D or CONV_3D_TRANSPOSE."""
+    x = pen.source(5, "float32")
+    kernel = [pen.one_of((1, 2, 3)) for _ in "dhw"]
+    strides = [pen.one_of((1, 1, 2, min(3, side))) for side in kernel]
+    channels = x.shape[4], pen.one_of(CHANNELS[:14])
+    if math.prod(x.shape) * math.prod(kernel) * channels[1] > _MOST_STEPS // 4:
+        raise Skip
+    options: dict[str, Any] = {"padding": pen.one_of(("SAME", "VALID"))}
+    options["fused_activation_function"] = pen.one_of(("NONE", *FUSED))
+    for axis, stride in zip("dhw", strides, strict=True):
+        options |= {f"stride_{axis}": stride, f"dilation_{axis}_factor": 1}
+    bias = [pen.constant((channels[1],), "float32")] if pen.may(0.7) else []
+    if pen.may(0.5):
+        weights = pen.constant((*kernel, *channels), "float32")
+        pen.add("CONV_3D", [x, weights, *bias], options)
+        return
+    axes = zip(x.shape[1:4], kernel, strides, strict=True)
+    is_same = options["padding"] == "SAME"
+    wide = [n * s if is_same else (n - 1) * s + k for n, k, s in axes]
+    weights = pen.constant((*kernel, *channels[::-1]), "float32")
+    shape = numbers((x.shape[0], *wide, channels[1]))
+    pen.add("CONV_3D_TRANSPOSE", [shape, weights, x, *bias], options, dtype="float32")
 
 
 def fully_connected(pen: Pen) -> None:
@@ -211,6 +239,6 @@ def residual(pen: Pen) -> None:
 
 # How often each is drawn.
 OFTEN = (
-    (6, conv_2d), (3, fully_connected), (2, transpose_conv), (3, pool),
+    (6, conv_2d), (3, fully_connected), (2, transpose_conv), (3, pool), (1, conv_3d),
     (2, batch_matmul), (3, padded), (3, residual),
 )  # fmt: skip

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fails a run on the values on which TFLite's kernels fail: an index out of range, a divisor of 0.
+
+The host looks at what a run is given before the run, and at what the run computes behind it: the
+program has such tensors among its outputs. Kernels compute something of any value meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import InvalidValue
+from delegate.graph.ir import Tensor
+from delegate.launch import Program, Requirement, Step, size_bytes
+
+Bytes = NDArray[np.uint8]
+Checks = list[tuple[int, Step, Requirement]]  # by the place among a run's inputs or outputs
+
+
+class Requirements:
+    """Those of a program's nodes.
+
+    Attributes:
+        watched: the last of the outputs, which the caller has no array for.
+    """
+
+    def __init__(
+        self, program: Program, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> None:
+        """`inputs`, `outputs`: of the program, those that a run is given and gives."""
+        self.watched = program.watched
+        self._before: Checks = []
+        self._behind: Checks = []
+        for step in program.steps:
+            for need in step.alternative.requirements:
+                if need.tensor in inputs:
+                    self._before.append((inputs.index(need.tensor), step, need))
+                else:
+                    self._behind.append((outputs.index(need.tensor), step, need))
+
+    def __bool__(self) -> bool:
+        return bool(self._before or self._behind)
+
+    def with_watched(self, outputs: Sequence[Bytes]) -> Sequence[Bytes]:
+        """Return the outputs with arrays for what is watched."""
+        return (*outputs, *(np.empty(size_bytes(tensor), np.uint8) for tensor in self.watched))
+
+    def require_inputs(self, arrays: Sequence[Bytes], count: int = 1) -> None:
+        """Check the inputs of the first `count` pictures of a run. Raises: InvalidValue."""
+        _require(self._before, arrays, count)
+
+    def require_outputs(self, arrays: Sequence[Bytes], count: int = 1) -> None:
+        """Check what a run computed. Raises: InvalidValue."""
+        _require(self._behind, arrays, count)
+
+
+def requirements_of(
+    program: Program, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Requirements | None:
+    """Return the requirements of a program's nodes; None: they have none, as most."""
+    return Requirements(program, inputs, outputs) or None
+
+
+def _require(checks: Checks, arrays: Sequence[Bytes], count: int) -> None:
+    for place, step, need in checks:
+        tensor = need.tensor
+        if not arrays[place].size:
+            continue
+        every: NDArray[Any] = arrays[place].view(tensor.dtype).reshape(-1, *tensor.shape)
+        value = need.broken_by(every[:count])
+        if value is not None:
+            raise InvalidValue(
+                f"node {step.node_index} ({step.op}): {need.subject} is {value}: {need.rule}"
+            )
