@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of sums with absolute values in it, which gives how large the sums' terms are."""
+"""A model of sums with absolute values in it, which gives how large the sums' terms are.
+
+And one whose calls are inlined, so that the sums in them are its own.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Graph, Node, with_tensors
+from delegate.inspect import Graph, Node, infer, plain_nodes, with_tensors
 from tflite_opencl.common.build import Array
+from tflite_opencl.common.build import graph as graph_of
 
 
 def near(values: Array) -> Array:
@@ -49,3 +53,14 @@ def absolute(graph: Graph) -> Graph:
 
     made = with_tensors(graph, constants)
     return dataclasses.replace(made, nodes=tuple(map(changed, made.nodes)))
+
+
+def inlined(graph: Graph) -> Graph:
+    """Return the graph with the nodes that take the place of a WHILE or an IF, where they do."""
+    if all(node.calls is None for node in graph.nodes):
+        return graph
+    known = infer(graph)
+    nodes = [
+        each for each in plain_nodes(known.nodes) if not all(t.is_folded for t in each.outputs)
+    ]
+    return graph_of(nodes, known.inputs, known.outputs)

@@ -19,13 +19,10 @@ from delegate.inspect import (
     Node,
     Tensor,
     halves_bound,
-    infer,
-    plain_nodes,
     sum_bound,
 )
-from tflite_opencl.common.absolute import absolute, near, sizes_of
+from tflite_opencl.common.absolute import absolute, inlined, near, sizes_of
 from tflite_opencl.common.build import Array
-from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.values import Arrays
 
 Bounds = list[NDArray[np.float64] | None]
@@ -89,7 +86,7 @@ def float_bounds(
     """
     if all(tensor.dtype not in _FLOATS for tensor in graph.outputs):
         return [None] * len(outputs)
-    graph = _inlined(graph)
+    graph = inlined(graph)
     terms = sum(terms_of(node) for node in graph.nodes)
     zeros = [np.zeros(each.shape) if each.dtype.name in _FLOATS else None for each in outputs]
     if not terms:
@@ -120,17 +117,6 @@ def float_bounds(
             bound = bound + np.where(sizes < np.exp(-8.9), sizes**2, 0)
         bounds.append(halves_bound(bound, expected) if tensor in of_halves else bound)
     return bounds
-
-
-def _inlined(graph: Graph) -> Graph:
-    """Return the graph with the nodes that take the place of a WHILE or an IF, where they do."""
-    if all(node.calls is None for node in graph.nodes):
-        return graph
-    known = infer(graph)
-    nodes = [
-        each for each in plain_nodes(known.nodes) if not all(t.is_folded for t in each.outputs)
-    ]
-    return graph_of(nodes, known.inputs, known.outputs)
 
 
 def _of_halves(graph: Graph) -> set[Tensor]:
