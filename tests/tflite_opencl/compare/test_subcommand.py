@@ -135,6 +135,17 @@ def test_a_delegate_that_takes_nothing_is_named_and_is_no_success(
     assert err == ""
 
 
+def test_results_that_are_not_finite_are_none(compare: Compare, tmp_path: Path) -> None:
+    model = tmp_path / "log.tflite"
+    # LOG(0 - x * x) is of no positive number, whatever the input is.
+    x, square, minus, y = (t((1, 4), name=name) for name in ("x", "square", "minus", "y"))
+    nodes = [op("SQUARE", [x], [square]), op("NEG", [square], [minus]), op("LOG", [minus], [y])]
+    model.write_bytes(chain_model(nodes))
+    code, (path,) = compare.paths(str(model), "--paths", "builtin")
+    assert code == 1
+    assert path["failure"] == "output 0 y: 4 of 4 values are not finite (NaN or infinite)"
+
+
 @slow
 def test_without_an_opencl_device_the_other_paths_are_timed(
     compare: Compare, small: str, monkeypatch: pytest.MonkeyPatch
