@@ -191,7 +191,8 @@ def _real_constant(tensor: Tensor | None) -> tuple[float, float] | None:
     """Return a constant's least and greatest real value; None: it is none that is plain."""
     if tensor is None or tensor.data is None or tensor.is_sparse or not tensor.data.size:
         return None
-    if tensor.data.dtype.kind not in "iuf" or tensor.blocks is not None:
+    is_packed = tensor.data.dtype.name != tensor.dtype  # several values a byte
+    if is_packed or tensor.data.dtype.kind not in "iuf" or tensor.blocks is not None:
         return None
     values, quantization = tensor.data.astype(np.float64), tensor.quantization
     if quantization is not None and quantization.scale and tensor.data.dtype.kind in "iu":

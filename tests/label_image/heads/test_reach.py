@@ -18,6 +18,7 @@ from label_image.meaning import Meaning
 from tests.support.model import const, graph_of, op, t
 from tests.support.views import view_of
 from tests.support.yolo import yolo
+from tflite_opencl.conformance.cases import all_cases
 
 CONVERTED = Path(__file__).resolve().parents[3] / "../shared/models/converters/yolov8n_s8.tflite"
 PICTURE = t((1, 64, 64, 3))
@@ -69,6 +70,15 @@ def test_a_fused_activation_and_a_type_bound_it_too() -> None:
     graph = graph_of([op("CONV_2D", [PICTURE, weights], [stored])], [PICTURE], [stored])
     found = reach_of(graph, 0)
     assert (found.low, found.high, found.step) == (0, 127.5, 0.5)
+
+
+def test_no_case_of_the_suite_is_too_odd() -> None:
+    for case in [*all_cases()][::97]:
+        graph = case.make()
+        for number, output in enumerate(graph.outputs):
+            for axis in (None, *range(len(output.shape))):
+                found = reach_of(graph, number, axis)
+                assert found.low <= found.high
 
 
 @pytest.mark.parametrize("version", [8, 11])
