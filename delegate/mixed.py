@@ -55,6 +55,10 @@ class Mixed:
 
     def _are_made(self, engine: Engine, target: Target) -> bool:
         """Make the parts; where one does not fit, add its nodes to `left` and return False."""
+        if inlined := self._whole.inlined.keys() & self.left.keys():
+            index = min(inlined)
+            op, why = self._whole.inlined[index], self.left[index]
+            raise Unsupported(f"node {index} ({op}) cannot leave the device after a resize: {why}")
         for part in split(self._whole, self.left):
             if part.nodes[0].index in self.left:
                 self._parts.append((part, NodeOnTFLite(target.rules, part.nodes[0])))
@@ -118,9 +122,10 @@ def _refused(
 
 def verdicts(partition: Partition, left: Mapping[int, str]) -> list[Verdict]:
     """Return the verdicts of a partition's nodes, of which those `left` run on TFLite's kernels."""
+    ops = {node.index: node.op for node in partition.nodes} | dict(partition.inlined)
     return [
-        Verdict(node.index, node.op, f"on TFLite's kernel at these shapes: {left[node.index]}")
-        if node.index in left
-        else Verdict(node.index, node.op, None)
-        for node in partition.nodes
+        Verdict(index, ops[index], f"on TFLite's kernel at these shapes: {left[index]}")
+        if index in left
+        else Verdict(index, ops[index], None)
+        for index in partition.indices
     ]

@@ -154,7 +154,7 @@ def split(partition: Partition, apart: Collection[int]) -> list[Partition]:
         inside = {tensor for node in nodes for tensor in node.outputs}
         read = {t for node in nodes for t in node.inputs if t is not None and t.data is None}
         inputs, outputs = sorted(read - inside, key=_index), sorted(inside & wanted, key=_index)
-        parts.append(Partition(tuple(nodes), tuple(inputs), tuple(outputs)))
+        parts.append(Partition(tuple(nodes), tuple(inputs), tuple(outputs), partition.inlined))
         wanted |= read
     return parts[::-1]
 
