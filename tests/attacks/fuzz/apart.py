@@ -19,8 +19,8 @@ import numpy as np
 from delegate.claim import Claim
 from delegate.graph.verdict import Verdict
 from delegate.inspect import Graph
-from tflite_opencl.common.interpreter import allocated, run
-from tflite_opencl.common.oracle import Oracle, overwrites
+from tflite_opencl.common.interpreter import allocated, overwrites, run
+from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import Arrays, compare
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, expect, invoke_of, open_job
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
