@@ -19,6 +19,7 @@ import numpy as np
 from delegate.claim import Claim
 from delegate.graph.verdict import Verdict
 from delegate.inspect import Graph
+from tflite_opencl.common.in_builtins import model_in_builtins
 from tflite_opencl.common.interpreter import allocated, overwrites, run
 from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import Arrays, compare
@@ -123,7 +124,8 @@ def _is_undefined(verdict: Verdict) -> bool:
 
 def _allocated(job: Job, known: Oracle) -> Any:
     keeps_all = overwrites(job.graph)
-    return allocated(job.subject.runtime, job.model, known.cpu_kernels, keeps_all=keeps_all)
+    model = model_in_builtins(job.graph, job.model)
+    return allocated(job.subject.runtime, model, known.cpu_kernels, keeps_all=keeps_all)
 
 
 def _invoked(made: Any, inputs: Arrays) -> Arrays:
