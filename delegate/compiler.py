@@ -198,7 +198,7 @@ def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alterna
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
     found = lowered.lower(node, target)
-    if any(need.tensor.kept for need in found[-1].requirements):
+    if any(need.tensor.kept for each in found[-1:] for need in each.requirements):
         # It stays on the device, where nobody looks at it.
         raise Unsupported("TFLite fails on some values, and these are kept over runs")
     return found

@@ -42,7 +42,10 @@ def lower_picture(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/examples/label_image/bitmap_helpers_impl.h, optimized/resize_bilinear.h
     """
     source, result = tensors_of(node, 1)
-    is_stored = float(node.options.get("scale", 0.0)) > 0
+    stored_by = [node.options.get(name, 0) for name in ("scale", "zero_point")]
+    if not all(isinstance(each, (int, float)) for each in stored_by):
+        raise Unsupported(f"scale and zero point {stored_by}: two numbers are needed")
+    is_stored = stored_by[0] > 0
     types = _STORED if is_stored else _TYPES
     if source.dtype != "uint8" or result.dtype not in types:
         how = ", stored by a scale" * is_stored
@@ -90,12 +93,13 @@ def _levels(node: Node, result: Tensor, is_stored: bool) -> NDArray[Any]:
     levels[0] = 0
     for row, name in zip(levels, ("mean", "std"), strict=True):
         given = node.options.get(name)
-        if not isinstance(given, tuple) or len(given) != _CHANNELS:
+        is_row = isinstance(given, tuple) and all(isinstance(e, (int, float)) for e in given)
+        if not is_row or len(given) != _CHANNELS:
             raise Unsupported(f"{name} is {given!r}: 3 numbers are needed")
         row[:_CHANNELS] = given
     if is_stored:
         limits = np.iinfo(result.dtype)
-        more = node.options["scale"], node.options["zero_point"], limits.min, limits.max
+        more = node.options["scale"], node.options.get("zero_point", 0), limits.min, limits.max
         rows = np.repeat(np.array(more, np.float32)[:, np.newaxis], _CHANNELS + 1, axis=1)
         levels = np.concatenate([levels, rows])
     sizes = np.abs(levels[:3])

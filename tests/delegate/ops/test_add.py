@@ -160,9 +160,9 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         retyped(NODE, "int16", (0, 1, -1)),
         "int16 with zero point 125: it must be 0",
     ),
-    "float16": (
-        retyped(NODE, "float16", (0, 1, -1)),
-        "float16: only uint8, int8, int16, int32, float32, int64 are implemented",
+    "float64": (
+        retyped(NODE, "float64", (0, 1, -1)),
+        "float64: only uint8, int8, int16, int32, float32, int64 are implemented",
     ),
     "without_quantisation": unquantised(NODE, 1),
     "output_scale": (

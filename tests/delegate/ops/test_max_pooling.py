@@ -128,7 +128,7 @@ test_refusal = refused(
             optioned(POOL, "SAME", (2, 2), (0, 2)),
             "window 0x2, activation 0: no pool",
         ),
-        "float16": (retyped(POOL, "float16", [0]), "float16: only float32"),
+        "float64": (retyped(POOL, "float64", [0]), "float64: only float32"),
         "integers": (retyped(UNDONE, "int32", [1]), "int32: only float32"),
         "large": (
             optioned(POOL, "SAME", (2, 2), (300, 300)),

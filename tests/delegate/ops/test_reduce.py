@@ -97,9 +97,9 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, quantization=quantization(0.5, 3)),
         "the scale or zero point changes: TFLite does not rescale here",
     ),
-    "float16": (
-        retyped(NODE, "float16"),
-        "float16: only float32, int32, int64, uint8, int8, int16 are implemented",
+    "float64": (
+        retyped(NODE, "float64"),
+        "float64: only float32, int32, int64, uint8, int8, int16 are implemented",
     ),
     "string": (retyped(NODE, "string"), "string: only types of a fixed size"),
     "product_of_bytes": (
