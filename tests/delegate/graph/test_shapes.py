@@ -58,6 +58,9 @@ def _run_and_ask(model: bytes, resized: Mapping[int, Sequence[int]], cpu_kernels
     for index, sizes in resized.items():
         made.resize_tensor_input(index, list(sizes))
     made.allocate_tensors()
+    for each in made.get_input_details():
+        if each["dtype"] != np.bytes_:  # a loop may count up to what memory happens to hold
+            made.set_tensor(each["index"], np.zeros(each["shape"], each["dtype"]))
     made.invoke()
     # Not of all tensors: tflite-runtime crashes where it is asked of a sparse constant.
     computed = [tensor.index for node in read_model(model).nodes for tensor in node.outputs]
