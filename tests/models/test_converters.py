@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models as converters emit them: each node is right, and those of LEFT alone stay on the CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo
+from delegate.inspect import read_model, with_input_shapes, write_model
+from tests.support.compare import RUNTIME
+from tests.support.deal import any_driver
+from tests.support.shared import SHARED, model_path
+from tflite_opencl.command import main
+
+pytestmark = [pytest.mark.model, any_driver]
+
+NAMES = sorted(path.stem for path in (SHARED / "models" / "converters").glob("*.tflite"))
+# The ops of the nodes that the CPU keeps.
+LEFT: dict[str, set[str]] = {}
+OPEN_SIZES = {"mobilenet_v3small_i8io": (1, 224, 224, 3)}
+LOOPS = ("rnn_gru_f32", "rnn_lstm_f32")
+NOT_JUDGED = {
+    "text_conv_int8": "its inputs are words and indices, which drawn values do not fit",
+    "k2_lstm_f32": "the bound of an LSTM's floats over many steps is too narrow: 3.5e-8 is beyond",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_node_is_right(
+    device: DeviceInfo, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name in NOT_JUDGED:
+        pytest.skip(NOT_JUDGED[name])
+    if RUNTIME.name == "tflite-runtime":
+        pytest.skip("their ops are newer than this TFLite")
+    path = model_path(f"converters/{name}")
+    if name in OPEN_SIZES:
+        graph = with_input_shapes(read_model(path), {0: OPEN_SIZES[name]})
+        path = str(tmp_path / "fixed.tflite")
+        Path(path).write_bytes(write_model(graph))
+    asked = ["verify", "-m", path, "--device", str(device.index), "--tune", "off", "--json", "-"]
+    code = main([*asked, "--quiet"])
+    shown = capsys.readouterr()
+    if name in LOOPS and not shown.out:  # where launches cannot be one, the CPU is faster
+        assert "its launches cost more than the loop on the CPU" in shown.err
+        return
+    told = json.loads(shown.out)
+    assert (code, told["wrong"]) == (0, False), told["first_wrong"]
+    assert told["nodes"]
+    assert {each["op"] for each in told["left_to_cpu"]} == LEFT.get(name, set())
