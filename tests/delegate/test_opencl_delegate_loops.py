@@ -133,7 +133,7 @@ def test_keras_3_s_recurrent_layers_run_whole(name: str, device: DeviceInfo) -> 
     delegate = delegate_for(path, device, [])
     ours, reference = interpreter(path, delegate), interpreter(path)
     assert delegate.partitions == [[0, 1, 2, 3]]
-    run = partial(run_graph, find_runtime(), "reference")
+    run = partial(run_graph, find_runtime())
     with Model(path, device.index, tune="off") as model:
         for seed in range(3):
             shape = graph.inputs[0].shape
