@@ -41,8 +41,8 @@
 
 #if USES_LSTM_FLOAT || USES_LSTM_CELLS_FLOAT
 // What a cell becomes, of the sums of its gates.
-HELPER float LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum, float before,
-                              float low, float high, float clip) {
+FUNCTION float LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum, float before,
+                                float low, float high, float clip) {
   const float forget = LOCAL(logistic_float)(forget_sum);
 #if GATES == 4
   const float fresh = LOCAL(logistic_float)(input_sum);

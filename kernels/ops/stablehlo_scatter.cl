@@ -10,7 +10,7 @@
 #include "kernel.clh"
 
 // Of integers what is beyond their type is lost, so sums and products are of unsigned ones.
-HELPER ELEM LOCAL(combined)(ELEM a, ELEM b) {
+FUNCTION ELEM LOCAL(combined)(ELEM a, ELEM b) {
 #if OP == UPDATE
   return b;
 #elif OP == SUM

@@ -34,7 +34,7 @@ DEFINE_DIVIDE()
 #include "angles.clh"
 
 #if !ANGLES_SINE
-HELPER float LOCAL(answer)(float x) {
+FUNCTION float LOCAL(answer)(float x) {
 #if OP == ABSOLUTE
   return fabs(x);
 #elif OP == NEGATIVE
