@@ -26,7 +26,7 @@
 #elif IS_LOGISTIC
 #define FUNCTION(x) LOCAL(logistic_float)(x)
 #elif IS_HARD_SWISH
-FUNCTION float LOCAL(hard_swish)(float x) {
+static float LOCAL(hard_swish)(float x) {
   float ramp = x + 3.0f;
   ramp = ramp < 0.0f ? 0.0f : ramp;
   ramp = ramp > 6.0f ? 6.0f : ramp;
@@ -34,7 +34,7 @@ FUNCTION float LOCAL(hard_swish)(float x) {
 }
 #define FUNCTION(x) LOCAL(hard_swish)(x)
 #elif IS_GELU_TANH
-FUNCTION float LOCAL(gelu_tanh)(float x) {
+static float LOCAL(gelu_tanh)(float x) {
   float cubic = x + 0.044715f * x * x * x;
   return 0.5f * x * (1.0f + LOCAL(tanh_float)(0.7978845608f * cubic));
 }

@@ -137,7 +137,7 @@ KERNEL(arg_max_vector)
 #define HALVES_16(f, v) f(HALVES_8(f, (v).lo), HALVES_8(f, (v).hi))
 #define OF_ALL(f, v) JOIN(HALVES_, LANES)(f, v)
 
-FUNCTION NUMBER LOCAL(better)(NUMBER a, NUMBER b) { return IS_BETTER(b, a) ? b : a; }
+static NUMBER LOCAL(better)(NUMBER a, NUMBER b) { return IS_BETTER(b, a) ? b : a; }
 
 // The same along the last axis, LANES elements of a row at once; the last of them overlap those
 // before. Every lane begins with the row's first element, so that only a NaN there stays.

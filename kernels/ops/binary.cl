@@ -49,7 +49,7 @@ DEFINE_VECTOR(results, RESULT)
 
 #if USES_BINARY_INT64
 
-FUNCTION RESULT LOCAL(combine)(uint2 a, uint2 b, PARAMS params) {
+static RESULT LOCAL(combine)(uint2 a, uint2 b, PARAMS params) {
 #if OP == ADD
   return RIGHT_SIGN < 0 ? LOCAL(subtract_int64)(a, b) : LOCAL(add_int64)(a, b);
 #elif OP == MULTIPLY
@@ -85,7 +85,7 @@ DEFINE_PRODUCT_REST()
 #include "angles.clh"
 
 #if !IS_COMPARISON
-FUNCTION VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
+static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #if OP == ADD || OP == MULTIPLY || OP == DIVIDE
   const VALUES low = as_float(OUTPUT_MIN);
   const VALUES high = as_float(OUTPUT_MAX);
@@ -131,7 +131,7 @@ FUNCTION VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #if (OP == DIVIDE && USES_BINARY_INT32) || OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
 // The quotient rounded to zero; the least number over -1 wraps around. The host fails a run with a
 // divisor of 0, but the kernel has run then, and processors end a process that divides by it.
-FUNCTION INTS LOCAL(quotient)(INTS a, INTS b) {
+static INTS LOCAL(quotient)(INTS a, INTS b) {
   const INTS one = 1;
   const INTS negated = JOIN(as_int, N)(0u - JOIN(as_uint, N)(a));
   return b == -1 ? negated : a / ((b == -1 || b == 0) ? one : b);
@@ -139,7 +139,7 @@ FUNCTION INTS LOCAL(quotient)(INTS a, INTS b) {
 #endif
 
 #if OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
-FUNCTION INTS LOCAL(floored)(INTS a, INTS b) {
+static INTS LOCAL(floored)(INTS a, INTS b) {
   INTS whole = LOCAL(quotient)(a, b);
   INTS rest = JOIN(as_int, N)(JOIN(as_uint, N)(a) - JOIN(as_uint, N)(whole * b));
 #if OP == FLOOR_DIVIDE
@@ -153,13 +153,13 @@ FUNCTION INTS LOCAL(floored)(INTS a, INTS b) {
 #endif
 
 #if OP == SHIFT_LEFT
-FUNCTION INTS LOCAL(shifted)(INTS a, INTS b) {
+static INTS LOCAL(shifted)(INTS a, INTS b) {
   return JOIN(as_int, N)(JOIN(as_uint, N)(a) << JOIN(as_uint, N)(b));
 }
 #endif
 
 #if OP == SHIFT_RIGHT
-FUNCTION INTS LOCAL(shifted_right)(INTS a, INTS b, int most) {
+static INTS LOCAL(shifted_right)(INTS a, INTS b, int most) {
   const INTS none = 0;
   const INTS all = most;
   return a >> clamp(b, none, all);
@@ -170,7 +170,7 @@ FUNCTION INTS LOCAL(shifted_right)(INTS a, INTS b, int most) {
 
 #if OP == POWER
 // The exponent is 0 or more; what 32 bits do not hold wraps around.
-FUNCTION INTS LOCAL(power)(INTS a, INTS exponent) {
+static INTS LOCAL(power)(INTS a, INTS exponent) {
   UINTS found = 1u;
   UINTS factor = JOIN(as_uint, N)(a);
   for (int bit = 0; bit < 31; bit++) {
@@ -183,7 +183,7 @@ FUNCTION INTS LOCAL(power)(INTS a, INTS exponent) {
 #endif
 
 #if !IS_COMPARISON
-FUNCTION VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
+static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #if OP == ADD || OP == MULTIPLY || OP == DIVIDE
   const INTS low = OUTPUT_MIN;
   const INTS high = OUTPUT_MAX;
@@ -231,7 +231,7 @@ DEFINE_ROUNDING(N)
 // NOTE: TFLite shifts by up to 62. Of more than 31 machines take 5 bits, and its mask is full: some
 // of its quotients near 0 are far off, and 0 / b may be 1.
 // Source: reference/div.h DivElementwise, internal/common.h GetReciprocal
-FUNCTION int LOCAL(scaled_quotient)(int a, int b, int multiplier, int shift) {
+static int LOCAL(scaled_quotient)(int a, int b, int multiplier, int shift) {
   a = b < 0 ? -a : a;
   const int room_b = (int)clz(abs(b));
   const int room_a = (int)clz((uint)(a ^ (a >> 31))) - 1;
@@ -245,14 +245,14 @@ FUNCTION int LOCAL(scaled_quotient)(int a, int b, int multiplier, int shift) {
 #endif
 
 // An input without its zero point, lifted so that little is lost, then brought to a common scale.
-FUNCTION INTS LOCAL(rescaled)(INTS x, int zero, int lift, int multiplier, int shift) {
+static INTS LOCAL(rescaled)(INTS x, int zero, int lift, int multiplier, int shift) {
   return RESCALE((x - zero) * lift, (INTS)(multiplier), (INTS)(shift));
 }
 #define RESCALED_LEFT(x) LOCAL(rescaled)(x, LEFT_ZERO, LEFT_LIFT, LEFT_MULTIPLIER, LEFT_SHIFT)
 #define RESCALED_RIGHT(x) LOCAL(rescaled)(x, RIGHT_ZERO, RIGHT_LIFT, RIGHT_MULTIPLIER, RIGHT_SHIFT)
 
 #if !IS_COMPARISON
-FUNCTION VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
+static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #if OP == MAXIMUM
   return max(a, b);
 #elif OP == MINIMUM
@@ -306,7 +306,7 @@ FUNCTION VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #endif
 
 // What an item's elements are: 1 where a comparison holds, 0 elsewhere, or a number.
-FUNCTION JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right, PARAMS params) {
+static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right, PARAMS params) {
 #if USES_BINARY_INT64
   return LOCAL(combine)(left, right, params);
 #else
@@ -333,8 +333,8 @@ FUNCTION JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right,
 
 // The items of a tile: LANES elements of a row, the innermost dimension that both inputs step
 // through, or stand still in, alike. A row's last item overlaps the one before: no short stores.
-FUNCTION void LOCAL(items)(global uchar* arena, global const uchar* constants, PARAMS params,
-                           int tile) {
+static void LOCAL(items)(global uchar* arena, global const uchar* constants, PARAMS params,
+                         int tile) {
   // A short constant row is repeated among the constants, so that it fills vectors.
   global const IN_MEMORY(ELEM)* left =
       (global const IN_MEMORY(ELEM)*)((LEFT_IS_CONSTANT ? constants : arena) + LEFT);

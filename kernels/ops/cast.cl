@@ -8,7 +8,7 @@
 
 #if SOURCE_IS_FLOAT && RESULT_IS_LONG
 // The whole part of |x| < 2^63, with the sign of x: 24 digits moved to where they belong.
-FUNCTION uint2 LOCAL(whole_part)(uint word) {
+static uint2 LOCAL(whole_part)(uint word) {
   int exponent = (int)(word >> 23 & 255u) - 150;
   uint digits = (word & 0x7fffffu) | 0x800000u;
   uint low = digits >> min(max(-exponent, 0), 31);
@@ -27,7 +27,7 @@ FUNCTION uint2 LOCAL(whole_part)(uint word) {
 
 #if SOURCE_IS_LONG && (RESULT_IS_FLOAT || RESULT_IS_HALF)
 // The nearest float: of the highest 32 digits, the last one set where a lower one is.
-FUNCTION float LOCAL(nearest)(uint2 word) {
+static float LOCAL(nearest)(uint2 word) {
   uint sign = 0u - (word.y >> 31);
   uint low = (word.x ^ sign) - sign;
   uint high = (word.y ^ sign) + (sign != 0u && low == 0u ? 1u : 0u);
@@ -42,7 +42,7 @@ FUNCTION float LOCAL(nearest)(uint2 word) {
 
 #if RESULT_IS_HALF
 // The nearest half of a float's bits, ties to even, as a word of 16 bits.
-FUNCTION ushort LOCAL(half_of)(uint word) {
+static ushort LOCAL(half_of)(uint word) {
   const uint sign = word >> 16 & 0x8000u;
   const uint size = word & 0x7fffffffu;
   const int exponent = (int)(size >> 23) - 127 + 15;

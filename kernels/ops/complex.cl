@@ -13,7 +13,7 @@ DEFINE_ROOT()
 
 // How far a complex number is from 0: brought near 1 by a power of two, so that no square is too
 // large or too small. Infinite where a part is, even if the other one is NaN, as in C.
-FUNCTION float LOCAL(size_of)(float2 x) {
+static float LOCAL(size_of)(float2 x) {
   uint real = as_uint(x.x) & 0x7fffffffu;
   uint imaginary = as_uint(x.y) & 0x7fffffffu;
   uint exponent = clamp(max(real, imaginary) >> 23, 1u, 253u);

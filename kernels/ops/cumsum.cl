@@ -3,7 +3,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 
-FUNCTION ELEM LOCAL(sum)(ELEM a, ELEM b) {
+static ELEM LOCAL(sum)(ELEM a, ELEM b) {
 #if WORDS == 2
   uint low = a.x + b.x;
   return (ELEM)(low, a.y + b.y + (low < a.x ? 1 : 0));

@@ -24,7 +24,7 @@ DEFINE_DIVIDE()
 // A pair is a number and what a float lacks of it: TFLite computes in double, and rounds once.
 
 // (y / scale) * size + at, with the scale's inverse as a pair.
-FUNCTION float LOCAL(center)(float y, float2 inverse, float size, float at) {
+static float LOCAL(center)(float y, float2 inverse, float size, float at) {
   const float part = y * inverse.x;
   const float part_rest = LOCAL(product_rest)(y, inverse.x, part) + y * inverse.y;
   const float grown = part * size;
@@ -38,7 +38,7 @@ FUNCTION float LOCAL(center)(float y, float2 inverse, float size, float at) {
 
 // exp(h / scale) / 2 * size: a power of two, one of 256 in `powers`, and the series of what is
 // left, up to 0.0014. ln(2) / 256 comes in four parts, of which three times n are exact.
-FUNCTION float LOCAL(half_of)(float h, float2 inverse, float size, global const float* powers) {
+static float LOCAL(half_of)(float h, float2 inverse, float size, global const float* powers) {
   float x = h * inverse.x;
   float x_rest = LOCAL(product_rest)(h, inverse.x, x) + h * inverse.y;
   const int is_inside = fabs(x) < 170.0f;
@@ -122,7 +122,7 @@ KERNEL(detections_best)
 #if SUPPRESSES
 // How much of two boxes, which may have their corners in any order, is common to both.
 // Source: detection_postprocess.cc ComputeIntersectionOverUnion, non_max_suppression.h ComputeIou
-FUNCTION float LOCAL(overlap)(float4 a, float4 b) {
+static float LOCAL(overlap)(float4 a, float4 b) {
   const float2 a_low = (float2)(a.z < a.x ? a.z : a.x, a.w < a.y ? a.w : a.y);
   const float2 a_high = (float2)(a.x < a.z ? a.z : a.x, a.y < a.w ? a.w : a.y);
   const float2 b_low = (float2)(b.z < b.x ? b.z : b.x, b.w < b.y ? b.w : b.y);
@@ -142,7 +142,7 @@ FUNCTION float LOCAL(overlap)(float4 a, float4 b) {
 }
 
 // The score that a box keeps beside a chosen one; NaN: it is covered.
-FUNCTION float LOCAL(kept)(float score, float share, int is_itself, PARAMS params) {
+static float LOCAL(kept)(float score, float share, int is_itself, PARAMS params) {
 #if IS_STRICT
   return is_itself || share > as_float(MOST_OVERLAP) ? NAN : score;
 #else

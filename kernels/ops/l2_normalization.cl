@@ -13,7 +13,7 @@ DEFINE_ROUNDING()
 
 // 1 / sqrt(sum) as multiplier * 2^-(31 + shift), by five Newton steps with 3 integer bits from 1.
 // Source: tflite/kernels/internal/quantization_util.cc GetInvSqrtQuantizedMultiplierExp
-FUNCTION int LOCAL(inverse_root)(int sum, int* right_shift) {
+static int LOCAL(inverse_root)(int sum, int* right_shift) {
   if (sum <= 1) {
     *right_shift = 0;
     return 0x7fffffff;

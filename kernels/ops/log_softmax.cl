@@ -36,7 +36,7 @@ DEFINE_ROUNDING()
 // log(x) with 5 integer bits of x >= 1 with 12: x is 2^n * r, n a multiple of a half, and log(r) a
 // quotient of polynomials around 2^(-1/4).
 // Source: tflite/kernels/internal/common.h log_x_for_x_greater_than_or_equal_to_1_impl
-FUNCTION int LOCAL(log_above_1)(int x) {
+static int LOCAL(log_above_1)(int x) {
   const int root_half = 1518500250;
   const int root_root_half = 1805811301;
   const int quarter = 1 << 23; /* 6 integer bits, as the powers have */

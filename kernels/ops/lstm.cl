@@ -14,6 +14,9 @@
 #include "float.clh"
 #define HAS_FUNCTIONS (USES_LSTM_FLOAT || USES_LSTM_CELLS_FLOAT || USES_LSTM_OUTPUT_FLOAT)
 #if HAS_FUNCTIONS
+#if LANES > 1
+#define MATH_INLINE __attribute__((always_inline))
+#endif
 #include "math.clh"
 #include "logistic.clh"
 #endif
@@ -41,8 +44,8 @@
 
 #if USES_LSTM_FLOAT || USES_LSTM_CELLS_FLOAT
 // What a cell becomes, of the sums of its gates.
-FUNCTION float LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum, float before,
-                                float low, float high, float clip) {
+static float MATH_INLINE LOCAL(next_cell)(float input_sum, float forget_sum, float cell_sum,
+                                          float before, float low, float high, float clip) {
   const float forget = LOCAL(logistic_float)(forget_sum);
 #if GATES == 4
   const float fresh = LOCAL(logistic_float)(input_sum);

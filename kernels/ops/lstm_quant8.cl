@@ -23,9 +23,9 @@ DEFINE_ROUNDING()
 // A gate's sum of what it reads but the cell. `numbers` are a cell's own: of the input, of the
 // output of the step before and of the cell what is added to the sum, or the weight, then its
 // multiplier and shift.
-FUNCTION int LOCAL(gate_sum)(global const char* input, global const char* weights, int depth,
-                             global const char* hidden, global const char* recurrent, int width,
-                             global const int* numbers) {
+static int LOCAL(gate_sum)(global const char* input, global const char* weights, int depth,
+                           global const char* hidden, global const char* recurrent, int width,
+                           global const int* numbers) {
   int sum = LOCAL(dot)(input, weights, depth, numbers[0]);
   const int value = clamp(LOCAL(requantize)(sum, numbers[1], numbers[2]), -32768, 32767);
   sum = LOCAL(dot)(hidden, recurrent, width, numbers[3]);
@@ -34,7 +34,7 @@ FUNCTION int LOCAL(gate_sum)(global const char* input, global const char* weight
 #endif
 
 #if !USES_LSTM_PROJECTION_QUANT8 && !USES_LSTM_OUTPUT_QUANT8
-FUNCTION int LOCAL(with_cell)(int sum, global const int* numbers, int cell) {
+static int LOCAL(with_cell)(int sum, global const int* numbers, int cell) {
   const int more = LOCAL(requantize)(numbers[6] * cell, numbers[7], numbers[8]);
   return clamp(sum + more, -32768, 32767);
 }
@@ -109,7 +109,7 @@ KERNEL(lstm_sums_quant8)
 #if NORMALIZES_INTEGERS
 // 1 / sqrt(value) of Newton's steps, in Q3: a multiplier, and how far it is shifted; value >= 1.
 // Source: tflite/kernels/internal/common.h GetInvSqrtQuantizedMultiplierExp
-FUNCTION int LOCAL(inverse_root)(int value, int* shift) {
+static int LOCAL(inverse_root)(int value, int* shift) {
   *shift = 0;
   if (value <= 1) return 0x7fffffff;
   const int is_large = value >= 1 << 29;
@@ -135,8 +135,8 @@ FUNCTION int LOCAL(inverse_root)(int value, int* shift) {
 // of two, TFLite's variance is less than it should be; so is this one. Products may then be beyond
 // 32 bits, which is undefined in C: some builds of TFLite have them whole, in others they wrap.
 // Source: portable_tensor_utils.cc PortableApplyLayerNorm
-FUNCTION int LOCAL(normalized)(global const short* sums, int cells, int own,
-                               global const int* norms) {
+static int LOCAL(normalized)(global const short* sums, int cells, int own,
+                             global const int* norms) {
   int total = 0;
   uint2 squares = (uint2)(0u, 0u);
   for (int i = 0; i < cells; i++) {

@@ -44,7 +44,7 @@ DEFINE_ROUNDING()
   } while (0)
 
 // Where alpha's value for a row of the innermost dimension begins.
-FUNCTION int LOCAL(alpha_of_row)(PARAMS params, int row) {
+static int LOCAL(alpha_of_row)(PARAMS params, int row) {
   int i2 = row % SIZE_2;
   int rest = row / SIZE_2;
   return rest / SIZE_1 * STEP_0 + rest % SIZE_1 * STEP_1 + i2 * STEP_2;

@@ -24,17 +24,17 @@ DEFINE_PRODUCT_REST()
 // x rounded to the nearest, ties away from zero. With a half added the sum is rounded first, which
 // differs just below a half.
 #define DEFINE_NEAREST(SUFFIX)                                                                \
-  FUNCTION JOIN(int, SUFFIX) LOCAL(JOIN(nearest, SUFFIX))(JOIN(float, SUFFIX) x) {            \
+  static JOIN(int, SUFFIX) LOCAL(JOIN(nearest, SUFFIX))(JOIN(float, SUFFIX) x) {              \
     JOIN(int, SUFFIX) whole = JOIN(convert_int, SUFFIX)(x);                                   \
     JOIN(float, SUFFIX) rest = x - JOIN(convert_float, SUFFIX)(whole);                        \
     return whole + JOIN(convert_int, SUFFIX)(rest + rest);                                    \
   }                                                                                           \
-  FUNCTION JOIN(int, SUFFIX) LOCAL(JOIN(by_adding, SUFFIX))(JOIN(float, SUFFIX) x) {          \
+  static JOIN(int, SUFFIX) LOCAL(JOIN(by_adding, SUFFIX))(JOIN(float, SUFFIX) x) {            \
     JOIN(int, SUFFIX) sign = JOIN(as_int, SUFFIX)(x) & (int)0x80000000u;                      \
     return JOIN(convert_int, SUFFIX)(x + JOIN(as_float, SUFFIX)(sign | (int)0x3f000000));     \
   }                                                                                           \
-  FUNCTION JOIN(int, SUFFIX) LOCAL(JOIN(quantized, SUFFIX))(JOIN(float, SUFFIX) x, int zero,  \
-                                                            int is_added) {                   \
+  static JOIN(int, SUFFIX) LOCAL(JOIN(quantized, SUFFIX))(JOIN(float, SUFFIX) x, int zero,    \
+                                                          int is_added) {                     \
     JOIN(int, SUFFIX) least = IS_ASYMMETRIC ? -128 : -127;                                    \
     JOIN(int, SUFFIX) most = 127;                                                             \
     if (IN_DOUBLES) return clamp(LOCAL(JOIN(nearest, SUFFIX))(x + (float)zero), least, most); \
@@ -53,8 +53,9 @@ DEFINE_STORE(OUTS)
 #endif
 
 // The least and the greatest of 0 and input[first .. end - 1], the same for all of a work-group.
-FUNCTION void LOCAL(range_of)(global const float* input, int first, int end, local int* scratch,
-                              float* least, float* most) {
+static void __attribute__((always_inline)) LOCAL(range_of)(global const float* input, int first,
+                                                           int end, local int* scratch,
+                                                           float* least, float* most) {
   float low = 0.0f;
   float high = 0.0f;
   int i = first + FIRST * LANES;
@@ -96,8 +97,10 @@ FUNCTION void LOCAL(range_of)(global const float* input, int first, int end, loc
 }
 
 // input[first .. end - 1] of a row of `depth` floats becomes output[first .. end - 1].
-FUNCTION void LOCAL(write_values)(global const float* input, global OUT* output, int first, int end,
-                                  int depth, float inverse, int zero) {
+static void __attribute__((always_inline)) LOCAL(write_values)(global const float* input,
+                                                               global OUT* output, int first,
+                                                               int end, int depth, float inverse,
+                                                               int zero) {
   int added = ROUNDS_BY_ADDING ? min(depth / 8 * 8, end) : 0;
   int i = first + FIRST * LANES;
 #if LANES > 1
@@ -114,8 +117,9 @@ FUNCTION void LOCAL(write_values)(global const float* input, global OUT* output,
 
 #if SUMS
 // SUMS times the sums of the blocks of output[first .. end - 1], which all of a work-group wrote.
-FUNCTION void LOCAL(write_sums)(global const OUT* output, global int* sums, int first, int end,
-                                int size) {
+static void __attribute__((always_inline)) LOCAL(write_sums)(global const OUT* output,
+                                                             global int* sums, int first, int end,
+                                                             int size) {
 #if !ALONE
   barrier(CLK_GLOBAL_MEM_FENCE);
 #endif

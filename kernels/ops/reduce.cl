@@ -40,7 +40,7 @@
 DEFINE_ROUNDING()
 #endif
 
-FUNCTION ELEM LOCAL(finished)(NUMBER x, PARAMS params) {
+static ELEM LOCAL(finished)(NUMBER x, PARAMS params) {
 #if FINISH == 1
   int scaled = LOCAL(requantize)(x + OFFSET, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
   return (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
@@ -170,7 +170,7 @@ KERNEL(reduce_vector)
 #if USES_REDUCE_ROW
 // Halves of a vector until one number is left.
 #define OF_4(v) COMBINE(COMBINE((v).s0, (v).s1), COMBINE((v).s2, (v).s3))
-FUNCTION NUMBER LOCAL(of_all)(NUMBERS v) {
+static NUMBER LOCAL(of_all)(NUMBERS v) {
 #if LANES == 16
   JOIN(NUMBER, 8) v8 = COMBINE(v.lo, v.hi);
 #elif LANES == 8

@@ -11,7 +11,7 @@
 #include "kernel.clh"
 
 // Of integers what is beyond their type is lost, so sums and products are of unsigned ones.
-FUNCTION VALUE LOCAL(combined)(VALUE a, VALUE b) {
+static VALUE LOCAL(combined)(VALUE a, VALUE b) {
 #if OP == SUM
   return (VALUE)((WIDE)a + (WIDE)b);
 #elif OP == PRODUCT

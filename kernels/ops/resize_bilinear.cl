@@ -53,7 +53,7 @@ typedef VECTOR(short) LOCAL(column);
 #define WEIGHT(bits) ((short)(bits))
 #endif
 
-FUNCTION LOCAL(column)
+static LOCAL(column)
     LOCAL(mixed)(global const STORED_ELEM* top, global const STORED_ELEM* bottom, int4 row) {
 #if IS_FLOAT
   LOCAL(column) both;
@@ -70,8 +70,8 @@ FUNCTION LOCAL(column)
 #endif
 }
 
-FUNCTION void LOCAL(blend)(LOCAL(column) left, LOCAL(column) right, int4 place,
-                           global STORED_ELEM* to) {
+static void LOCAL(blend)(LOCAL(column) left, LOCAL(column) right, int4 place,
+                         global STORED_ELEM* to) {
 #if IS_FLOAT
   // TFLite's order of products and sums; its offset, 0 for floats, makes -0 a 0.
   VECTOR(float)

@@ -15,7 +15,7 @@
 #endif
 
 // a * b, of complex numbers
-FUNCTION float2 LOCAL(product)(float2 a, float2 b) {
+static float2 LOCAL(product)(float2 a, float2 b) {
   return (float2)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }
 
@@ -23,8 +23,9 @@ FUNCTION float2 LOCAL(product)(float2 a, float2 b) {
 // numbers, a power of two, which lie in bit-reversed order before: their real parts, then the
 // imaginary ones. turns[j] has the angle -2 pi * j / steps.
 // Source: Cooley and Tukey 1965, decimation in time
-FUNCTION void LOCAL(transform)(local float* values, global const float2* turns, int steps,
-                               int count) {
+static void __attribute__((always_inline)) LOCAL(transform)(local float* values,
+                                                            global const float2* turns, int steps,
+                                                            int count) {
   for (int half_count = 1; half_count < count; half_count *= 2) {
     int step = steps / (2 * half_count);
     for (int i = FIRST; i < count / 2; i += STRIDE) {

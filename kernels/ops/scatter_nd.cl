@@ -7,7 +7,7 @@
 #include "int64.clh"
 #endif
 
-FUNCTION ELEM LOCAL(sum)(ELEM a, ELEM b) {
+static ELEM LOCAL(sum)(ELEM a, ELEM b) {
 #if WORDS == 2
   return LOCAL(add_int64)(a, b);
 #elif IS_BOOL

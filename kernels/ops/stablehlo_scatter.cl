@@ -10,7 +10,7 @@
 #include "kernel.clh"
 
 // Of integers what is beyond their type is lost, so sums and products are of unsigned ones.
-FUNCTION ELEM LOCAL(combined)(ELEM a, ELEM b) {
+static ELEM LOCAL(combined)(ELEM a, ELEM b) {
 #if OP == UPDATE
   return b;
 #elif OP == SUM

@@ -80,9 +80,9 @@ KERNEL(svdf_quant8)
 
 // Moves a filter's features by one, and adds the newest. Of their products with weights of time,
 // whole vectors add to `parts`, and the rest is returned.
-FUNCTION float LOCAL(over_time)(global const float* state, global float* next,
-                                global const TIME* times, int memory, float scale, float feature,
-                                PARTS* parts) {
+static float LOCAL(over_time)(global const float* state, global float* next,
+                              global const TIME* times, int memory, float scale, float feature,
+                              PARTS* parts) {
   int m = 0;
 #if LANES > 1
   PARTS own = 0.0f;

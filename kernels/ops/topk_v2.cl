@@ -6,7 +6,7 @@
 
 // Numbers without a sign in the order of the values. Both zeros are one; NaN is the least: TFLite's
 // own order of it depends on where it stands.
-FUNCTION uint LOCAL(order)(ELEM x) {
+static uint LOCAL(order)(ELEM x) {
 #if IS_FLOAT
   uint word = as_uint(x);
   word = word == 0x80000000u ? 0u : word;

@@ -34,7 +34,7 @@ DEFINE_DIVIDE()
 #include "angles.clh"
 
 #if !ANGLES_SINE
-FUNCTION float LOCAL(answer)(float x) {
+static float LOCAL(answer)(float x) {
 #if OP == ABSOLUTE
   return fabs(x);
 #elif OP == NEGATIVE

@@ -219,7 +219,7 @@ KERNEL(runtime_isa_order)
   EACH_OF_8(M, 16, 17, 18, 19, 20, 21, 22, 23) \
   EACH_OF_8(M, 24, 25, 26, 27, 28, 29, 30, 31)
 
-FUNCTION void LOCAL(write_values)(global uchar* arena, PARAMS params, int row) {
+static void LOCAL(write_values)(global uchar* arena, PARAMS params, int row) {
   global int* answer = (global int*)(arena + ANSWERS) + row * 32;
 #define WRITE(i) answer[i] = VALUE_##i ^ row;
   EACH_VALUE(WRITE)

@@ -101,7 +101,7 @@
 // before, as its core may still have their weights and results. Where a thread's private memory
 // lies is its name. Threads that read each other's half-written names take other tiles first, and
 // nothing else changes.
-FUNCTION int LOCAL(first_owner)(volatile global int* threads, int groups) {
+static int LOCAL(first_owner)(volatile global int* threads, int groups) {
   int here;
   int name = (int)((uintptr_t)&here >> 16);
   for (int i = 0; i < groups; i++)
@@ -112,7 +112,7 @@ FUNCTION int LOCAL(first_owner)(volatile global int* threads, int groups) {
 }
 
 // Claims the next number below `end`. Returns -1 where none is left.
-FUNCTION int LOCAL(claim)(volatile global int* claimed, int end) {
+static int LOCAL(claim)(volatile global int* claimed, int end) {
   int seen = *claimed;
   while (seen < end) {
     int found = atomic_cmpxchg(claimed, seen, seen + 1);

@@ -14,8 +14,8 @@
 #define NEW_ROWS (STEP_H < TAPS_H ? STEP_H : TAPS_H)  // of a window that the one above it has not
 
 // A row's words, zero points where it or a column is out of bounds.
-FUNCTION void LOCAL(load_row)(uint row[COLUMNS], global const uchar* source, int is_row,
-                              int first_x, int in_w, int pixel_bytes, uint zeros) {
+static void LOCAL(load_row)(uint row[COLUMNS], global const uchar* source, int is_row, int first_x,
+                            int in_w, int pixel_bytes, uint zeros) {
   UNROLLED (column, COLUMNS) {
     row[column] = zeros;
     if (is_row && (uint)(first_x + column) < (uint)in_w)
