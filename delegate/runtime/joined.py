@@ -28,6 +28,10 @@ FILE = KERNEL_NAME = "runtime_joined"
 _MOST_TILES = 4  # of a launch; more of them gain by several groups
 _MOST_LAUNCHES = 8  # as one: compilers of long kernels take long, and keep values in memory
 _MOST_WEIGHTS = 1 << 13  # bytes of constants of a launch: with more of them its tiles are long
+# llvmpipe of Mesa 25.0 keeps a function of more than 45 values as a call, which finds no context
+# behind a barrier of its caller and ends the process. GPUs' compilers inline by themselves, and
+# keep values in memory where they are told to.
+_INLINED = "#define static __attribute__((always_inline)) static\n"
 _log = logging.getLogger("delegate")
 
 
@@ -70,8 +74,11 @@ class Source(NamedTuple):
     group_items: int  # work-items wanted
 
 
-def source_of_joined(launches: Sequence[Launch]) -> Source:
-    """Return the kernel that runs launches one after the other; their blocks follow each other."""
+def source_of_joined(launches: Sequence[Launch], is_cpu: bool = False) -> Source:
+    """Return the kernel that runs launches one after the other; their blocks follow each other.
+
+    `is_cpu`: whether the device says that it is a CPU.
+    """
     items = max(launch.group_items for launch in launches)
     launches = [in_groups_of(items, launch) for launch in launches]
     bodies: dict[str, int] = {}
@@ -82,7 +89,8 @@ def source_of_joined(launches: Sequence[Launch]) -> Source:
         runs.append(f"RUN({tile_function(launch, number)}, {launch.tiles}, {place})")
         place += HEAD_INTS + len(launch.params)
     defines = {"BODIES": " ".join(runs), "ALONE": str(int(items == 1)), **scratch_of(launches)}
-    return Source(numbered(bodies) + source_of(FILE, defines), defines, items)
+    text = (_INLINED if is_cpu else "") + numbered(bodies) + source_of(FILE, defines)
+    return Source(text, defines, items)
 
 
 def joined_kernels(
@@ -106,7 +114,7 @@ def joined_kernels(
 
 
 def _joined(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> Joined:
-    source = source_of_joined(launches)
+    source = source_of_joined(launches, is_cpu=device.info.type == "cpu")
     build = kernels.build_of(FILE, source.text)
     program = kernels.source(FILE, source.text, dict(source.defines))
     kernel, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=KERNEL_NAME))
