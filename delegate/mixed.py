@@ -7,14 +7,15 @@ kernel, inside the partition, and its verdict says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import KilledChild, TooLarge, Unsupported
-from delegate.graph.ir import Graph, Tensor
-from delegate.graph.partition import Partition, split
+from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.partition import Partition
 from delegate.graph.shapes import output_shapes
 from delegate.graph.verdict import Loss, Verdict
 from delegate.launch import size_bytes
@@ -91,6 +92,28 @@ class Mixed:
         for executor in self.executors:
             executor.close()
         self._parts.clear()
+
+
+def split(partition: Partition, apart: Collection[int]) -> list[Partition]:
+    """Cut a partition into parts that run one after the other, of which none mixes kinds.
+
+    `apart`: indices of nodes that each become a part of their own.
+    """
+    runs: list[list[Node]] = []
+    for node in partition.nodes:
+        if runs and node.index not in apart and runs[-1][-1].index not in apart:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    wanted, parts = {*partition.outputs}, []
+    for nodes in reversed(runs):
+        inside = {tensor for node in nodes for tensor in node.outputs}
+        read = {t for node in nodes for t in node.inputs if t is not None and t.data is None}
+        inputs = sorted(read - inside, key=attrgetter("index"))
+        outputs = sorted(inside & wanted, key=attrgetter("index"))
+        parts.append(Partition(tuple(nodes), tuple(inputs), tuple(outputs), partition.inlined))
+        wanted |= read
+    return parts[::-1]
 
 
 def unknown_shapes(partition: Partition) -> dict[int, str]:

@@ -360,6 +360,7 @@ OTHER_TESTS = {
     "test_boards.py": "the delegate on boards, by docs/boards",
     "test_build.py": "all kernels, each with the macros that its op emits",
     "test_classifiers.py": "real models",
+    "test_converters.py": "real models",
     "test_detectors.py": "models that tests/support/detectors.py and yolo.py build",
     "test_documents.py": "the documents",
     "test_floats.py": "a real model",

@@ -138,27 +138,6 @@ def is_inlined(node: Node) -> bool:
     return node.calls is not None and node.body is not None
 
 
-def split(partition: Partition, apart: Collection[int]) -> list[Partition]:
-    """Cut a partition into parts that run one after the other, of which none mixes kinds.
-
-    `apart`: indices of nodes that each become a part of their own.
-    """
-    runs: list[list[Node]] = []
-    for node in partition.nodes:
-        if runs and node.index not in apart and runs[-1][-1].index not in apart:
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-    wanted, parts = {*partition.outputs}, []
-    for nodes in reversed(runs):
-        inside = {tensor for node in nodes for tensor in node.outputs}
-        read = {t for node in nodes for t in node.inputs if t is not None and t.data is None}
-        inputs, outputs = sorted(read - inside, key=_index), sorted(inside & wanted, key=_index)
-        parts.append(Partition(tuple(nodes), tuple(inputs), tuple(outputs), partition.inlined))
-        wanted |= read
-    return parts[::-1]
-
-
 def _is_hidden(tensor: Tensor | None) -> bool:
     """Whether nobody who looks at TFLite's tensors sees its value."""
     return tensor is not None and bool(tensor.kept) and not tensor.is_variable

@@ -93,8 +93,11 @@ def _levels(node: Node, result: Tensor, is_stored: bool) -> NDArray[Any]:
     levels[0] = 0
     for row, name in zip(levels, ("mean", "std"), strict=True):
         given = node.options.get(name)
-        is_row = isinstance(given, tuple) and all(isinstance(e, (int, float)) for e in given)
-        if not is_row or len(given) != _CHANNELS:
+        if (
+            not isinstance(given, tuple)
+            or len(given) != _CHANNELS
+            or not all(isinstance(each, (int, float)) for each in given)
+        ):
             raise Unsupported(f"{name} is {given!r}: 3 numbers are needed")
         row[:_CHANNELS] = given
     if is_stored:

@@ -198,15 +198,12 @@ class Steps:
         """Return what the events of a run's launches tell: zeros where that cannot be a time."""
         rows = []
         steps = [(s, launch) for s in self.program.steps for launch in s.alternative.launches]
-        for (step, launch), (_, (items,), (group,)), event in zip(
-            steps, self.transfer.kernels, events, strict=True
-        ):
+        every = zip(steps, self.transfer.kernels, events, strict=True)
+        for (step, launch), (_, (items,), (group,)), event in every:
             clock = _clock_of(event)
-            took = (clock[3] - clock[2]) / 1000
-            name = step.alternative.name
-            rows.append(
-                LaunchTime(step.node_index, step.op, launch.kernel, name, items, took, group, clock)
-            )
+            took, name = (clock[3] - clock[2]) / 1000, step.alternative.name
+            own = step.node_index, step.op, launch.kernel, name, items, took, group, clock
+            rows.append(LaunchTime(*own))
         return rows
 
     def _alone(
@@ -260,15 +257,12 @@ class Steps:
 
 
 def _clock_of(event: cl.Event) -> tuple[int, int, int, int]:
-    """Return when a command was queued, submitted, started and ended, in ns of the device's clock.
-
-    Zeros where the driver refuses that, or has the end before the start: nothing else is wrong.
-    """
+    """Return the four times of a launch in ns of the device's clock; zeros where they are none."""
     try:
-        times = event.profile
-        clock = (times.queued, times.submit, times.start, times.end)
+        all_times = event.profile
+        clock = (all_times.queued, all_times.submit, all_times.start, all_times.end)
     except cl.Error:
-        return 0, 0, 0, 0
+        clock = (0, 0, 0, 0)
     return clock if clock[2] <= clock[3] else (0, 0, 0, 0)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Graph, Node, infer, plain_nodes, with_tensors
+from delegate.inspect import Graph, Node, Tensor, infer, plain_nodes, with_tensors
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.build import graph as graph_of
 
@@ -64,3 +64,12 @@ def inlined(graph: Graph) -> Graph:
         each for each in plain_nodes(known.nodes) if not all(t.is_folded for t in each.outputs)
     ]
     return graph_of(nodes, known.inputs, known.outputs)
+
+
+def of_halves(graph: Graph) -> set[Tensor]:
+    """Return the tensors that are float16, or are computed of such."""
+    found = {each for each in graph.tensors if each.dtype == "float16" and each.data is None}
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found

@@ -21,7 +21,7 @@ from delegate.inspect import (
     halves_bound,
     sum_bound,
 )
-from tflite_opencl.common.absolute import absolute, inlined, near, sizes_of
+from tflite_opencl.common.absolute import absolute, inlined, near, of_halves, sizes_of
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.values import Arrays
 
@@ -34,9 +34,8 @@ Values = dict[Tensor, Array]
 _SUMS = {
     "ADD", "SUB", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "CUMSUM", "DEPTHWISE_CONV_2D",
     "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL",
-    "ADD_N", "CONV_3D", "CONV_3D_TRANSPOSE", "SEGMENT_SUM",
-    "RESIZE_BILINEAR", "SCATTER_ND", "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "SVDF",
-    TRANSPOSE_CONV_BIAS,
+    "ADD_N", "CONV_3D", "CONV_3D_TRANSPOSE", "SEGMENT_SUM", "RESIZE_BILINEAR", "SCATTER_ND",
+    "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "SVDF", TRANSPOSE_CONV_BIAS,
 }  # fmt: skip
 _CONVOLUTIONS = (
     *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
@@ -88,15 +87,14 @@ def float_bounds(
         return [None] * len(outputs)
     graph = inlined(graph)
     terms = sum(terms_of(node) for node in graph.nodes)
-    zeros = [np.zeros(each.shape) if each.dtype.name in _FLOATS else None for each in outputs]
     if not terms:
-        return zeros
+        return [np.zeros(o.shape) if o.dtype.name in _FLOATS else None for o in outputs]
     kept = [node for node in graph.nodes if _is_sum(node)]
     known = _known(run, graph, inputs, (t for node in graph.nodes for t in _read(node)))
     magnitudes = _magnitudes(run, graph, kept, known)
     is_pure = all(node.op in _SUMS | _MOVES for node in graph.nodes if _is_float(node))
     makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
-    of_halves = _of_halves(graph)
+    halves = of_halves(graph)
     bounds: Bounds = []
     for tensor, expected in zip(graph.outputs, outputs, strict=True):
         if expected.dtype.name not in _FLOATS:
@@ -115,17 +113,8 @@ def float_bounds(
         if any(node.op == "LOGISTIC" for node in graph.nodes):
             # Below -9 the reference takes exp(x) for exp(x) / (1 + exp(x)).
             bound = bound + np.where(sizes < np.exp(-8.9), sizes**2, 0)
-        bounds.append(halves_bound(bound, expected) if tensor in of_halves else bound)
+        bounds.append(halves_bound(bound, expected) if tensor in halves else bound)
     return bounds
-
-
-def _of_halves(graph: Graph) -> set[Tensor]:
-    """Return the tensors that are float16, or are computed of such."""
-    found = {each for each in graph.tensors if each.dtype == "float16" and each.data is None}
-    for node in graph.nodes:
-        if not found.isdisjoint(node.inputs):
-            found.update(node.outputs)
-    return found
 
 
 def _is_float(node: Node) -> bool:

@@ -250,10 +250,10 @@ class _Verifier:
             nodes = [graph.nodes[index] for index in (*joined, step.node)]
             given = {i: values[i] for i in step.inputs if i in values}
             for tensor in nodes[-1].outputs:
-                if (index := tensor.index) not in step.values:
+                index = tensor.index
+                # TFLite has no memory for what a loop hands through in vain.
+                if index not in step.values or (index not in values and tensor not in needed):
                     continue
-                if index not in values and tensor not in needed:
-                    continue  # TFLite has no memory for what a loop hands through in vain
                 if index not in values:
                     raise CommandError(f"TFLite does not tell the values of tensor {index}")
                 got, after_got, expected = step.values[index], own[index], values[index]
@@ -274,10 +274,8 @@ class _Verifier:
 
     def _keep(self, fault: Fault) -> None:
         """Keep it if it is the first of its kind: the others' values are not needed."""
-        known, order = self.faults.get(fault.is_alone), [*self.checks]
-        if known is None or order.index(fault.check.tensor.index) < order.index(
-            known.check.tensor.index
-        ):
+        known, place = self.faults.get(fault.is_alone), [*self.checks].index
+        if known is None or place(fault.check.tensor.index) < place(known.check.tensor.index):
             self.faults[fault.is_alone] = fault
 
     def _bound(
@@ -287,11 +285,9 @@ class _Verifier:
         own = {tensor for node in nodes for tensor in node.outputs}
         read = dict.fromkeys(t for node in nodes for t in node.inputs if t and t.data is None)
         given = [t for t in read if t not in own]
-        run = partial(judged_graph, self._runtime)
-        part = graph_of(nodes, given, [result])
+        run, part = partial(judged_graph, self._runtime), graph_of(nodes, given, [result])
         inputs = [values[tensor.index] for tensor in given]
-        (bound,) = float_bounds(run, part, inputs, [values[result.index]])
-        return bound
+        return float_bounds(run, part, inputs, [values[result.index]])[0]
 
 
 def _difference(
