@@ -13,7 +13,7 @@ import pytest
 from tests.support.deal import slow
 from tests.support.suite import run_cases
 from tflite_opencl.conformance.results import Result
-from tflite_opencl.conformance.runner import CannotRun
+from tflite_opencl.conformance.subject import LibraryError
 
 SOURCE = Path(__file__).with_name("liar.c")
 ADD = "add/float32/1x7x5x3"
@@ -92,10 +92,10 @@ def test_a_hang_ends(build: Build) -> None:
 
 
 def test_options_reach_the_library(build: Build) -> None:
-    with pytest.raises(CannotRun, match="unknown option"):
+    with pytest.raises(LibraryError, match="unknown option"):
         run(build("NONE"), [ADD], fine="no")
 
 
 def test_no_library() -> None:
-    with pytest.raises(CannotRun, match=r"cannot load .*/libnone\.so"):
+    with pytest.raises(LibraryError, match=r"cannot load .*/libnone\.so"):
         run(Path("libnone.so").resolve(), [ADD])

@@ -86,7 +86,7 @@ def test_sizes_and_indices_are_computed_as_folding_does() -> None:
     model = chain_model([op("MUL", [x, const(np.int32([-1, 3, 2]))], [y], clamped)])
     assert_equal(read_model(model), model)
     wrapped = chain_model([op("GATHER", [const(np.int32([7, 8])), x], [y], {"axis": 0})])
-    made = NumpyInterpreter(wrapped)
+    made = NumpyInterpreter(read_model(wrapped))
     with pytest.raises(NoNumpyForm, match=r"node 0 .GATHER.: .* no such form"):
         invoke(made, [np.int32([0, 1, 2])])
 

@@ -57,7 +57,8 @@ def test_tflite_takes_it(case: Case) -> None:
     # A result that is always the same would not show a wrong one; of the smallest multiplier the
     # bias alone is left.
     seldom = ("FILL", "REDUCE_ANY", "REDUCE_ALL", "EQUAL", "NOT_EQUAL")
-    is_usual = "zeros" not in case.name and "multiplier9.537e-07" not in case.name
+    odd = ("zeros", "multiplier9.537e-07", "in2x132-at1-", "in2x130-at1-")  # one of two rows
+    is_usual = not any(each in case.name for each in odd)
     if is_usual and case.op not in seldom and known.outputs[0][0].size > 16:
         assert len({values.tobytes() for values in known.outputs[0] + known.outputs[2]}) > 1
 

@@ -73,11 +73,6 @@ def test_not_without_instructions_and_groups_of_one(facts: dict[str, object]) ->
     assert not any("amx" in each.name for each in ops.lower(WIDE.node(), way.target))
 
 
-def test_not_where_weights_are_no_int8() -> None:
-    node = replace(WIDE, zeros=(3, 5, 7)).node()  # uint8 less 5
-    assert not any("amx" in each.name for each in ops.lower(node, AMX.target))
-
-
 @pytest.mark.parametrize(
     "case",
     [WIDE, replace(WIDE, dtype="int8"), Convolution(size=(9, 9, 70), out_c=61, dilation=(2, 3))],
