@@ -12,8 +12,9 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.graph.partition import partition_of, split
+from delegate.graph.partition import partition_of
 from delegate.inspect import write_model
+from delegate.mixed import split
 from tests.support.compare import interpreter, invoke, refusals
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
