@@ -102,9 +102,9 @@ def test_of_temporary_files(
     assert ended(command.main, ["library", "x.so"], capsys) == (255, line)
 
     def unexpected(words: list[str]) -> int:
-        raise OSError(errno.EDQUOT, "Disk quota exceeded", "/tmp/judge")
+        raise OSError(errno.EDQUOT, "Disk quota exceeded", "judge")
 
-    line = "ERROR: cannot write /tmp/judge: Disk quota exceeded\n"
+    line = "ERROR: cannot write judge: Disk quota exceeded\n"
     assert ended(unexpected, [], capsys) == (255, line)
     monkeypatch.setattr(label_image, "_command", lambda settings, out: unexpected([]))
     assert ended(label_image.main, ["-i", "none.bmp"], capsys) == (255, line)
