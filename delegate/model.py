@@ -104,6 +104,12 @@ class Model:
             weakref.finalize(self, self._on.close, wait=False).atexit = False
         else:
             self._on = OneDevice(graph, options, batch)
+        if batch > 1 and (left := self.tuning_left):  # what is known of one picture is no help
+            _log.warning(
+                "a batch of %d runs with %d choices of kernels that were not measured: "
+                "'tflite-opencl tune MODEL --batch %d' measures them, and so does tune=\"full\"",
+                batch, left, batch,
+            )  # fmt: skip
         self.batch = batch
         self.input_details = tuple(details_of(tensor, batch) for tensor in graph.inputs)
         self.output_details = tuple(details_of(tensor, batch) for tensor in graph.outputs)

@@ -67,6 +67,7 @@ class Outcome:
     size: Sequence[int] | None = None  # the picture's height and width
     seconds: float = 0.0  # of decoding, in one process
     warnings: Sequence[str] = ()
+    not_finite: str = ""  # which results are no numbers; "": none
 
     @property
     def is_wrong(self) -> bool:

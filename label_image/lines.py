@@ -17,7 +17,14 @@ import numpy as np
 from delegate import DelegateError, NoDeviceError
 from delegate.inspect import Graph, LaunchTime, Tensor, builtin_op_numbers
 from tflite_opencl.common import bars
-from tflite_opencl.common.errors import DelegateFailed, OneLineError, RunError, code_of, reason_of
+from tflite_opencl.common.errors import (
+    DelegateFailed,
+    OneLineError,
+    RunError,
+    code_of,
+    full_disk,
+    reason_of,
+)
 from tflite_opencl.common.logs import Route, routed
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.start import OutputError, lead_nowhere
@@ -98,7 +105,8 @@ def log_error(error: Exception, verbose: bool) -> int:
         log.error("%s", reason_of(error.__cause__))
     text = str(error)
     if not isinstance(error, (OneLineError, DelegateError)):
-        text = f"{type(error).__name__}: {text} (not expected: --verbose 1 shows where)"
+        unexpected = f"{type(error).__name__}: {text} (not expected: --verbose 1 shows where)"
+        text = full_disk(error) or unexpected
     level = error.level if isinstance(error, RunError) else logging.ERROR
     log.log(level, "%s", text, exc_info=error if verbose else None)
     return code_of(error)

@@ -43,9 +43,13 @@ class Series(Paths):
         """Return the exit code of a run with results, of which some may be no numbers."""
         return super().exit_code() or (SUCCESS if self._are_finite else NOT_SO)
 
-    def require_finite(self, outputs: Outputs, path: str = "") -> None:
-        """Complain of results that are no numbers; of several pictures, of the first such one."""
-        if self._are_finite and (why := not_finite(outputs, self._graph.outputs)):
+    def require_finite(self, outputs: Outputs) -> None:
+        """Complain of results that are no numbers."""
+        self._complain(not_finite(outputs, self._graph.outputs))
+
+    def _complain(self, why: str, path: str = "") -> None:
+        """Say once that results are no numbers; of several pictures, of the first such one."""
+        if why and self._are_finite:
             self._are_finite = False
             log.error("%s", f"{path}: {why}" if path else why)
 
@@ -121,10 +125,12 @@ class Series(Paths):
                     outcome = entry
                     if not entry.error:
                         outcome = replace(next(classified), path=entry.path, size=entry.size)
+                        why = not_finite(outcome.outputs, self._graph.outputs)
+                        outcome = replace(outcome, not_finite=why)
                     self.totals.decoding_seconds += entry.seconds
                     self.totals.processes = source.processes
                     self._count(outcome)
-                    self.require_finite(outcome.outputs, outcome.path)
+                    self._complain(outcome.not_finite, outcome.path)
                     self.totals.seconds = time.perf_counter() - begin_s
                     yield outcome
 

@@ -14,9 +14,10 @@ from tflite_opencl.common.cut import Uncut, cut, part_name, write_part
 from tflite_opencl.common.errors import CommandError, require_writable
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.feeds import inputs_for
-from tflite_opencl.common.flags import add_flag, add_models, model_of
+from tflite_opencl.common.flags import add_flag, add_flags, add_models, model_of
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.judge import Values, values_of
+from tflite_opencl.common.open_sizes import sized_graph
 from tflite_opencl.common.runtime import runtime_if_any
 
 HELP = "write nodes of a model as models of their own, as a driver's author wants to have them"
@@ -31,7 +32,7 @@ _PART = re.compile(r"(\d+)(?:-(\d+))?")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
-    add_flag(parser, "signature")
+    add_flags(parser, "signature", "input_size")
     parser.add_argument(
         "--nodes",
         default="all",
@@ -56,7 +57,8 @@ def run(options: argparse.Namespace) -> str:
             nodes can be cut, or a file cannot be written.
     """
     model, folder = model_of(options), Path(options.output)
-    graph = infer(read_graph(model, options.signature))
+    runtime, graph = runtime_if_any(), read_graph(model, options.signature)
+    graph = infer(sized_graph(graph, model, options.input_size, options.image, runtime))
     parts = _parts(options.nodes, len(graph.nodes))
     if options.image is not None and not options.inputs:
         raise CommandError("--image is for --inputs", USAGE)
@@ -64,7 +66,6 @@ def run(options: argparse.Namespace) -> str:
         require_writable(str(folder / f"{part_name(first, last)}.tflite"))
     values, told = None, ""
     if options.inputs:
-        runtime = runtime_if_any()
         told = f", with the values of {runtime.reference}"
         inputs = inputs_for(graph, options.image)
         with bars.waiting("running the whole model"):

@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tflite_opencl.common.errors import CommandError, require_writable, write
+from tflite_opencl.common.errors import CommandError, make_folder, require_writable, write
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.plugin_library import (
     ACCELERATOR,
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> str:
     if path.is_dir() or options.file.endswith("/"):
         if obstacle := folder_obstacle(options.file):
             raise CommandError(f"cannot write {options.file}: {obstacle}")
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         path /= NAME
     accelerator = path.with_name(ACCELERATOR)
     for each in (path, accelerator):

@@ -9,11 +9,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from delegate import Options
+from delegate import Model, Options, Unsupported
 from delegate.inspect import Graph
 from tflite_opencl.common import bars
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, UsageError
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.flag_values import MOST_PICTURES, at_most, positive
 from tflite_opencl.common.flags import (
     add_device_arguments,
     add_flag,
@@ -24,6 +25,7 @@ from tflite_opencl.common.flags import (
     shown,
 )
 from tflite_opencl.common.interpreter import delegated, read_graph
+from tflite_opencl.common.open_sizes import with_picture_size
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.tables import columns, render, terminal_width
 
@@ -31,7 +33,9 @@ HELP = "measure which kernels are the fastest for models on this device, and kee
 EXAMPLES = (
     ("tflite-opencl tune model.tflite", "on the first device that works"),
     ("tflite-opencl tune a.tflite b.tflite --device pocl", "two models, on a device"),
+    ("tflite-opencl tune model.tflite --batch 8", "as label_image --batch 8 runs it"),
 )
+_OF_MODELS = "device", "tune", "device_profile", "precision"  # options that class Model has, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,20 @@ class Tuned:
     seconds: float  # in all
     measured_seconds: float  # of it; 0: all was known
     tuning_left: int  # choices that could not be measured yet
+    why_not: str = ""  # nothing was tuned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
+    add_flag(parser, "input_size")
+    parser.add_argument(
+        "--batch",
+        metavar="N",
+        type=at_most(MOST_PICTURES, positive),
+        help="N pictures at once, which other kernels may be the fastest for; OpenCL must run the "
+        "whole model",
+    )
     add_device_arguments(parser, tune="full")
     add_flag(parser, "json")
 
@@ -61,10 +74,16 @@ def run(options: argparse.Namespace) -> str:
         nodes runs on it, of which the text is the answer.
     """
     models = models_of(options)
-    graphs = [read_graph(name) for name in models]
+    if options.batch and options.exclude_ops:
+        raise UsageError("--batch: OpenCL runs the whole model, and --exclude_ops is given")
+    graphs = [with_picture_size(read_graph(name), options.input_size) for name in models]
     told = options_of(options, graphs, profiling=False)
-    runtime = find_runtime()
-    found = [_tuned(*each, told, runtime) for each in zip(models, graphs, strict=True)]
+    named = zip(models, graphs, strict=True)
+    if options.batch:
+        found = [_tuned_batch(*each, told, options.batch) for each in named]
+    else:
+        runtime = find_runtime()
+        found = [_tuned(*each, told, runtime) for each in named]
     width = terminal_width()
     facts = {"models": [asdict(each) for each in found]}
     text = shown(options, _text(found, width), json=lambda: as_json(facts))
@@ -90,12 +109,26 @@ def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime) -> Tuned:
         )
 
 
+def _tuned_batch(name: str, graph: Graph, told: Options, batch: int) -> Tuned:
+    begun, nodes = time.perf_counter(), len(graph.nodes)
+    same = {each: getattr(told, each) for each in _OF_MODELS}
+    with bars.start(f"{os.path.basename(name)}, batches of {batch}") as watch:
+        try:
+            with Model(graph, batch=batch, **same) as model:
+                device, left = model.device.name, model.tuning_left
+        except Unsupported as refusal:
+            why = f"OpenCL does not run the whole model: {refusal}"
+            return Tuned(name, "", nodes, 0, time.perf_counter() - begun, 0.0, 0, why)
+    seconds = time.perf_counter() - begun
+    return Tuned(name, device, nodes, nodes, seconds, watch.seconds["tune"], left)
+
+
 def _text(found: Sequence[Tuned], width: int) -> str:
     rows = []
     for each in found:
         outcome = f"tuned, {each.measured_seconds:.1f} s of it for measuring"
         if not each.delegated:
-            outcome = "nothing to tune: no node runs on OpenCL"
+            outcome = f"nothing to tune: {each.why_not or 'no node runs on OpenCL'}"
         elif each.tuning_left:
             outcome = f"not finished: {each.tuning_left} choices are left"
         elif not each.measured_seconds:
@@ -103,4 +136,5 @@ def _text(found: Sequence[Tuned], width: int) -> str:
         nodes, name = f"{each.delegated} of {each.nodes}", os.path.basename(each.model)
         rows.append((name, nodes, f"{each.seconds:.1f}", outcome))
     shown = columns(("model", "nodes on OpenCL", "seconds", ""), rows, left=1)
-    return f"{render(width, shown)}\ndevice: {found[0].device}"
+    devices = dict.fromkeys(each.device for each in found if each.device)
+    return "\n".join([render(width, shown), *(f"device: {each}" for each in devices)])

@@ -67,17 +67,18 @@ def likely_shapes(
     """Return the shapes with likely sizes in the place of sizes that the file leaves open.
 
     TFLite gives an open size 1 until the caller resizes the input, which is after the nodes are
-    judged: windows and work of 1x1 images tell nothing. A batch of 1 is likely, and stays.
+    judged: windows and work of 1x1 images tell nothing. Sizes that the graph has already, where
+    TFLite has 1 yet (`with_input_shapes`), are those of the run. A batch of 1 is likely, and stays.
     """
     likely = {}
     for tensor in graph.inputs:
-        now = shapes.get(tensor.index, tensor.shape)
-        if now == tensor.shape and len(tensor.shape_signature) == len(now):
-            likely[tensor.index] = tuple(
-                _LIKELY_SIZE if place and (size, open_size) == (1, -1) else size
-                for place, (size, open_size) in enumerate(
-                    zip(now, tensor.shape_signature, strict=True)
-                )
+        own = tensor.shape
+        now = shapes.get(tensor.index, own)
+        signature = tensor.shape_signature or own
+        if len(now) == len(own) == len(signature) and (now == own or not tensor.shape_signature):
+            likely[tensor.index] = now[:1] + tuple(
+                (_LIKELY_SIZE if is_open == -1 and known == 1 else known) if size == 1 else size
+                for size, known, is_open in zip(now[1:], own[1:], signature[1:], strict=True)
             )
     return {**shapes, **likely}
 

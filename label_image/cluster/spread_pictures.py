@@ -27,7 +27,7 @@ from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
 from tflite_opencl.common.cluster.line import Left
 from tflite_opencl.common.cluster.work import Answer
-from tflite_opencl.common.exit_codes import NO_DEVICE, SUCCESS
+from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO, SUCCESS
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.tables import render
 
@@ -56,6 +56,7 @@ class SpreadPictures(ManyPictures):
     """A run on several pictures, spread over workers."""
 
     _begin_s = 0.0
+    _are_finite = True  # all results so far
 
     def run(self) -> int:
         """Run the model on each, show and write what comes of it, and return the exit code.
@@ -81,7 +82,7 @@ class SpreadPictures(ManyPictures):
                 sinks.end(self._told, self._entry(cluster))
         code = self._ended(self._text(cluster, sinks), self._totals.unreadable, sinks)
         is_wrong = self._totals.wrong or any(each.failure for each in self._did.values())
-        return code or (NO_DEVICE if is_wrong else SUCCESS)
+        return code or (NO_DEVICE if is_wrong else SUCCESS if self._are_finite else NOT_SO)
 
     def _work(self, stack: contextlib.ExitStack) -> Callable[[Cluster], Classifier]:
         """Return what makes the workers' job. Raises: as `ManyPictures.run`."""
@@ -163,6 +164,9 @@ class SpreadPictures(ManyPictures):
     def _count(self, outcome: Outcome) -> None:
         totals = self._totals
         totals.add(outcome)
+        if outcome.not_finite and self._are_finite:
+            self._are_finite = False
+            log.error("%s: %s", outcome.path, outcome.not_finite)
         totals.decoding_seconds += outcome.seconds
         totals.seconds = time.perf_counter() - self._begin_s
 

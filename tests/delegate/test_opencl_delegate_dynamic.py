@@ -11,7 +11,7 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.graph.infer import likely_shapes
-from delegate.inspect import Graph, Tensor, write_model
+from delegate.inspect import Graph, Tensor, with_input_shapes, write_model
 from tests.support.compare import RUNTIME, interpreter, invoke, refusals
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
@@ -179,3 +179,17 @@ def test_only_open_sizes_are_guessed() -> None:
         resized = {**shapes, source.index: given}
         assert likely_shapes(graph, resized) == resized
     assert likely_shapes(open_sizes(is_open=False), shapes) == shapes
+
+
+def test_sizes_that_the_graph_has_already_are_those_of_the_run() -> None:
+    """TFLite resizes after the nodes were judged, from what the file has to what is asked for."""
+    graph = open_sizes()
+    (source,) = graph.inputs
+    shapes = {tensor.index: tensor.shape for tensor in graph.tensors}
+    for size in ((1, 64, 48, 8), (1, 1, 9, 8), (1, 1, 1, 8)):
+        asked = with_input_shapes(graph, {0: size})
+        assert likely_shapes(asked, shapes)[source.index] == size
+        resized = {**shapes, source.index: (1, 5, 5, 8)}
+        assert likely_shapes(asked, resized) == resized
+    batch = with_input_shapes(graph, {0: (4, 64, 48, 8)})
+    assert likely_shapes(batch, shapes)[source.index] == (1, 64, 48, 8)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from delegate.inspect import read_model, read_signatures, write_model
 from tests.attacks.fuzz.drawing import drawn
 from tests.attacks.fuzz.pieces import PIECES
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import conv_pool
+from tests.support.open_sizes import open_classifier
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
 from tests.support.without_tflite import make_so
@@ -169,3 +171,26 @@ def test_nodes_that_the_model_has_not_are_refused(
 def test_each_node_of_a_real_model_is_a_model(name: str, tmp_path: Path) -> None:
     parts = assert_parts_are_the_model(Path(model_path(name)), tmp_path)
     assert len(parts) == len(read_model(model_path(name)).nodes)
+
+
+def test_open_sizes_are_those_of_the_flag_of_the_picture_or_224(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, picture, parts = tmp_path / "open.tflite", tmp_path / "p.png", tmp_path / "parts"
+    model.write_bytes(open_classifier(least=5))
+    Image.new("RGB", (9, 8)).save(picture)
+    command = ["cut", str(model), "--output", str(parts), "--inputs"]
+    for more, shape in (
+        (["--input_size", "7x6"], (1, 7, 6, 3)),
+        (["--image", str(picture)], (1, 8, 9, 3)),
+        ([], (1, 224, 224, 3)),
+    ):
+        assert main([*command, *more]) == 0, capsys.readouterr()
+        assert np.load(parts / "000_input_0.npy").shape == shape
+        assert read_model(str(parts / "001.tflite")).inputs[0].shape == shape
+        made = allocated(find_runtime(), str(parts / "001.tflite"), "reference")
+        (got,) = invoke(made, [np.load(parts / "001_input_0.npy")])
+        assert got.tobytes() == np.load(parts / "001_output_0.npy").tobytes()
+    capsys.readouterr()
+    assert main([*command, "--input_size", "4"]) == 64
+    assert "--input_size" in capsys.readouterr().err

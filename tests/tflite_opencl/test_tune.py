@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, cache
+from delegate import DeviceInfo, Model, NoDeviceError, cache
 from delegate.inspect import write_model
-from tests.support.deal import slow
+from tests.support.deal import any_driver, slow
+from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
 from tflite_opencl import tune
@@ -90,3 +91,45 @@ def test_ctrl_c_ends_it_without_a_word(
     command = ["tune", models[1], "--device", str(device.index)]
     assert start.run(lambda: main(command)) == 130
     assert capsys.readouterr() == ("", "")
+
+
+@slow
+@any_driver
+def test_a_batch_is_measured_as_model_runs_it(
+    device: DeviceInfo,
+    models: list[str],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is known of one picture is not enough; after the command nothing is left."""
+    own = models[1], str(device.index)
+
+    def told() -> list[str]:
+        caplog.clear()
+        with Model(*own, batch=3):  # it measures a little itself
+            return [each for each in caplog.messages if "were not measured" in each]
+
+    with Model(*own, tune="full"):
+        caplog.clear()
+    (line,) = told()
+    assert "'tflite-opencl tune MODEL --batch 3' measures them" in line
+    command = ["tune", models[1], "--batch", "3", "--device", own[1]]
+    assert main([*command, "--json", "-"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["models"]
+    assert (found["delegated"], found["nodes"], found["tuning_left"]) == (2, 2, 0)
+    assert found["measured_seconds"] > 0
+    assert told() == []
+
+
+@any_driver
+def test_a_batch_of_what_opencl_does_not_run_whole(
+    device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "left.tflite"
+    path.write_bytes(chain_model([op("COS", [t((4,), "float64")], [t((4,), "float64")])]))
+    command = ["tune", str(path), "--batch", "2", "--device", str(device.index)]
+    assert main(command) == 1
+    told = " ".join(capsys.readouterr().out.split())  # a row is wider than the terminal
+    assert "nothing to tune: OpenCL does not run the whole model: node 0 (COS): float64" in told
+    assert main([*command, "--exclude_ops", "COS"]) == 64
+    assert "--batch: OpenCL runs the whole model" in capsys.readouterr().err

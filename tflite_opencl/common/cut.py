@@ -13,7 +13,7 @@ import numpy as np
 from delegate.inspect import Graph, Node, Tensor, write_model
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.build import graph as graph_of
-from tflite_opencl.common.errors import CommandError, write
+from tflite_opencl.common.errors import make_folder, write
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = Sequence[Array]
@@ -126,10 +126,7 @@ def write_part(
             files[f"{name}_{kind}_{number}.npy"] = content.getvalue()
     if script:
         files[f"{name}.py"] = script
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"cannot write {folder}: {error.strerror}") from error
+    make_folder(folder)
     for file, written in files.items():
         write(str(folder / file), written)
     return [*files]

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+from pathlib import Path
 
 from tflite_opencl.common.exit_codes import BUG, ERROR, NO_DEVICE, USAGE
 from tflite_opencl.common.files import file_obstacle, write_file
+
+_FULL = errno.ENOSPC, errno.EDQUOT
 
 
 class OneLineError(Exception):
@@ -68,7 +72,16 @@ def code_of(error: Exception) -> int:
         return error.code
     codes: dict[type[Exception], int] = {NoDeviceError: NO_DEVICE, ProfileError: USAGE}
     codes |= {SignatureError: USAGE, DelegateError: ERROR}
+    if full_disk(error):
+        return ERROR
     return next((code for kind, code in codes.items() if isinstance(error, kind)), BUG)
+
+
+def full_disk(error: BaseException) -> str:
+    """Return what is said of a disk that is full, of a temporary file, too; "": it is not that."""
+    if not (isinstance(error, OSError) and error.errno in _FULL):
+        return ""
+    return f"cannot write {error.filename or 'a temporary file'}: {error.strerror}"
 
 
 def require_writable(path: str | None) -> None:
@@ -83,6 +96,14 @@ def require_writable(path: str | None) -> None:
 def cannot_read(path: str | os.PathLike[str], error: OSError) -> CommandError:
     """Return the error of a file that cannot be read."""
     return CommandError(f"cannot read {path}: {error.strerror or error}")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those that it is in. Raises: CommandError: it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write(path: str, content: str | bytes) -> None:

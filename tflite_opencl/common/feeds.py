@@ -139,7 +139,7 @@ def _check_size(tensor: Tensor) -> None:
         shown = " x ".join(str(size) if size > 0 else "?" for size in shape)
         raise RunError(
             f"the model's input {shown} has no fixed size: give it one (--input NAME=FILE.npy, or "
-            "--input_size of label_image), or convert it with fixed sizes"
+            "--input_size), or convert it with fixed sizes"
         )
 
 

@@ -53,6 +53,19 @@ def in_builtins(graph: Graph) -> Graph:
     return replace(graph, tensors=tuple(made.tensors), nodes=tuple(made.nodes))
 
 
+def replaced_nodes(graph: Graph) -> str:
+    """Say which nodes `in_builtins` replaces, and how: words for people, "" for none."""
+    if in_builtins(graph) is graph:
+        return ""
+    ways = {True: "in float32, rounded to the nearest half", False: "as nodes that TFLite has"}
+    found: dict[bool, list[str]] = {}
+    for each in filter(_way_of, graph.nodes):
+        found.setdefault(widened(each) is not None, []).append(each.op)
+    return "; ".join(
+        f"{', '.join(dict.fromkeys(ops))} {ways[is_float16]}" for is_float16, ops in found.items()
+    )
+
+
 def model_in_builtins(graph: Graph, model: bytes | str) -> bytes | str:
     """Return the model of `in_builtins`; `model`: the graph's own, where that is the same."""
     own = in_builtins(graph)

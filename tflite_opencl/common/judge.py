@@ -104,7 +104,7 @@ class JudgeInterpreter:
         self._process: JudgeProcess | None = None
         if runtime.why_not:
             try:
-                self._numpy = runtime.interpreter(model, 1, "reference")
+                self._numpy = runtime.interpreter(model, 1, "reference", graph=graph)
             except RuntimeError as error:
                 raise NoOracle(one_line(error)) from error
             self.kernels = Kernels.all_of(graph, "numpy", runtime.why_not)

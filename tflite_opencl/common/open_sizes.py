@@ -90,6 +90,13 @@ def with_picture_size(
     return _sized(graph, number, USUAL)
 
 
+def sized_graph(
+    graph: Graph, model: str, size: Size | None, picture: str | None, runtime: Runtime
+) -> Graph:
+    """Return the graph of `with_picture_size`, at the picture's own size where that runs."""
+    return with_picture_size(graph, size, picture, lambda sized: runs(sized, model, runtime))
+
+
 def runs(graph: Graph, model: str | bytes, runtime: Runtime) -> bool:
     """Whether a model can run with the shapes of its inputs in the graph, within some memory."""
     tensors = [each for node in infer(graph).nodes for each in node.outputs if each.data is None]

@@ -11,8 +11,9 @@ import sysconfig
 from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.errors import CommandError, write
 
 NAME = "libtflite_opencl_delegate.so"
 # The same under the name that LiteRT's CompiledModel loads.
@@ -24,24 +25,31 @@ _LIBRARIES = ("-ldl", "-lpthread")
 
 
 def compile_library(path: Path, libpython: str) -> None:
-    """Compile the library for a Python; raises CommandError where no compiler can."""
+    """Compile the library for a Python, and write it whole or not at all.
+
+    Raises: CommandError: no compiler can, or the file cannot be written. OSError: nor can the
+        folder for temporary files.
+    """
     wanted = os.environ.get("CC")
     compiler = next(filter(None, map(shutil.which, [wanted] if wanted else _COMPILERS)), None)
     if compiler is None:
         raise CommandError("there is no C compiler: install gcc and libc6-dev, or set CC")
     with ExitStack() as stack:
+        made = Path(stack.enter_context(TemporaryDirectory()), NAME)
         sources = [stack.enter_context(as_file(files("delegate") / name)) for name in _SOURCES]
         command = [
             *(compiler, *_FLAGS),
             f"-DPYTHON={_c_text(sys.executable)}",
             f"-DLIBPYTHON={_c_text(libpython)}",
-            *("-o", str(path), *map(str, sources), *_LIBRARIES),
+            *("-o", str(made), *map(str, sources), *_LIBRARIES),
         ]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        first = next((line for line in lines if "error" in line), lines[0])
-        raise CommandError(f"{compiler} fails: {first}")
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            # The linker's reason stands before the line of the compiler that called it.
+            told = (line for line in lines if "error:" in line and "ld returned" not in line)
+            raise CommandError(f"{compiler} fails: {next(told, lines[0])}")
+        write(str(path), made.read_bytes())
 
 
 def libpython_file() -> str:

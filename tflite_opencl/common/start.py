@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from tflite_opencl.common import interrupts
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import OneLineError, full_disk
 from tflite_opencl.common.exit_codes import BUG, ERROR, INTERRUPTED, SUCCESS, USAGE
 
 
@@ -35,8 +35,8 @@ def start(module: str, arguments: Sequence[str] | None = None) -> int:
 def run(main: Callable[[], int]) -> int:
     """Return the exit code of a command's `main`, or how it was ended.
 
-    130: Ctrl-C. 255: stdout or stderr takes no text, and one line says so. A reader that has gone
-    is no error.
+    130: Ctrl-C. 255: stdout or stderr takes no text, or a disk is full, and one line says so. A
+    reader that has gone is no error.
     """
     with interrupts.remembered():
         try:
@@ -49,9 +49,13 @@ def run(main: Callable[[], int]) -> int:
             with contextlib.suppress(OutputError):
                 sys.stderr.write(f"ERROR: {error}\n")
             return ERROR
-        except Exception:
+        except Exception as error:
             if interrupts.was_pressed():  # what Ctrl-C broke off may fail in its own way
                 return INTERRUPTED
+            if line := full_disk(error):
+                with contextlib.suppress(OutputError):
+                    sys.stderr.write(f"ERROR: {line}\n")
+                return ERROR
             traceback.print_exc()
             return BUG
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from delegate import DelegateError
+from delegate.inspect import with_input_shapes
 from tflite_opencl.common import bars
 from tflite_opencl.common.cluster.client import Cluster
 from tflite_opencl.common.cluster.line import Left
@@ -64,6 +65,8 @@ class Board(Work):
         file = folder / Path(packed.given.model).name
         file.write_bytes(packed.content)
         graph = read_graph(str(file), self._settings.signature)
+        shapes = {number: each.shape for number, each in enumerate(packed.given.inputs)}
+        graph = with_input_shapes(graph, shapes)  # those that the file leaves open
         return replace(packed.given, model=str(file), graph=graph)
 
 

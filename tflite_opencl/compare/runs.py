@@ -23,6 +23,7 @@ from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.finite import not_finite
 from tflite_opencl.common.flags import device_asked
+from tflite_opencl.common.in_builtins import replaced_nodes
 from tflite_opencl.common.interpreter import invoke
 from tflite_opencl.common.judge import open_judge
 from tflite_opencl.common.labels import are_scores, format_row, top_results
@@ -246,14 +247,17 @@ class _Judge:
 def _judge(given: Given, running: Sequence[Running], runtime: Runtime) -> _Judge:
     """Ask the judge; where a path runs on the reference kernels and they are right, take its."""
     path = next((each for each in running if each.path.kind == REFERENCE), None)
+    replaced = "" if runtime.why_not else replaced_nodes(given.graph)
     if path is not None and not path.result.failure and not reference_is_wrong(given.graph):
-        return _Judge(_outputs(path))
+        return _Judge(_outputs(path), other_kernels=replaced)
     try:
         opened = open_judge(runtime, given.graph, given.model)
         with contextlib.closing(opened):
-            return _Judge(invoke(opened, given.inputs), other_kernels=opened.reasons)
+            outputs = invoke(opened, given.inputs)
+            kernels = "; ".join(filter(None, (replaced, opened.reasons)))
+            return _Judge(outputs, other_kernels=kernels)
     except (RuntimeError, ValueError) as error:
-        return _Judge(None, f"the reference kernels cannot run this model: {one_line(error)}")
+        return _Judge(None, f"no kernels judge this model: {one_line(error)}")
 
 
 def _judged(each: Running, judge: _Judge, given: Given, settings: Settings) -> PathResult:

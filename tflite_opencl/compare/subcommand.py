@@ -25,7 +25,7 @@ from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json,
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import Meter, cpu_name
-from tflite_opencl.common.open_sizes import runs, with_picture_size
+from tflite_opencl.common.open_sizes import sized_graph
 from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.compare import fleet_text
@@ -172,8 +172,7 @@ def given_of(
     graph = read_graph(name, signature)
     if not graph.inputs or not graph.outputs:
         raise CommandError(f"{name} has no input or no output: there is nothing to run")
-    runtime = runtime_if_any()
-    graph = with_picture_size(graph, size, picture, lambda sized: runs(sized, name, runtime))
+    graph = sized_graph(graph, name, size, picture, runtime_if_any())
     what = "random input" if picture is None else Path(picture).name
     return Given(name, graph, inputs_for(graph, picture), what)
 

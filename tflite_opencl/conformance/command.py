@@ -16,7 +16,7 @@ from delegate.inspect import read_device_profile, write_model
 from tflite_opencl.common import bars
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.cluster.scheduler import require_distributed
-from tflite_opencl.common.errors import OneLineError, UsageError, code_of
+from tflite_opencl.common.errors import OneLineError, UsageError, code_of, make_folder, write
 from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.flags import keep_inputs, prepare_environment
@@ -99,13 +99,10 @@ def _command(options: argparse.Namespace) -> int:
 
 
 def _write_models(cases: Sequence[Case], folder: str) -> None:
-    try:
-        for case in cases:
-            path = Path(folder) / f"{case.name}.tflite"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(str(path), write_model(case.make()))
-    except OSError as error:
-        raise OneLineError(f"cannot write {error.filename}: {error.strerror}") from None
+    for case in cases:
+        path = Path(folder) / f"{case.name}.tflite"
+        make_folder(path.parent)
+        write(str(path), write_model(case.make()))
 
 
 def _run_fleet(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:

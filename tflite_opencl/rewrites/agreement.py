@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import read_model
+from delegate.inspect import Graph, read_model, with_input_shapes
 from tflite_opencl.common.interpreter import failures, invoke
 from tflite_opencl.common.judge import JudgeInterpreter, open_judge
 from tflite_opencl.common.runtime import Runtime
@@ -39,16 +39,18 @@ def agreement(
     sets: Iterable[Arrays],
     runtime: Runtime,
     watch: Callable[[], None],
+    graph: Graph,
     signature: str | None = None,
 ) -> Agreement:
     """Run both models on each input set; `watch` is called after each.
 
-    `signature`: which of their graphs runs; None: the first.
+    `graph`: the one of the first model that runs, with the shapes of its inputs. `signature`: of
+    both; None: the first.
 
-    Raises:
-        CommandError: TFLite refuses a model. SignatureError.
+    Raises: CommandError: TFLite refuses a model. SignatureError.
     """
-    graphs = [read_model(model, signature) for model in (before, after)]
+    shapes = {number: tensor.shape for number, tensor in enumerate(graph.inputs)}
+    graphs = [graph, with_input_shapes(read_model(after, signature), shapes)]
     with contextlib.ExitStack() as stack:
         judges = []
         models: tuple[str | bytes, ...] = before, after

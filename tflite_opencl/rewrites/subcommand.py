@@ -16,6 +16,7 @@ from tflite_opencl.common.feeds import feeds_of, picture_inputs
 from tflite_opencl.common.flag_values import positive
 from tflite_opencl.common.flags import add_flag, as_json, keep_inputs, require_documents, shown
 from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.open_sizes import with_picture_size
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.tables import terminal_width
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     given.add_argument("--images", metavar="DIR", help="the same on all pictures of a folder")
     add_flag(parser, "signature", more=", in --check and --images; passes change all graphs")
+    add_flag(parser, "input_size", more=", in --check and --images")
     add_flag(parser, "json")
 
 
@@ -77,6 +79,8 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError("MODEL and OUT_FILE are missing; --list shows the passes", USAGE)
     if len(named) > 2:
         raise CommandError(f"one model at a time: {named[0]} and {named[1]} are named", USAGE)
+    if options.input_size and options.check is None and options.images is None:
+        raise CommandError("--input_size is for --check and --images", USAGE)
     options.source, options.target = named
     keep_inputs(vars(options))  # again: now it is known which is which
     require_documents(vars(options))
@@ -126,6 +130,7 @@ def _rewritten(source: str, names: list[str], subgraphs: int) -> RewrittenModel:
 def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) -> Agreement | None:
     if options.check is None and options.images is None:
         return None
+    graph = with_picture_size(graph, options.input_size)
     runtime = find_runtime()
     feeds_of(graph, ())  # complains of what cannot be fed
     pictures = (
@@ -137,4 +142,6 @@ def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) ->
     else:
         sets = (picture_inputs(graph, each) for each in pictures)
     with steps("inputs", lambda: options.check or len(pictures)) as step:
-        return agreement(options.source, made.content, sets, runtime, step, options.signature)
+        return agreement(
+            options.source, made.content, sets, runtime, step, graph, options.signature
+        )

@@ -23,6 +23,7 @@ from tflite_opencl.common.errors import OneLineError, RunError, one_line
 from tflite_opencl.serve import bodies, protocol
 from tflite_opencl.serve.metrics import CONTENT_TYPE, Metrics
 from tflite_opencl.serve.models import VERSION, Served
+from tflite_opencl.serve.page import POLICY, Front, host_of
 from tflite_opencl.serve.protocol import BadRequest
 from tflite_opencl.serve.worker import Busy, Ran, Unavailable
 
@@ -72,6 +73,7 @@ class Server:
         """Return what aiohttp serves."""
         made = web.Application(middlewares=[self._answered], client_max_size=self.bounds.body)
         get, post = made.router.add_get, made.router.add_post
+        get("/", self._front)
         get("/v2", self._about)
         get("/v2/health/live", self._live)
         get("/v2/health/ready", self._ready)
@@ -82,6 +84,19 @@ class Server:
             get(f"{model}/ready", self._model_ready)
             post(f"{model}/infer", self._infer)
         return made
+
+    async def _front(self, request: web.Request) -> web.Response:
+        if request.transport is None:
+            raise ConnectionResetError
+        host = host_of(request.host, request.transport.get_extra_info("sockname"))
+        front = Front(self.state, [*self.models.values()], host)
+        is_page = "text/html" in request.headers.get("Accept", "")  # no client's but a browser's
+        headers = {"Vary": "Accept", "Content-Security-Policy": POLICY}
+        return web.Response(
+            text=front.html() if is_page else front.text(),
+            content_type="text/html" if is_page else "text/plain",
+            headers=headers,
+        )
 
     async def _about(self, request: web.Request) -> web.Response:
         about = {"name": "tflite-opencl", "version": __version__}

@@ -23,6 +23,7 @@ from tflite_opencl.common.flag_values import positive
 from tflite_opencl.common.flags import (
     add_device_arguments,
     add_flag,
+    add_flags,
     add_models,
     as_json,
     model_of,
@@ -31,6 +32,7 @@ from tflite_opencl.common.flags import (
 )
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.judge import Values, judged_outputs, values_of
+from tflite_opencl.common.open_sizes import sized_graph
 from tflite_opencl.common.runtime import Runtime, runtime_if_any
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
@@ -49,7 +51,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
-    add_flag(parser, "signature")
+    add_flags(parser, "signature", "input_size")
     add_device_arguments(parser)
     given = parser.add_mutually_exclusive_group()
     add_flag(given, "image")
@@ -80,9 +82,10 @@ def run(options: argparse.Namespace) -> str:
     """
     require_writable(options.heatmap)
     model = model_of(options)
-    graph = read_graph(model, options.signature)
-    told = options_of(options, [graph], profiling=True)
     runtime = runtime_if_any()
+    graph = read_graph(model, options.signature)
+    graph = sized_graph(graph, model, options.input_size, options.image, runtime)
+    told = options_of(options, [graph], profiling=True)
     if options.image is None:
         sets = InputSets(options.random, lambda seed: input_sets(graph, seed)[0])
     else:

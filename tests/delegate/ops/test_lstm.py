@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.errors import Unsupported
 from delegate.inspect import Graph, Node, Quantization, write_model
 from delegate.target import Rules
@@ -28,14 +29,16 @@ from tests.support.cases import (
     quantization,
     require_isa,
 )
-from tests.support.compare import RUNTIME, assert_exact
-from tests.support.deal import where_rows_are_known
+from tests.support.compare import RUNTIME, assert_exact, interpreter, invoke
+from tests.support.deal import any_driver, where_rows_are_known
 from tests.support.factories import refused
+from tests.support.floats import kinds
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm
 
+Floats = NDArray[np.float32]
 SHAPE = (2, 3, 11, 6)
 KINDS = ["float32", pytest.param("hybrid", marks=where_rows_are_known)]
 
@@ -239,6 +242,47 @@ def test_runs_of_floats_are_in_bound(
     graph = lstm(kind, SHAPE, form)
     own = changed(graph.nodes[0], options={"fused_activation_function": activation})
     assert_runs(replace(graph, nodes=(own,)), device, (4, 4))
+
+
+def _of_odd_rows(graph: Graph, device: DeviceInfo) -> list[tuple[Floats, Floats]]:
+    """Return our outputs and the reference's, of rows with what is not finite, each from zeros."""
+    model = write_model(graph)
+    found: list[tuple[Floats, Floats]] = []
+    delegate = OpenCLDelegate(model, device.index, tune="off", min_nodes_per_partition=0)
+    made = interpreter(model), interpreter(model, delegate)
+    for odd in ([np.inf], [-np.inf], [np.nan], [3e38], [np.inf, -np.inf]):
+        values = np.random.default_rng(0).normal(size=graph.inputs[0].shape).astype(np.float32)
+        values[..., : len(odd)] = odd
+        given = [values, *(np.zeros(each.shape, np.float32) for each in graph.inputs[1:])]
+        theirs, ours = (invoke(each, given) for each in made)
+        found += zip(ours, theirs, strict=True)
+        for each in made:
+            each.reset_all_variables()
+    assert delegate.partitions == [[0]]
+    return found
+
+
+@any_driver
+@pytest.mark.parametrize("form", ["plain", "cifg", "peephole", "projection", "norm"])
+def test_what_is_not_finite_is_tflite_s_without_clips(form: str, device: DeviceInfo) -> None:
+    graph = lstm("float32", SHAPE, form)
+    own = changed(graph.nodes[0], options={"cell_clip": 0.0, "proj_clip": 0.0})
+    pairs = _of_odd_rows(replace(graph, nodes=(own,)), device)
+    assert any(kinds(theirs).any() for _, theirs in pairs)
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(kinds(ours), kinds(theirs))
+
+
+@any_driver
+@pytest.mark.parametrize("form", ["plain", "projection"])
+def test_a_nan_that_is_clipped_stays_one(form: str, device: DeviceInfo) -> None:
+    """TFLite makes the clip of it, as docs/ops.md says; all else is the same."""
+    pairs = _of_odd_rows(lstm("float32", SHAPE, form), device)
+    differ = [(ours, theirs, kinds(ours) != kinds(theirs)) for ours, theirs in pairs]
+    assert any(places.any() for *_, places in differ)
+    for ours, theirs, places in differ:
+        assert np.isnan(ours[places]).all()
+        assert np.isfinite(theirs[places]).all()
 
 
 @pytest.mark.parametrize("shape", [(2, 11, 6), (1, 1, 1), (3, 40, 33)])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
@@ -20,6 +21,7 @@ pytest.importorskip("distributed")
 from tests.support.cluster import workers
 from tests.support.command import Run
 from tests.support.deal import slow
+from tests.support.model import chain_model, const, op, t
 
 pytestmark = slow
 
@@ -84,6 +86,29 @@ def test_a_model_that_no_worker_can_run_is_one_line(files: Path, run: Run, two: 
     assert (ran.code, ran.out) == (2, [])
     (line,) = ran.beginning("ERROR")
     assert "none of the 2 workers" in line
+
+
+def test_results_that_are_not_finite_are_an_error(
+    pictures: Path, run: Run, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers find the same: one line tells it, with the picture's name, and so by bytes."""
+    source, flat, scores = (t(shape) for shape in ((1, 4, 4, 3), (1, 48), (1, 48)))
+    sizes = const(np.array([1, 48], np.int32))
+    rows = op("RESHAPE", [source, sizes], [flat], {"new_shape": (1, 48)})
+    Path("model.tflite").write_bytes(chain_model([rows, op("LOG", [flat], [scores])]))
+    words = ("-m", "model.tflite", "-i", "pictures")
+    alone = run(*words)
+    (line,) = alone.beginning("ERROR")
+    assert line.startswith("ERROR: pictures/blue/blue.png: output 0 ")
+    assert line.endswith(" values are not finite (NaN or infinite)")
+    spread = (*words, "--scheduler", two, "--chunk", "1")
+    ran = run(*spread)
+    assert (ran.code, ran.beginning("ERROR")) == (alone.code, [line]) == (1, [line])
+    fine = run(*spread[:4], "--input_mean", "-1", "--input_std", "1", *spread[4:])
+    assert (fine.code, fine.beginning("ERROR")) == (0, [])
+    monkeypatch.setattr("label_image.cluster.chunks._facts", lambda path: (1, 1))
+    ran = run(*spread)
+    assert (ran.code, ran.beginning("ERROR")) == (1, [line])
 
 
 def test_resume_goes_on_and_unordered_leaves_none_out(pictures: Path, run: Run, two: str) -> None:

@@ -254,6 +254,28 @@ def test_as_csv_and_as_markdown(compare: Compare, small: str) -> None:
 
 
 @slow
+def test_float16_is_judged_in_float32_and_that_is_said(
+    compare: Compare, tmp_path: Path, device: DeviceInfo
+) -> None:
+    rng = np.random.default_rng(3)
+    weights = const(rng.normal(size=(5, 8)).astype(np.float16))
+    x, y, z = t((1, 8), "float16"), t((1, 5), "float16"), t((1, 5), "float16")
+    nodes = [op("FULLY_CONNECTED", [x, weights], [y]), op("SOFTMAX", [y], [z], {"beta": 1.0})]
+    path = tmp_path / "halves.tflite"
+    path.write_bytes(chain_model(nodes))
+    words = "the reference: FULLY_CONNECTED, SOFTMAX in float32, rounded to the nearest half"
+    for chosen in (f"reference,opencl:{device.index}", f"opencl:{device.index}"):
+        code, out, err = compare(str(path), "--paths", chosen)
+        assert code == 0, (out, err)
+        assert words in out
+        _, paths = compare.paths(str(path), "--paths", chosen)
+        assert paths[-1]["taken"] == 2
+        assert paths[-1]["difference"] <= 2**-11  # a half's last place below 1
+    code, reference = compare.paths(str(path), "--paths", "reference")
+    assert (code, reference[0]["difference"]) == (0, 0)
+
+
+@slow
 def test_built_in_kernels_judge_where_the_reference_is_wrong(
     compare: Compare, tmp_path: Path
 ) -> None:

@@ -17,10 +17,11 @@ from delegate.inspect import read_model, write_model
 from tests.support.compare import interpreter
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t
+from tests.support.open_sizes import open_classifier
 from tests.support.small_v2 import small_v2
 from tests.support.subgraphs import two_signatures
 from tflite_opencl.command import main
-from tflite_opencl.rewrites import graph_passes, pass_bundles
+from tflite_opencl.rewrites import agreement, graph_passes, pass_bundles
 from tflite_opencl.rewrites.passes import remove_dead
 
 
@@ -232,3 +233,34 @@ def test_a_full_disk_leaves_the_old_file(
     assert (code, err) == (255, f"ERROR: cannot write {target}: No space left on device\n")
     assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["o"]
+
+
+def test_open_sizes_are_those_of_the_flag_or_224(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, target = tmp_path / "open.tflite", tmp_path / "new.tflite"
+    model.write_bytes(open_classifier(least=5))
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (9, 8)).save(tmp_path / "pictures" / "p.png")
+    given: list[tuple[int, ...]] = []
+    whole = agreement.invoke
+
+    def invoke(made: Any, inputs: Any) -> Any:
+        given.append(inputs[0].shape)
+        return whole(made, inputs)
+
+    monkeypatch.setattr(agreement, "invoke", invoke)
+    command = model, target, "--pass", "remove_dead"
+    for more, shape in (
+        (("--check", 1, "--input_size", "7x6"), (1, 7, 6, 3)),
+        (("--images", tmp_path / "pictures", "--input_size", "7x6"), (1, 7, 6, 3)),
+        (("--check", 1), (1, 224, 224, 3)),
+    ):
+        code, out, err = run(*command, *more)
+        assert code == 0, err
+        assert "on 1 input: all outputs are bit-equal" in out
+        assert {*given} == {shape}
+        given.clear()
+    assert read_model(target).inputs[0].shape_signature == (1, -1, -1, 3)
+    code, _, err = run(*command, "--input_size", "7x6")
+    assert (code, err) == (64, "ERROR: --input_size is for --check and --images\n")

@@ -22,11 +22,13 @@ from tests.attacks import planted
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
+from tests.support.open_sizes import open_classifier
 from tests.support.small_v2 import small_v2
 from tests.support.variables import counter_model
 from tflite_opencl.command import main
 from tflite_opencl.common.judge_process import JudgeProcess
 from tflite_opencl.verify import errors as verify_errors
+from tflite_opencl.verify import runs
 
 pytestmark = any_driver
 
@@ -382,3 +384,41 @@ def test_nodes_are_given_what_variable_tensors_were(verify: Verify, tmp_path: Pa
     path.write_bytes(chain_model([op("ADD", [x, held], [y])], [x], [y]))
     code, facts = verify.facts(str(path), "--random", "2")
     assert (code, [check["op"] for check in facts["nodes"]]) == (0, ["ADD"])
+
+
+@pytest.mark.parametrize(
+    ("more", "shape"),
+    [
+        (["--input_size", "7x6"], (1, 7, 6, 3)),
+        (["-i", "picture.png"], (1, 8, 9, 3)),
+        ([], (1, 224, 224, 3)),
+    ],
+)
+def test_open_sizes_are_those_of_the_flag_of_the_picture_or_224(
+    verify: Verify,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: list[str],
+    shape: tuple[int, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("open.tflite").write_bytes(open_classifier(least=5))
+    Image.new("RGB", (9, 8)).save("picture.png")
+    given: list[tuple[int, ...]] = []
+    whole = runs.run_once
+
+    def run_once(made: Any, inputs: Any) -> None:
+        given.append(inputs[0].shape)
+        whole(made, inputs)
+
+    monkeypatch.setattr(runs, "run_once", run_once)
+    code, out, err = verify("open.tflite", *more)
+    assert code == 0, err
+    assert {*given} == {shape}
+    assert "4 of 4 equal" in out  # at the file's placeholder 1 nothing runs on the device
+
+
+def test_a_size_of_a_model_that_leaves_none_open_is_refused(verify: Verify, model: str) -> None:
+    code, _, err = verify(model, "--input_size", "32x32")
+    assert code == 64
+    assert "--input_size: no input of the model is a picture whose height and width" in err

@@ -17,7 +17,7 @@ from tflite_opencl.common.build import Case
 from tflite_opencl.common.cluster.client import Cluster
 from tflite_opencl.common.cluster.line import Left
 from tflite_opencl.common.cluster.work import Answer
-from tflite_opencl.common.files import write_file
+from tflite_opencl.common.errors import write
 from tflite_opencl.conformance import results
 from tflite_opencl.conformance.fleet.board import Board, Cases, Ran
 from tflite_opencl.conformance.fleet.matrix import Fleet, csv_of
@@ -69,8 +69,8 @@ def run_fleet(
         for name, board in boards.items():
             folder = output / re.sub(r"[^\w.-]", "_", name)
             before = _before(folder, described, cases, known, options.resume)
-            write = stack.enter_context(results.writing(folder, described))
-            add[name] = _adder(board, by_name, known, write, tally)
+            write_row = stack.enter_context(results.writing(folder, described))
+            add[name] = _adder(board, by_name, known, write_row, tally)
             for result in before.values():
                 add[name](result, True)
             todo[name] = _chunks(name, [case for case in cases if case.name not in before])
@@ -80,7 +80,7 @@ def run_fleet(
                 _take(boards[chunk.board], came, add[chunk.board])
                 show()
     fleet = _fleet(options, cases, boards)
-    write_file(str(output / "boards.csv"), csv_of(fleet))
+    write(str(output / "boards.csv"), csv_of(fleet))
     return fleet
 
 

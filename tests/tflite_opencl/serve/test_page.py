@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of the bare address: what it says, to whom, and nothing of a model's as markup."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from delegate import DeviceError
+from tests.support.service import BOUNDS, DOUBLES, LIMITS, Doubling, served, serving
+from tests.tflite_opencl.serve.test_server import ask, wait
+from tflite_opencl.serve.metrics import Metrics
+from tflite_opencl.serve.models import Served
+from tflite_opencl.serve.page import ADDRESSES, Front, host_of
+from tflite_opencl.serve.pictures import Pictures
+from tflite_opencl.serve.server import Server
+from tflite_opencl.serve.tensors import Named, Signature
+from tflite_opencl.serve.worker import Worker
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def test_each_address_of_the_service_is_on_its_page() -> None:
+    routes = Server(BOUNDS, Metrics()).application().router.routes()
+    served = {
+        (route.method, route.resource.canonical)
+        for route in routes
+        if route.resource is not None and "/versions/" not in route.resource.canonical
+    }
+    assert {row for row in served if row[0] != "HEAD"} == {row[:2] for row in ADDRESSES}
+
+
+def test_curl_gets_text_whose_example_works() -> None:
+    with serving(lambda: [served(Worker(Doubling(), LIMITS))]) as (address, server, _):
+        wait(lambda: not server.state)
+        status, said, headers = ask(address, "/", Accept="*/*")
+        assert (status, headers.get_content_type()) == (200, "text/plain")
+        assert headers["Vary"] == "Accept"
+        assert "  model: 1 of 1 nodes on OpenCL, a stand-in, batches of 1, 4\n" in said
+        assert "    input x FP32 [-1, 3]\n    output y FP32 [-1, 3]\n" in said
+        (example,) = [line for line in said.splitlines() if line.startswith("    curl ")]
+        command, flag, body, url = shlex.split(example)
+        assert (command, flag, url) == ("curl", "-d", f"http://{address}/v2/models/model/infer")
+        status, answer, _ = ask(address, url.removeprefix(f"http://{address}"), json.loads(body))
+        assert (status, answer["outputs"][0]["data"]) == (200, [0, 0, 0])
+
+
+class _Tags(HTMLParser):
+    """The tags of a page, what they load, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.loaded: list[str | None] = []
+        self.said = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loaded += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_a_browser_gets_a_page_that_loads_nothing() -> None:
+    odd = "<script>alert(1)</script>"
+    signature = Signature((Named(odd, np.dtype("float32"), (1, 3)),), DOUBLES.outputs)
+
+    def load() -> Sequence[Served]:
+        return [served(Worker(Doubling(), LIMITS), signature, name=odd.replace("/", ""))]
+
+    with serving(load) as (address, server, _):
+        wait(lambda: not server.state)
+        status, said, headers = ask(address, "/", Accept=BROWSER)
+    assert (status, headers.get_content_type()) == (200, "text/html")
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    page = _Tags()
+    page.feed(said)
+    assert "script" not in page.tags
+    assert page.loaded == ["data:,"]
+    assert f"input{odd}FP32[-1, 3]" in page.said
+    for text in ("<script>alert(1)<script>: ", "/v2/health/ready", "curl -d"):
+        assert text.removesuffix(": ") in page.said
+
+
+@pytest.mark.parametrize("host", ["x:80/$(reboot)", "<b>", "a b", "x;y", "x'y"])
+def test_a_host_that_is_none_gives_way_to_the_sockets_address(host: str) -> None:
+    assert host_of(host, ("127.0.0.1", 8500)) == "127.0.0.1:8500"
+    assert host_of(host, ("::1", 8500, 0, 0)) == "[::1]:8500"
+    with serving(lambda: []) as (address, *_):
+        connection = http.client.HTTPConnection(address, timeout=30)
+        connection.request("GET", "/", headers={"Host": host})
+        assert host not in connection.getresponse().read().decode()
+        connection.close()
+
+
+@pytest.mark.parametrize("host", ["board", "board.local:8500", "10.0.0.7:80", "[fe80::1]:8500"])
+def test_the_host_is_what_a_client_calls_it(host: str) -> None:
+    assert host_of(host, ("127.0.0.1", 1)) == host
+
+
+def _with_pictures(name: str, signature: Signature = DOUBLES) -> Served:
+    made = served(Worker(Doubling(), LIMITS), signature, name)
+    return Served(name, made.signature, made.worker, cast(Pictures, object()), made.most)
+
+
+def _examples(*models: Served) -> list[str]:
+    text = Front("", models, "h:1").text()
+    for each in models:
+        each.worker.close()
+    return [line.strip() for line in text.splitlines() if line.startswith("    curl ")]
+
+
+def test_examples_fit_their_models() -> None:
+    assert _examples(_with_pictures("a")) == ["curl --data-binary @picture.jpg http://h:1/classify"]
+    assert _examples(_with_pictures("a"), _with_pictures("b&c d")) == [
+        "curl --data-binary @picture.jpg 'http://h:1/classify?model=a'",
+        "curl --data-binary @picture.jpg 'http://h:1/classify?model=b%26c%20d'",
+    ]
+    large = Signature((Named("x", np.dtype("int8"), (1, 65)),), DOUBLES.outputs)
+    assert _examples(served(Worker(Doubling(), LIMITS), large)) == [
+        "curl http://h:1/v2/models/model"
+    ]
+    values: dict[str, Any] = {"bool": [False], "uint64": [0], "float16": [0.0]}
+    for dtype, data in values.items():
+        one = Signature((Named("it's", np.dtype(dtype), (1,)),), DOUBLES.outputs)
+        (example,) = _examples(served(Worker(Doubling(), LIMITS), one))
+        shell = subprocess.run(["sh", "-c", example.replace("curl", "printf '%s\\n'", 1)],
+                               capture_output=True, text=True, check=True)  # fmt: skip
+        (given,) = json.loads(shell.stdout.splitlines()[1])["inputs"]
+        assert (given["name"], given["data"]) == ("it's", data)
+
+
+def test_it_says_what_it_waits_for_and_what_failed() -> None:
+    assert (
+        "\nModels\n  models are being loaded\n" in Front("models are being loaded", (), "h").text()
+    )
+
+    def fail(pictures: int) -> None:
+        raise DeviceError("clFinish: CL_OUT_OF_RESOURCES\x1b[2J")
+
+    with serving(lambda: [served(Worker(Doubling(fail), LIMITS))]) as (address, server, _):
+        wait(lambda: not server.state)
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
+        assert ask(address, "/v2/models/model/infer", body)[0] == 503
+        said = ask(address, "/")[1]
+        assert "  model: failed: clFinish: CL_OUT_OF_RESOURCES\\x1b[2J\n" in said
+        assert "<p>failed: clFinish" in ask(address, "/", Accept=BROWSER)[1]
