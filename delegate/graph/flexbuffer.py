@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of custom ops that are a FlexBuffer: a map from names to numbers, both ways."""
+"""The options of custom ops that are a FlexBuffer: a map from names to values, both ways."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatbuffers import flexbuffers
 
+Value = int | float | str | tuple[int, ...]
+_LONGEST = 64  # numbers of a vector; an op's sizes are fewer
 
-def numbers_in(options: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the numbers of a custom op's options; without those that are none.
+
+def values_in(options: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the numbers, texts and vectors of numbers of a custom op's options.
 
     Raises:
         ValueError: the options are no map, or damaged.
@@ -22,27 +25,45 @@ def numbers_in(options: Mapping[str, Any]) -> dict[str, int | float]:
     try:
         entries = flexbuffers.GetRoot(content).AsMap
         names = [key.AsKey for key in entries.Keys]
-        found = {str(name): entries[name] for name in names}
-        return {name: _number(entry) for name, entry in found.items() if _is_number(entry)}
+        found = {str(name): _value(entries[name]) for name in names}
     except (ArithmeticError, AttributeError, LookupError, TypeError, struct.error) as error:
         raise ValueError("options that are no FlexBuffer's map") from error
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _is_number(entry: flexbuffers.Ref) -> bool:
-    return bool(entry.IsNumeric or entry.IsBool)
+def numbers_in(options: Mapping[str, Any]) -> dict[str, int | float]:
+    """Return the numbers of a custom op's options; without those that are none.
+
+    Raises:
+        ValueError: the options are no map, or damaged.
+    """
+    found = values_in(options)
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
-def _number(entry: flexbuffers.Ref) -> int | float:
+def _value(entry: flexbuffers.Ref) -> Value | None:
+    if entry.IsString or entry.IsKey:
+        return str(entry.AsString if entry.IsString else entry.AsKey)
+    if entry.IsTypedVector:
+        numbers = entry.AsTypedVector
+        is_short = len(numbers) <= _LONGEST
+        is_whole = is_short and all(each.IsInt for each in numbers)
+        return tuple(int(each.AsInt) for each in numbers) if is_whole else None
     if entry.IsFloat:
         return float(entry.AsFloat)
-    return int(entry.AsBool) if entry.IsBool else int(entry.AsInt)
+    if entry.IsBool:
+        return int(entry.AsBool)
+    return int(entry.AsInt) if entry.IsNumeric else None
 
 
-def flexbuffer_of(**values: float) -> dict[str, Any]:
-    """Return the options of a custom op that have these numbers."""
+def flexbuffer_of(**values: float | str | Sequence[int]) -> dict[str, Any]:
+    """Return the options of a custom op that have these values."""
     builder = flexbuffers.Builder()
     with builder.Map():
         for name, value in values.items():
             builder.Key(name)
-            builder.Add(value)
+            if isinstance(value, int | float | str):
+                builder.Add(value)
+            else:
+                builder.TypedVectorFromElements(value)
     return {"custom_options": bytes(builder.Finish())}

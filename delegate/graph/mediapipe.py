@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from delegate.graph.ir import Node, Tensor
+from delegate.graph.pool_3d import POOLS_3D
 
 TRANSPOSE_CONV_BIAS = "Convolution2DTransposeBias"
 MAX_POOLING, MAX_UNPOOLING = "MaxPoolingWithArgmax2D", "MaxUnpooling2D"
-_LACKING = frozenset({TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING})
+_LACKING = frozenset({TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING, *POOLS_3D})
 _PADDINGS = {1: "SAME", 2: "VALID"}
 _WINDOW = struct.Struct("<3i")  # padding, the strides along x and y; what follows is not read
 _POOL = struct.Struct("<6i")  # the same, the window's width and height, and the activation

@@ -21,29 +21,13 @@ from delegate.ops._checks.matrices import sizes_of
 from delegate.ops._checks.node import tensors_of
 from delegate.ops._checks.windows import ONE_TAP
 from delegate.ops._convolution import hybrid
-from delegate.ops._launches.copy import turned
-from delegate.ops._launches.tiles import (
-    by_share,
-    lanes_of,
-    launch_over,
-    most_rounds,
-    one_each,
-    product_rows,
-    product_vectors,
-)
+from delegate.ops._launches.products import MOST_TERMS, MatrixProduct
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
-from delegate.ops._numbers import bits, ceil_div, fixed_point
+from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
 from delegate.ops.fully_connected import hybrid_products
 from delegate.target import Rules, Target
-
-TILE = 4  # columns of a row, a work-item
-_ROWS = 8  # of 8 bits, on a CPU: right rows are read half as often
-_FILE = "batch_matmul"
-_TURNED_ROWS = 16  # of the left matrix: fewer are multiplied sooner than the right one is turned
-_MOST_TERMS = most_rounds(1, 1_000)
-
 
 _FAMILIES = {
     ("float32", "float32", "float32"): "float",
@@ -72,7 +56,7 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
             f"{left.dtype} x {right.dtype} -> {result.dtype}: no such kernel is there"
         )
     is_adjoint = bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))
-    sizes = sizes_of(left, right, result, *is_adjoint, _MOST_TERMS)
+    sizes = sizes_of(left, right, result, *is_adjoint, MOST_TERMS)
     if target.rules.batch_matmul_mixes_rows and is_adjoint[0]:
         outer = left.shape[-3:-2], right.shape[-3:-2]
         if outer[1] == (1,) and outer[0] not in ((), (1,)):
@@ -82,17 +66,20 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
     family = _FAMILIES[types]
     if family == "hybrid":
         return _hybrid(node, sizes, target)
-    scaling = {} if family == "float" else _scaling(left, right, result, family)
-    params: Params = {"left": left, "right_at": right, "output": result, **sizes, **scaling}
-    elements = math.prod(result.shape)
-    is_wide = family == "quant16"
-    defines: Defines = {"ROUNDING": WIDE, "RIGHT": ELEM[right.dtype]} if is_wide else {}
-    own = params | {"elements": elements}
-    launch = launch_over(_FILE, f"{_FILE}_{family}", one_each(elements), own, defines)
-    plain = Alternative("plain", (launch,))
-    vectors = () if is_wide else _vectors(sizes, params, family, elements, target)
-    beside = () if is_wide else _turned(right, sizes, params, family, elements, target)
-    return (*beside, *vectors, plain)
+    defines: dict[str, Defines] = {
+        "quant8": {"ELEM": ELEM["int8"]},
+        "quant16": {"ROUNDING": WIDE, "RIGHT": ELEM[right.dtype]},
+    }
+    product = MatrixProduct(
+        family=family,
+        left=left,
+        right=right,
+        result=result,
+        sizes=sizes,
+        own={} if family == "float" else _scaling(left, right, result, family),
+        defines=defines.get(family, {}),
+    )
+    return product.alternatives(target)
 
 
 def _hybrid(node: Node, sizes: dict[str, int], target: Target) -> tuple[Alternative, ...]:
@@ -172,82 +159,20 @@ def _of_right_sides(
         "float32",
         is_centred=True,
     )
-    elements = math.prod(result.shape)
-    params: Params = {
-        "left": rows.values,
-        "right_at": right,
-        "output": result,
-        **sizes,
-        "row_scales": rows.scales,
-        "right_scale": bits(scale),
-    }
-    own = params | {"elements": elements}
-    launch = launch_over(_FILE, f"{_FILE}_hybrid", one_each(elements), own)
-    ways = (
-        *_turned(right, sizes, params, "hybrid", elements, target),
-        *_vectors(sizes, params, "hybrid", elements, target),
-        Alternative("plain", (launch,)),
+    product = MatrixProduct(
+        family="hybrid",
+        left=rows.values,
+        right=right,
+        result=result,
+        sizes=sizes,
+        own={"row_scales": rows.scales, "right_scale": bits(scale)},
+        defines={},
     )
+    ways = product.alternatives(target)
     return tuple(replace(way, launches=(*rows.launches, *way.launches)) for way in ways)
 
 
-def _vectors(
-    sizes: dict[str, int], params: Params, family: str, elements: int, target: Target
-) -> tuple[Alternative, ...]:
-    """Return the launch over vectors of columns, or of terms; none where they fill none."""
-    m, k, n = (sizes[name] for name in ("m_size", "k_size", "n_size"))
-    rows, vectors = elements // n, 1
-    if sizes["right_column"] == 1 and n > 1:
-        name, side, lanes = "vector", "TILE_M", lanes_of(n, target)
-        tile = product_rows(m, target)
-        if family == "quant8":
-            tile = _ROWS if target.group_items == 1 and m >= _ROWS else tile
-        elif lanes:
-            vectors = product_vectors(n, lanes, target)
-        columns = lanes * vectors
-        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, columns or 1)}
-        items = rows // m * blocks["m_blocks"] * blocks["n_blocks"]
-    else:
-        name, side, lanes = "row", "TILE_N", lanes_of(k, target)
-        tile = TILE if n >= TILE else 1
-        blocks = {"n_blocks": ceil_div(n, tile)}
-        items = rows * blocks["n_blocks"]
-        is_beside = sizes["right_term"] == sizes["left_term"] == 1
-        lanes = lanes if is_beside and family != "hybrid" else 0
-    if not lanes:
-        return ()
-    kernel, own = f"{_FILE}_{name}_{family}", params | blocks | {"items": items}
-    defines: Defines = {"LANES": lanes, side: tile, "VECTORS": vectors}
-    launch = launch_over(_FILE, kernel, by_share(items, target), own, defines)
-    return (Alternative(f"{name} {lanes * vectors}x{tile}", (launch,)),)
-
-
-def _turned(
-    right: Tensor,
-    sizes: dict[str, int],
-    params: Params,
-    family: str,
-    elements: int,
-    target: Target,
-) -> tuple[Alternative, ...]:
-    """Return the launches that turn the right matrices first, so that columns make vectors.
-
-    That is worth it where many rows read what is turned: queries and keys of an attention.
-    """
-    terms, columns = sizes["k_size"], sizes["n_size"]
-    is_short = sizes["m_size"] < _TURNED_ROWS or min(terms, columns) < 2
-    if sizes["right_term"] != 1 or is_short or target.group_items > 1:
-        return ()
-    matrices, first = turned(right, target)
-    own = params | sizes | {"right_at": matrices, "right_term": columns, "right_column": 1}
-    own_sizes = sizes | {"right_term": columns, "right_column": 1}
-    (way,) = _vectors(own_sizes, own, family, elements, target) or (None,)
-    if way is None:
-        return ()
-    return (Alternative(f"turned {way.name}", (*first, *way.launches)),)
-
-
-def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> dict[str, int]:
+def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> Params:
     """Return zero points, a multiplier and a shift.
 
     Raises:

@@ -15,14 +15,13 @@ from delegate.ops._checks.activations import activation_of, float_bounds
 from delegate.ops._checks.node import (
     elements_of,
     inputs_of,
-    integer,
     output_of,
     require_constant,
     require_shape,
     shape_text,
     vector_of,
 )
-from delegate.ops._checks.windows import along
+from delegate.ops._checks.windows import AXES_3D, window_3d
 from delegate.ops._convolution.packing import zeros
 from delegate.ops._convolution.records import float_bias
 from delegate.ops._launches.tiles import HALF_ROUNDS, by_share, lanes_of, launch_over
@@ -31,8 +30,6 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TILE_W = 4  # output pixels a work-item
-_AXES = ("d", "h", "w")
-_PADS = ("pad_front", "pad_top", "pad_left")
 
 
 @lowers("CONV_3D")
@@ -52,8 +49,8 @@ def lower_conv_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     *kernel, in_c, out_c = weights.shape
     if source.shape[-1] != in_c:
         raise Unsupported(f"{source.shape[-1]} input channels: the weights have {in_c}")
-    window = _window(node, source, result, kernel)
-    require_shape(result, (source.shape[0], *(window[f"out_{axis}"] for axis in _AXES), out_c))
+    window = window_3d(source, kernel, node.options)
+    require_shape(result, (source.shape[0], *(window[f"out_{axis}"] for axis in AXES_3D), out_c))
     columns, phases = window["out_w"], 1
     return _launches(
         "conv_3d", (source, result), values, bias, window, (columns, phases), node, target
@@ -81,9 +78,9 @@ def lower_conv_3d_transpose(node: Node, target: Target) -> tuple[Alternative, ..
             f"{source.shape[-1]} input and {result.shape[-1]} output channels: the weights have "
             f"{in_c} and {out_c}"
         )
-    window = _window(node, result, source, kernel)  # from the output to the input
-    require_shape(source, (result.shape[0], *(window[f"out_{axis}"] for axis in _AXES), in_c))
-    swapped = {f"{end}_{axis}": window[f"{other}_{axis}"] for axis in _AXES
+    window = window_3d(result, kernel, node.options)  # from the output to the input
+    require_shape(source, (result.shape[0], *(window[f"out_{axis}"] for axis in AXES_3D), in_c))
+    swapped = {f"{end}_{axis}": window[f"{other}_{axis}"] for axis in AXES_3D
                for end, other in (("in", "out"), ("out", "in"))}  # fmt: skip
     stride = window["stride_w"]
     columns = ceil_div(result.shape[3], stride)
@@ -109,26 +106,6 @@ def _weights_of(source: Tensor, weights: Tensor, result: Tensor) -> NDArray[np.f
     elements_of(source)
     elements_of(result)
     return values
-
-
-def _window(node: Node, source: Tensor, result: Tensor, kernel: list[int]) -> dict[str, int]:
-    """Return the fields of the window that slides over `source`."""
-    fields: dict[str, int] = {}
-    for axis, size, taps, pad in zip(_AXES, source.shape[1:4], kernel, _PADS, strict=True):
-        stride = integer(node.options, f"stride_{axis}", 0)
-        dilation = integer(node.options, f"dilation_{axis}_factor", 1)
-        if min(stride, dilation) < 1 or (taps - 1) * dilation >= 2**31 - 1:
-            raise Unsupported(f"stride {stride}, dilation {dilation} of {taps} taps: out of range")
-        out, before = along(size, taps, stride, dilation, node.options.get("padding"))
-        fields |= {
-            f"in_{axis}": size,
-            f"out_{axis}": out,
-            f"kernel_{axis}": taps,
-            f"stride_{axis}": stride,
-            f"dilation_{axis}": dilation,
-            pad: before,
-        }
-    return fields
 
 
 def _launches(

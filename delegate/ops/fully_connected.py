@@ -7,22 +7,27 @@ Where an 8-bit node's scales need a product of doubles, kernels of its own have 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import activation_of, applied, float_bounds, quantized_bounds
+from delegate.ops._checks.activations import (
+    activation_of,
+    applied,
+    bounds_of,
+    float_bounds,
+    quantized_bounds,
+)
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import ONE_TAP
+from delegate.ops._convolution import fully_connected as launches
 from delegate.ops._convolution import hybrid, hybrid_blocks, panels_blocks, panels_hybrid, variants
 from delegate.ops._convolution.hybrid_rounding import rounds_once
 from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
-from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
@@ -35,8 +40,6 @@ from delegate.ops._convolution.records import (
 )
 from delegate.ops._convolution.simt import fully_connected as simt_fully_connected
 from delegate.ops._convolution.x86 import fully_connected as x86_fully_connected
-from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
-from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import (
     WideSums,
     double_sums,
@@ -44,14 +47,14 @@ from delegate.ops._launches.wide_sums import (
     real_scales,
     wide_bias,
 )
-from delegate.ops._numbers import ceil_div, fixed_point
+from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
 
 @lowers("FULLY_CONNECTED")
 def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply rows of the input by constant weights.
+    """Multiply rows of the input by weights: constant ones, or of floats and 8 bits computed.
 
     Shapes:
         input (..., i) taken as rows of i, weights (o, i), bias (o,) -> output (rows, o), or
@@ -59,7 +62,8 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     Float rows with int8 weights are quantised first: see `delegate.ops._convolution.hybrid`.
 
     Raises:
-        Unsupported: computed or shuffled weights, other types, results beyond 32 bits.
+        Unsupported: shuffled weights, other types, results beyond 32 bits; weights of int8 that are
+            computed, for rows of float32 or int16.
     Source: tflite/kernels/fully_connected.cc, internal/reference/fully_connected.h,
     integer_ops/fully_connected.h; tflite-runtime rounds as convolutions do, ai-edge-litert a double
     product once
@@ -68,9 +72,12 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
         return of_blocks(in_blocks(node, target.rules), target)
     if hybrid.is_hybrid(node):
         return hybrid_products(_hybrid(node, target.rules), target)
+    (source, weights), _ = inputs_of(node.inputs, 2, 1)
+    if weights.data is None and source.dtype != "int16":
+        return _of_computed(node, target)
     conv = _decoded(node, target.rules)
     if isinstance(conv, DoublesConvolution):
-        return _of_doubles(conv, target)
+        return launches.of_doubles(conv, target)
     return variants.conv_2d(conv, target)
 
 
@@ -81,6 +88,32 @@ def hybrid_products(product: hybrid.Product, target: Target) -> tuple[Alternativ
     nvidia = nvidia_conv_2d.hybrid(product, target)
     shared = simt_fully_connected.alternatives(product, target)
     return (*panels, *x86, *nvidia, *shared, *hybrid.alternatives(product, target))
+
+
+def _of_computed(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Return the ways to multiply by weights that are no constant; raises Unsupported."""
+    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
+    result = output_of(node.outputs)
+    require_types(source, weights, result)
+    _require_plain_format(node)
+    rows, units = _rows(node, source, weights, result), weights.shape[0]
+    is_float = source.dtype == "float32"
+    values = quantized.bias_of(bias, units, ("float32" if is_float else "int32",))
+    product = launches.ComputedWeights(
+        source=source,
+        weights=weights,
+        result=result,
+        rows=rows,
+        bias=values,
+        bounds=bounds_of(result, activation_of(node)),
+    )
+    if is_float:
+        return product.of_floats(target)
+    scales = [quantized.per_tensor(tensor) for tensor in (source, weights, result)]
+    scaling = _scaling(source, weights, result, values.astype(np.int64), target.rules)
+    is_single = not target.rules.fully_connected_double_rounding
+    input_zero, weight_zero, output_zero = (zero for _, zero in scales)
+    return product.of_quant8((input_zero, weight_zero, output_zero), scaling, is_single, target)
 
 
 def _decoded(node: Node, rules: Rules) -> AnyConvolution:
@@ -265,36 +298,3 @@ def _largest(
         return largest
     centred = weights.data.astype(np.int32) - weight_zero
     return np.asarray(np.abs(centred).sum(1, dtype=np.int64) * farthest + np.abs(bias))
-
-
-def _of_doubles(conv: DoublesConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return this op's own launches: over vectors of channels where they fit, then plain."""
-    file, kernel = "fully_connected", "fully_connected_quant8"
-    own = ("input", "output", "in_c", "out_c", "output_zero", "output_min", "output_max")
-    params: Params = {name: value for name, value in conv.params().items() if name in own}
-    defines: Defines = {"ELEM": ELEM[conv.source.dtype], **conv.sums.defines}
-    by_element: Params = {
-        "weights": as_stored(conv.weights),
-        "channels": conv.sums.rows(),
-        "input_zero": conv.input_zero,
-        "weight_zero": conv.weight_zero,
-        "elements": conv.elements,
-    }
-    launch = launch_over(file, kernel, one_each(conv.elements), params | by_element, defines)
-    plain = Alternative("plain", (launch,))
-    lanes = lanes_of(conv.out_c, target)
-    if not lanes:
-        return (plain,)
-    layer, items = conv.layer, conv.batch * ceil_div(conv.out_c, lanes)
-    by_vector: Params = {
-        "weights": int16_pairs(conv, layer.centred, lanes),
-        "channels": Constant(
-            20 * conv.out_c, lambda: replace(layer.sums, bias=layer.folded_bias()).rows().pack()
-        ),
-        "rows": conv.batch,
-        "pairs": ceil_div(conv.in_c, 2),
-        "items": items,
-    }
-    tiling, kernel = by_share(items, target), "fully_connected_vector_quant8"
-    vector = launch_over(file, kernel, tiling, params | by_vector, defines | {"LANES": lanes})
-    return Alternative(f"vector {lanes}", (vector,)), plain

@@ -114,8 +114,6 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     (_, weights, _), (bias,) = inputs_of(node.inputs, 3, 1)
     output_of(node.outputs)
     hybrid.require_known(rules)
-    if rules.processor != "x86_64":
-        raise Unsupported(f"hybrid: how TFLite rounds its sums on {rules.processor} is not known")
     if weights.dtype != "int8":
         raise Unsupported(f"{weights.dtype} weights with float32 activations: only int8")
     geometry = _geometry(node, hybrid.weight_values(weights))
@@ -123,6 +121,7 @@ def _hybrid(node: Node, rules: Rules) -> hybrid.Product:
     return hybrid.Product(
         **geometry.fields(),
         is_asymmetric=True,
+        rounds_once=rules.processor == "aarch64",
         scales=hybrid.weight_scales(weights, 0),
         bias=values if bias is not None else np.full_like(values, -0.0),  # which adds nothing
         clamp=float_bounds(activation_of(node)),

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: for the vector kernel LANES channels and TILE_W pixels a work-item.
+// Macros: for the vector kernel LANES channels and TILE_W pixels a work-item; ROUNDS_ONCE, see
+// hybrid.clh: here of each product.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
+#ifdef LANES
+#define HYBRID_WIDTH LANES
+#else
+#define HYBRID_WIDTH
+#endif
+#ifdef FP_FAST_FMAF
+#define FUSED MULTIPLY_ADD
+#endif
+#include "hybrid.clh"
 
 // Window sizes, strides and paddings are those of the convolution that takes the output back to the
 // input's size. TFLite spreads one input pixel after the other, so an output pixel meets the taps
@@ -15,7 +25,7 @@
 #define FIRST_OF(at, kernel, stride) max(0, ((at) - (kernel) + (stride)) / (stride))
 #define LAST_OF(at, stride, size) min((size) - 1, (at) / (stride))
 #define SCALED_SUM(sum, product, channel_scale, scale) \
-  ((sum) + ((product) * (channel_scale)) * (scale))
+  HYBRID_PLUS(sum, (product) * (channel_scale), scale)
 
 #if USES_TRANSPOSE_CONV_HYBRID
 // output[n,y,x,o] = bias[o] + the sum of input[n,y',x',i] * weights[o,ky,kx,i] * the scales of
@@ -81,7 +91,7 @@ TILE(transpose_conv_vector_hybrid) {
     int x = out_x + PAD_LEFT;
     int y = row % OUT_H + PAD_TOP;
     int n = row / OUT_H;
-    float scale = ((global const float*)(arena + ROW_SCALES))[n];
+    FLOATS scale = ((global const float*)(arena + ROW_SCALES))[n];
     FLOATS sum[TILE_W];
     UNROLLED (p, TILE_W) sum[p] = 0.0f;
     int last_y = LAST_OF(y, STRIDE_H, IN_H);

@@ -1,47 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: RIGHT, the right matrices' type where they are of 16 bits or 8, short or char; LANES
-// columns, or terms, and TILE_M rows, or TILE_N columns, a work-item; VECTORS of LANES columns of
-// floats.
+// Macros: ELEM, the type of 8 bits, char or uchar; RIGHT, the right matrices' type beside int16,
+// short or char; LANES columns, or terms, and TILE_M rows, or TILE_N columns, a work-item; VECTORS
+// of LANES columns of floats; SINGLE_ROUNDING, see quantize.clh; HAS_BIAS, see matrices.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "quantize_wide.clh"
 #include "float.clh"
 #include "hybrid.clh"
+#include "matrices.clh"
 #include "store.clh"
 
-// The first elements of the matrices of result number `batch`. A step is 0 where one matrix is used
-// for all.
-#define MATRICES(LEFT_TYPE, RIGHT_TYPE, batch)                                                 \
-  int b2 = batch % BATCH_2;                                                                    \
-  int b1 = batch / BATCH_2 % BATCH_1;                                                          \
-  int b0 = batch / BATCH_2 / BATCH_1;                                                          \
-  global const LEFT_TYPE* left = (global const LEFT_TYPE*)(arena + LEFT) + b0 * LEFT_BATCH_0 + \
-                                 b1 * LEFT_BATCH_1 + b2 * LEFT_BATCH_2;                        \
-  global const RIGHT_TYPE* right = (global const RIGHT_TYPE*)(arena + RIGHT_AT) +              \
-                                   b0 * RIGHT_BATCH_0 + b1 * RIGHT_BATCH_1 + b2 * RIGHT_BATCH_2
-
-// The row and the column that `element` is the product of.
-#define ROW_AND_COLUMN(LEFT_TYPE, RIGHT_TYPE)   \
-  int batch = element / N_SIZE / M_SIZE;        \
-  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);       \
-  left += element / N_SIZE % M_SIZE * LEFT_ROW; \
-  right += element % N_SIZE * RIGHT_COLUMN
-
 #if USES_BATCH_MATMUL_QUANT8
-DEFINE_ROUNDING()
+DEFINE_REQUANTIZE()
 
-// output[b,m,n] = sum over k of (left[b,m,k] - zero) * (right[b,k,n] - zero), requantised, clamped;
-// either matrix may be transposed   Source: reference/batch_matmul.h
+// output[b,m,n] = sum over k of (left[b,m,k] - zero) * (right[b,k,n] - zero), plus bias[n],
+// requantised, clamped; either matrix may be transposed
+// Source: reference/batch_matmul.h, integer_ops/fully_connected.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_quant8) {
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
-    ROW_AND_COLUMN(char, char);
-    int sum = 0;
+    ROW_AND_COLUMN(ELEM, ELEM);
+    int sum = BIAS_OF(int, element % N_SIZE);
     for (int k = 0; k < K_SIZE; k++)
       sum += (left[k * LEFT_TERM] - LEFT_ZERO) * (right[k * RIGHT_TERM] - RIGHT_ZERO);
-    int scaled = LOCAL(requantize)(sum, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
-    ((global char*)(arena + OUTPUT))[element] = (char)clamp(scaled, -128, 127);
+    int scaled = REQUANTIZE()(sum, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
+    ((global ELEM*)(arena + OUTPUT))[element] = (ELEM)clamp(scaled, LEAST, MOST);
   }
 }
 
@@ -74,11 +58,13 @@ KERNEL(batch_matmul_quant16)
 // The same of floats.
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_float) {
+  BOUNDS_OF(float);
   EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     ROW_AND_COLUMN(float, float);
     float sum = 0.0f;
     for (int k = 0; k < K_SIZE; k++)
       sum = MULTIPLY_ADD(left[k * LEFT_TERM], right[k * RIGHT_TERM], sum);
+    sum = FINISHED(sum, BIAS_OF(float, element % N_SIZE));
     ((global float*)(arena + OUTPUT))[element] = sum;
   }
 }
@@ -105,49 +91,34 @@ TILE(batch_matmul_hybrid) {
 KERNEL(batch_matmul_hybrid)
 #endif
 
-#if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT || \
-    USES_BATCH_MATMUL_VECTOR_HYBRID
-// TILE_M rows of an item, and the first of its columns; the last rows overlap those before.
-#define ROWS_AND_COLUMNS(LEFT_TYPE, RIGHT_TYPE, TYPE)     \
-  int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M); \
-  int n = item / M_BLOCKS % N_BLOCKS * (LANES * VECTORS); \
-  int batch = item / M_BLOCKS / N_BLOCKS;                 \
-  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);                 \
-  left += m * LEFT_ROW;                                   \
-  int left_row = LEFT_ROW;                                \
-  int left_term = LEFT_TERM;                              \
-  int right_term = RIGHT_TERM;                            \
-  global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE
-#endif
-
 #if USES_BATCH_MATMUL_VECTOR_QUANT8
-DEFINE_ROUNDING(LANES)
+DEFINE_REQUANTIZE(LANES)
 #define INTS JOIN(int, LANES)
-#define CHARS JOIN(char, LANES)
+#define ELEMS JOIN(ELEM, LANES)
 #define TO_INTS JOIN(convert_int, LANES)
-#define TO_CHARS JOIN(convert_char, LANES)
-DEFINE_STORE(CHARS)
+#define TO_ELEMS JOIN(convert_, ELEMS)
+DEFINE_STORE(ELEMS)
 
 // The same of 8 bits for right matrices whose rows lie as written.
 // tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_quant8) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    ROWS_AND_COLUMNS(char, char, char);
+    ROWS_AND_COLUMNS(ELEM, ELEM, ELEM);
     n = min(n, N_SIZE - LANES);
     right += n;
     output += n;
     int left_zero = LEFT_ZERO;
     int right_zero = RIGHT_ZERO;
     INTS sum[TILE_M];
-    UNROLLED (p, TILE_M) sum[p] = 0;
+    UNROLLED (p, TILE_M) sum[p] = BIASES_OF(int, n);
     for (int k = 0; k < K_SIZE; k++) {
       INTS factor = TO_INTS(JOIN(vload, LANES)(0, right + k * right_term)) - right_zero;
       UNROLLED (p, TILE_M) sum[p] += factor * ((int)left[p * left_row + k * left_term] - left_zero);
     }
-    INTS multiplier = MULTIPLIER, shift = SHIFT, least = -128, most = 127;
+    INTS multiplier = MULTIPLIER, shift = SHIFT, least = LEAST, most = MOST;
     for (int p = 0; p < TILE_M; p++, output += N_SIZE) {
-      INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[0], multiplier, shift) + OUTPUT_ZERO;
-      STORE(CHARS, TO_CHARS(clamp(scaled, least, most)), output);
+      INTS scaled = REQUANTIZE(LANES)(sum[0], multiplier, shift) + OUTPUT_ZERO;
+      STORE(ELEMS, TO_ELEMS(clamp(scaled, least, most)), output);
       NEXT_TO_FIRST(sum, TILE_M);
     }
   }
@@ -206,12 +177,16 @@ KERNEL(batch_matmul_vector_hybrid)
 // The same of floats for right matrices whose rows lie as written.
 // tile: TILE_ITEMS blocks of TILE_M rows x VECTORS x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_float) {
+  BOUNDS_OF(FLOATS);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     ROWS_AND_COLUMNS(float, float, float);
     COLUMNS_FROM(column, VECTORS, n, N_SIZE);
     SUM_PRODUCTS(sum, VECTORS, K_SIZE, left, left_row, left_term, right, right_term, column);
     UNROLLED (p, TILE_M)
-      UNROLLED (v, VECTORS) STORE_FLOATS(sum[p][v], 0, output + p * N_SIZE + column[v]);
+      UNROLLED (v, VECTORS) {
+        FLOATS result = FINISHED(sum[p][v], BIASES_OF(float, column[v]));
+        STORE_FLOATS(result, 0, output + p * N_SIZE + column[v]);
+      }
   }
 }
 
@@ -220,21 +195,10 @@ KERNEL(batch_matmul_vector_float)
 
 #if USES_BATCH_MATMUL_ROW_QUANT8 || USES_BATCH_MATMUL_ROW_FLOAT
 #include "lane_sum.clh"
-
-// TILE_N columns of one row, of an item; the last ones overlap those before.
-#define COLUMNS(TYPE)                                     \
-  int n = min(item % N_BLOCKS * TILE_N, N_SIZE - TILE_N); \
-  int m = item / N_BLOCKS % M_SIZE;                       \
-  int batch = item / N_BLOCKS / M_SIZE;                   \
-  MATRICES(TYPE, TYPE, batch);                            \
-  left += m * LEFT_ROW;                                   \
-  right += n * RIGHT_COLUMN;                              \
-  int right_column = RIGHT_COLUMN;                        \
-  global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE + n
 #endif
 
 #if USES_BATCH_MATMUL_ROW_QUANT8
-DEFINE_ROUNDING()
+DEFINE_REQUANTIZE()
 #define INTS JOIN(int, LANES)
 #define TO_INTS JOIN(convert_int, LANES)
 
@@ -242,7 +206,7 @@ DEFINE_ROUNDING()
 // tile: TILE_ITEMS blocks of TILE_N columns; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_row_quant8) {
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
-    COLUMNS(char);
+    COLUMNS(ELEM);
     int left_zero = LEFT_ZERO;
     int right_zero = RIGHT_ZERO;
     INTS sum[TILE_N];
@@ -251,18 +215,18 @@ TILE(batch_matmul_row_quant8) {
     for (; k <= K_SIZE - LANES; k += LANES) {
       INTS factor = TO_INTS(JOIN(vload, LANES)(0, left + k)) - left_zero;
       UNROLLED (p, TILE_N) {
-        global const char* column = right + p * right_column + k;
+        global const ELEM* column = right + p * right_column + k;
         sum[p] += factor * (TO_INTS(JOIN(vload, LANES)(0, column)) - right_zero);
       }
     }
     int total[TILE_N];
-    UNROLLED (p, TILE_N) total[p] = SUM_OF(sum[p]);
+    UNROLLED (p, TILE_N) total[p] = SUM_OF(sum[p]) + BIAS_OF(int, n + p);
     for (; k < K_SIZE; k++)
       UNROLLED (p, TILE_N)
         total[p] += (left[k] - left_zero) * (right[p * right_column + k] - right_zero);
     for (int p = 0; p < TILE_N; p++) {
-      int scaled = LOCAL(requantize)(total[0], MULTIPLIER, SHIFT) + OUTPUT_ZERO;
-      output[p] = (char)clamp(scaled, -128, 127);
+      int scaled = REQUANTIZE()(total[0], MULTIPLIER, SHIFT) + OUTPUT_ZERO;
+      output[p] = (ELEM)clamp(scaled, LEAST, MOST);
       NEXT_TO_FIRST(total, TILE_N);
     }
   }
@@ -275,6 +239,7 @@ KERNEL(batch_matmul_row_quant8)
 // The same of floats for matrices whose terms lie side by side: a transposed right one.
 // tile: TILE_ITEMS blocks of TILE_N columns; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_row_float) {
+  BOUNDS_OF(float);
   EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     COLUMNS(float);
     FLOATS sum[TILE_N];
@@ -290,7 +255,7 @@ TILE(batch_matmul_row_float) {
     for (int p = 0; p < TILE_N; p++, right += right_column) {
       float total = SUM_OF(sum[0]);
       for (int j = k; j < K_SIZE; j++) total = MULTIPLY_ADD(left[j], right[j], total);
-      output[p] = total;
+      output[p] = FINISHED(total, BIAS_OF(float, n + p));
       NEXT_TO_FIRST(sum, TILE_N);
     }
   }

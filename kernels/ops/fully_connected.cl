@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' and the weights' type, uchar or char; ROUNDING, see wide.clh; for
-// the vector kernels LANES output channels a work-item, of hybrid ones by TILE_W rows; HAS_SHIFTS,
-// of weights in blocks, 1 where each block has a shift, too; those of hybrid.clh.
+// the plain kernel of 8 bits WEIGHTS_IN, constants, or arena where they are computed; for the
+// vector kernels LANES output channels a work-item, of hybrid ones by TILE_W rows; HAS_SHIFTS, of
+// weights in blocks, 1 where each block has a shift, too; those of hybrid.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #if USES_FULLY_CONNECTED_QUANT8 || USES_FULLY_CONNECTED_VECTOR_QUANT8
@@ -34,7 +35,7 @@ TILE(fully_connected_quant8) {
   EACH_ITEM (element, tile, ELEMENTS) {
     int o = element % out_c;
     global const ELEM* source = (global const ELEM*)(arena + INPUT) + element / out_c * in_c;
-    global const ELEM* weight = (global const ELEM*)(constants + WEIGHTS) + o * in_c;
+    global const ELEM* weight = (global const ELEM*)(WEIGHTS_IN + WEIGHTS) + o * in_c;
     int sum = channel[o];
     int c = 0;
     // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.

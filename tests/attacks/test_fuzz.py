@@ -19,6 +19,7 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import (
     MAX_POOLING,
     MAX_UNPOOLING,
+    POOLS_3D,
     TRANSPOSE_CONV_BIAS,
     Graph,
     Node,
@@ -140,7 +141,7 @@ def test_what_a_verdict_raises_is_told(
 
 # Graphs are run with nodes left to TFLite, too, which lacks these. The kernels of the first are
 # drawn by TRANSPOSE_CONV; the ops' own sizes in tests/delegate/ops.
-LACKING = (TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING)
+LACKING = (TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING, *POOLS_3D)
 OPS = [op for op in ops.ops() if not op.islower() and op not in LACKING]
 
 

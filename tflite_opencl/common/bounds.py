@@ -19,6 +19,7 @@ from delegate.inspect import (
     Node,
     Tensor,
     halves_bound,
+    pool_3d_of,
     sum_bound,
 )
 from tflite_opencl.common.absolute import absolute, inlined, near, of_halves, sizes_of
@@ -33,9 +34,9 @@ Values = dict[Tensor, Array]
 # Ops whose float result is a sum of products, which the same op gives of absolute values.
 _SUMS = {
     "ADD", "SUB", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "CUMSUM", "DEPTHWISE_CONV_2D",
-    "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL",
+    "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL", "SVDF",
     "ADD_N", "CONV_3D", "CONV_3D_TRANSPOSE", "SEGMENT_SUM", "RESIZE_BILINEAR", "SCATTER_ND",
-    "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "SVDF", TRANSPOSE_CONV_BIAS,
+    "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", TRANSPOSE_CONV_BIAS, "AveragePool3D", "AvgPool3D",
 }  # fmt: skip
 _CONVOLUTIONS = (
     *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
@@ -50,10 +51,9 @@ _MOVES = {
     "MAX_POOL_2D", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR",
     "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT",
     "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK", "RELU", "RELU6",
-    "ZEROS_LIKE",
     "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN", "SIGN", "STABLEHLO_MAXIMUM",
     "STABLEHLO_GATHER", "STABLEHLO_MINIMUM", "STABLEHLO_PAD", "TOPK_V2",
-    "IMAG", "REAL", MAX_POOLING, MAX_UNPOOLING,
+    "IMAG", "REAL", MAX_POOLING, MAX_UNPOOLING, "MaxPool3D", "ZEROS_LIKE",
 }  # fmt: skip
 # Ops whose terms are not larger than their result, and how many roundings they are made of.
 _FUNCTIONS = {
@@ -264,6 +264,8 @@ def terms_of(node: Node) -> int:
         return math.prod(weights.shape) // max(1, weights.shape[axis]) + 1
     if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
         return int(node.options["filter_height"] * node.options["filter_width"]) + 1
+    if node.is_custom and node.op in _SUMS:  # an average of a volume's averages
+        return 2 + math.prod(int(pool_3d_of(node)[f"filter_{axis}"]) for axis in "dhw")
     if node.op in ("MEAN", "SUM", "CUMSUM", "BATCH_MATMUL", "REDUCE_PROD"):
         source = node.inputs[0]
         assert source is not None
@@ -275,10 +277,8 @@ def terms_of(node: Node) -> int:
         return node.inputs[0].shape[0] if node.inputs[0] else 0
     if node.op == "SCATTER_ND":
         return math.prod(node.inputs[0].shape[:-1]) if node.inputs[0] else 0
-    if node.op == "RESIZE_BILINEAR":
-        return 16  # four products of two weights, which are differences
-    if node.op == "DEQUANTIZE":
-        return 1
+    if node.op in ("RESIZE_BILINEAR", "DEQUANTIZE"):
+        return 16 if node.op == "RESIZE_BILINEAR" else 1  # four products of two differences
     if node.op in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
         return _FUNCTIONS[node.op] + max(node.outputs[0].shape, default=1)
     return _FUNCTIONS.get(node.op, 0)

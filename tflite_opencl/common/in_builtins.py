@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of what TFLite has kernels for, which compute what other graphs do.
 
-TFLite lacks MediaPipe's ops, and its own kernels lack float16: there the oracle is the same node on
-float32, whose results become the nearest halves.
+TFLite's packages lack MediaPipe's ops and pools of volumes, and its own kernels lack float16: there
+the oracle is the same node on float32, whose results become the nearest halves.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,13 +15,16 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import (
+    MAX_POOL_3D,
     MAX_POOLING,
     MAX_UNPOOLING,
+    POOLS_3D,
     TRANSPOSE_CONV_BIAS,
     Graph,
     Node,
     Tensor,
     as_transpose_conv,
+    pool_3d_of,
     pooling_of,
     widened,
     write_model,
@@ -82,6 +86,12 @@ class _Made:
     def tensor(self, shape: Sequence[int], dtype: str, data: Array | None = None) -> Tensor:
         index = len(self.tensors)
         self.tensors.append(Tensor(index, f"made {index}", tuple(shape), dtype, data=data))
+        return self.tensors[-1]
+
+    def like(self, of: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return a tensor of the same type and quantisation."""
+        made = self.tensor(shape, of.dtype)
+        self.tensors[-1] = replace(made, quantization=of.quantization)
         return self.tensors[-1]
 
     def constant(self, values: Any, dtype: str = "int32") -> Tensor:
@@ -168,6 +178,66 @@ def _max_unpooling(made: _Made, of: Node) -> None:
     made.reshaped(x, result)
 
 
+def _pool_3d(made: _Made, of: Node) -> None:
+    """Slide over each slice, then over the depth; averages of integers are rounded at the end."""
+    (source,), (result,), options = of.inputs, of.outputs, pool_3d_of(of)
+    assert source is not None
+    if of.op != MAX_POOL_3D and source.dtype != "float32":
+        _average_of_integers(made, source, result, options)
+        return
+    (n, d, h, w, c), (_, od, oh, ow, _) = source.shape, result.shape
+    op = "MAX_POOL_2D" if of.op == MAX_POOL_3D else "AVERAGE_POOL_2D"
+    plain = {"padding": options["padding"], "fused_activation_function": "NONE"}
+    x = made.reshaped(source, made.like(source, (n * d, h, w, c)))
+    x = made.add(
+        op, [x], made.like(source, (n * d, oh, ow, c)), **plain,
+        filter_height=options["filter_h"], filter_width=options["filter_w"],
+        stride_h=options["stride_h"], stride_w=options["stride_w"],
+    )  # fmt: skip
+    x = made.reshaped(x, made.like(source, (n, d, oh * ow, c)))
+    x = made.add(
+        op, [x], made.like(source, (n, od, oh * ow, c)), **plain,
+        filter_height=options["filter_d"], filter_width=1,
+        stride_h=options["stride_d"], stride_w=1,
+    )  # fmt: skip
+    made.reshaped(x, result)
+
+
+def _average_of_integers(
+    made: _Made, source: Tensor, result: Tensor, options: dict[str, Any]
+) -> None:
+    """Gather each window's values as int32, zeros where it is out of bounds; add and divide."""
+    (n, *sizes, c), places = source.shape, result.shape[1:4]
+    at, inside = np.zeros(1, np.int64), np.ones(1, bool)
+    for size, count, axis in zip(sizes, places, "dhw", strict=True):
+        stride, taps = options[f"stride_{axis}"], options[f"filter_{axis}"]
+        is_same = options["padding"] == "SAME"
+        cut = max(0, (count - 1) * stride + taps - size) // 2 if is_same else 0
+        own = np.arange(count)[:, None] * stride - cut + np.arange(taps)
+        at = at[..., None, None] * size + own
+        inside = inside[..., None, None] & (own >= 0) & (own < size)
+    # (1, od, kd, oh, kh, ow, kw) -> (pixels, taps)
+    pixels = math.prod(places)
+    at, inside = (each[0].transpose(0, 2, 4, 1, 3, 5).reshape(pixels, -1) for each in (at, inside))
+    whole, window = math.prod(sizes), at.shape[1]
+    x = made.reshaped(source, made.like(source, (n, whole, c)))
+    x = made.add("CAST", [x], x.shape, dtype="int32")
+    plain = {"fused_activation_function": "NONE"}
+    zeros = made.constant(np.zeros((n, 1, c)))
+    x = made.add("CONCATENATION", [x, zeros], (n, whole + 1, c), axis=1, **plain)
+    from_where = made.constant(np.where(inside, at, whole).reshape(-1))
+    x = made.add("GATHER", [x, from_where], (n, pixels * window, c), axis=1)
+    x = made.reshaped(x, (n * pixels, window, c))
+    x = made.add("SUM", [x, made.constant([1])], (n * pixels, c), keep_dims=False)
+    counts = np.tile(inside.sum(1), n)[:, None]
+    half, zero = made.constant(counts // 2), made.constant([0])
+    is_above = made.add("GREATER", [x, zero], x.shape, dtype="bool")
+    more, less = (made.add(op, [x, half], x.shape, **plain) for op in ("ADD", "SUB"))
+    x = made.add("SELECT_V2", [is_above, more, less], x.shape, dtype="int32")
+    x = made.add("DIV", [x, made.constant(counts)], x.shape, **plain)
+    made.reshaped(made.add("CAST", [x], made.like(result, x.shape)), result)
+
+
 def _on_float32(made: _Made, of: Node) -> None:
     """Put CASTs before and after the node on float32; a constant needs none."""
     node_of_floats = widened(of)
@@ -202,4 +272,5 @@ _WAYS: dict[str, Callable[[_Made, Node], None]] = {
     TRANSPOSE_CONV_BIAS: _transpose_conv,
     MAX_POOLING: _max_pooling,
     MAX_UNPOOLING: _max_unpooling,
+    **dict.fromkeys(POOLS_3D, _pool_3d),
 }

@@ -19,6 +19,7 @@ from delegate.graph.mediapipe import (
     pooling_of,
     transposed_shape,
 )
+from delegate.graph.pool_3d import POOLS_3D, pool_3d_of
 from delegate.graph.reduced_windows import axes_of
 from delegate.graph.shapes.rule import Shape, broadcast, integers, output, outputs, pairs, shape
 
@@ -91,6 +92,15 @@ def _max_unpooling(node: Node) -> list[Shape]:
     (batch, height, width, channels), options = shape(node), pooling_of(node)
     sizes = height * options["filter_height"], width * options["filter_width"]
     return [(batch, *sizes, channels)]
+
+
+@outputs(" ".join(POOLS_3D), is_custom=True)
+def _pool_3d(node: Node) -> list[Shape]:
+    (batch, *sizes, channels), options = shape(node), pool_3d_of(node)
+    of_node = replace(node, options=options)
+    axes = zip(sizes, "dhw", strict=True)
+    places = (_out_size(of_node, size, options[f"filter_{a}"], a) for size, a in axes)
+    return [(batch, *places, channels)]
 
 
 @output("AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D")

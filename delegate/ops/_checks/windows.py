@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ class Window:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+AXES_3D = ("d", "h", "w")
+_PADS_3D = ("pad_front", "pad_top", "pad_left")
 ONE_TAP = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)  # of a product of matrices
 
 
@@ -103,3 +105,27 @@ def along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> t
     if padding in ("VALID", "EXPLICIT"):
         return max(0, (size + stride - extent) // stride), 0
     raise Unsupported(f"padding {padding}: only SAME and VALID exist")
+
+
+def window_3d(source: Tensor, kernel: Sequence[int], options: Mapping[str, Any]) -> dict[str, int]:
+    """Return the fields of a window that slides over an NDHWC tensor.
+
+    Raises:
+        Unsupported: a stride, dilation or padding that does not fit.
+    """
+    fields: dict[str, int] = {}
+    for axis, size, taps, pad in zip(AXES_3D, source.shape[1:4], kernel, _PADS_3D, strict=True):
+        stride = integer(options, f"stride_{axis}", 0)
+        dilation = integer(options, f"dilation_{axis}_factor", 1)
+        if min(stride, dilation) < 1 or (taps - 1) * dilation >= 2**31 - 1:
+            raise Unsupported(f"stride {stride}, dilation {dilation} of {taps} taps: out of range")
+        out, before = along(size, taps, stride, dilation, options.get("padding"))
+        fields |= {
+            f"in_{axis}": size,
+            f"out_{axis}": out,
+            f"kernel_{axis}": taps,
+            f"stride_{axis}": stride,
+            f"dilation_{axis}": dilation,
+            pad: before,
+        }
+    return fields

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TRANSPOSE_CONV of float pictures with int8 weights, on any device: over vectors, then plain.
 
-TFLite adds each product to a float, scaled, one after the other, so these kernels do, too. Each
-picture becomes int8 numbers, which are less its zero point here, as floats.
+TFLite adds each product to a float, scaled, one after the other, so these kernels do, too. On
+aarch64 its compiler made one operation of the last product and that sum, so they are rounded once.
+Each picture becomes int8 numbers, which are less its zero point here, as floats.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def transpose_conv(product: Product, target: Target) -> tuple[Alternative, ...]:
         return replace(alternative, launches=(*rows.launches, *alternative.launches))
 
     file = "transpose_conv_hybrid"
-    last = after(plain(conv, file, file, conv.weights, {"row_scales": rows.scales}))
+    last = after(plain(conv, file, file, conv.weights, {"row_scales": rows.scales}, conv.defines))
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0:
         return (last,)
@@ -67,7 +68,7 @@ def transpose_conv(product: Product, target: Target) -> tuple[Alternative, ...]:
         "row_blocks": row_blocks,
         **fields,
     }
-    defines = {"LANES": lanes, "TILE_W": tile_w}
+    defines = {**conv.defines, "LANES": lanes, "TILE_W": tile_w}
     kernel = "transpose_conv_vector_hybrid"
     launch = launch_of(file, kernel, tiles, target.group_items, own, defines)
     return after(Alternative(f"vector {lanes}x{tile_w}", (launch,))), last

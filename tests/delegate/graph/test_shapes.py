@@ -96,6 +96,7 @@ NOT_ASKED = {
     "stablehlo_gather": "TFLite's process ends where the file has no number of dimensions",
     "max_pooling": "TFLite lacks the ops",
     "transpose_conv_bias": "TFLite lacks the op",
+    **dict.fromkeys(("averagepool3d", "avgpool3d", "maxpool3d"), "TFLite lacks the op"),
 } | dict.fromkeys(
     ("assign_variable", "call_once", "read_variable", "var_handle"),
     "the shape is that of the variable, which only `with_resources` knows",

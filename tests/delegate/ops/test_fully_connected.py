@@ -169,7 +169,15 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, options={"weights_format": "SHUFFLED4x16INT8"}),
         "weights format SHUFFLED4x16INT8: only DEFAULT",
     ),
-    "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
+    "computed_weights_of_int16": (changed(INT16, 1, data=None), "weights are not constant"),
+    "computed_weights_per_channel": (
+        changed(Product(dtype="int8", per_channel=True).node(), 1, data=None),
+        "8 scales: only one a tensor is allowed here",
+    ),
+    "computed_weights_of_many_terms": (
+        changed(Product(shape=(1, 66_000), out_c=1, dtype="int8").node(), 1, data=None),
+        "shapes 1x66000 x 1x66000 -> 1x1: 66000 terms a sum, at most 65000 are implemented",
+    ),
     "sparse_weights": sparse(NODE, 1, data=None),
     "7_scales_for_8_channels": (
         changed(INT8, 1, quantization=quantization([0.5] * 7)),

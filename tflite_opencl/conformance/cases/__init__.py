@@ -120,6 +120,7 @@ _FAMILIES = (
     loops.cases,
     float16.cases,
     volumes.cases,
+    volumes.pools,
 )
 
 

@@ -169,10 +169,12 @@ def fully_connected(
     asymmetric: bool = False,
     stored: str = "int8",
     block: int = 0,
+    is_computed: bool = False,
 ) -> Graph:
     """Return the graph of one FULLY_CONNECTED.
 
-    `stored`: the type of hybrid weights; `block`: int4 ones that have one scale.
+    `stored`: the type of hybrid weights; `block`: int4 ones that have one scale; `is_computed`:
+    weights are an input.
     """
     source = weighted_input((*batch, in_c), kind, zeros)
     weights, bias, out_scale = _weights_and_bias(
@@ -187,6 +189,8 @@ def fully_connected(
     if block:
         rng = seeded(batch, in_c, out_c, block)
         weights = in_blocks(as_int4(weights), rng.uniform(1e-3, 0.1, (out_c, in_c // block)))
+    if is_computed:
+        weights = replace(weights, data=None)
     inputs = [source, weights, bias if has_bias else None]
     return one("FULLY_CONNECTED", inputs, out, options, version)
 

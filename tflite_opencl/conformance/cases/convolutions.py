@@ -137,6 +137,12 @@ def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
             yield replace(base, zeros=zeros)
 
 
+# Rows, terms and columns of products with weights that are computed.
+_MATRICES: tuple[tuple[tuple[int, ...], int, int], ...] = (
+    ((1,), 1, 1),
+    ((3,), 11, 9),
+    ((2, 9), 24, 33),
+)
 SIDES = ((1, 1), (3, 5), (16, 16), (17, 33), (64, 10), (129, 31), (256, 100), (8, 257))
 
 
@@ -158,6 +164,11 @@ def fully_connected_layers() -> Iterator[Case]:
             for zeros in ((low, high, 3), (high, low, 3)):
                 words = "zeros{}_{}_{}".format(*zeros)
                 yield fully_connected_case(kind, (9,), 70, 13, words, zeros=zeros)
+        for batch, in_c, out_c in _MATRICES if kind in ("uint8", "int8", "float32") else ():
+            given: dict[str, Any] = {"is_computed": True, "fused": "RELU6"}
+            yield fully_connected_case(kind, batch, in_c, out_c, "computed", **given)
+            given = {"is_computed": True, "has_bias": False}
+            yield fully_connected_case(kind, batch, in_c, out_c, "computed-no_bias", **given)
         if kind != "float32":
             for multiplier in (2.0**-20, 2.0**-12, 1 / 3, 0.75, 1.0, 1.5):
                 words = f"multiplier{multiplier:.4g}"

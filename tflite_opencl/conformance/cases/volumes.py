@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of volumes: CONV_3D and CONV_3D_TRANSPOSE, which TFLite has of floats."""
+"""Volumes: CONV_3D and CONV_3D_TRANSPOSE, which TFLite has of floats, and pools."""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import Case, Shape, case, constant, numbers, seeded, sizes, tensor
-from tflite_opencl.conformance.cases._rows import one
+from delegate.inspect import (
+    AVERAGE_POOL_3D,
+    AVG_POOL_3D,
+    MAX_POOL_3D,
+    Graph,
+    Tensor,
+    pool_3d_options,
+)
+from tflite_opencl.common.build import (
+    Case,
+    Shape,
+    case,
+    constant,
+    dtype_of,
+    graph,
+    node,
+    numbers,
+    seeded,
+    sizes,
+    tensor,
+)
+from tflite_opencl.conformance.cases._rows import one, shaped
 
 _Three = tuple[int, int, int]
 _ONE: _Three = (1, 1, 1)
@@ -94,3 +113,39 @@ def _graph(
     for axis, step, spread in zip("dhw", stride, dilation, strict=True):
         options |= {f"stride_{axis}": step, f"dilation_{axis}_factor": spread}
     return one(op, inputs, tensor(()), options)
+
+
+# The volume, the window, the strides.
+_POOLS: tuple[tuple[Shape, _Three, _Three], ...] = (
+    ((1, 4, 6, 8, 3), (2, 2, 2), (2, 2, 2)),
+    ((2, 3, 5, 4, 16), (1, 3, 2), (1, 2, 1)),
+    ((1, 5, 4, 7, 5), (3, 3, 3), (1, 2, 3)),
+    ((1, 2, 1, 3, 33), (2, 1, 3), (3, 1, 1)),
+)
+
+
+def pools() -> Iterator[Case]:
+    """Yield the cases of MaxPool3D and AveragePool3D, and one of AvgPool3D."""
+    for op, kind, pool, padding in itertools.product(
+        (MAX_POOL_3D, AVERAGE_POOL_3D), ("int8", "16x8", "float32"), _POOLS, ("SAME", "VALID")
+    ):
+        yield _pool_case(op, kind, *pool, padding)
+    yield _pool_case(AVG_POOL_3D, "float32", *_POOLS[0], "SAME")
+
+
+def _pool_case(
+    op: str, kind: str, shape: Shape, window: _Three, strides: _Three, padding: str
+) -> Case:
+    detail = f"in{sizes(shape)}-window{sizes(window)}-stride{sizes(strides)}-{padding.lower()}"
+    given = op, dtype_of(kind), shape, window, strides, padding
+    return case(op.lower(), kind, detail, pool_3d, *given, op=op)
+
+
+def pool_3d(
+    op: str, dtype: str, shape: Shape, window: Shape, strides: Shape, padding: str
+) -> Graph:
+    """Return the model of a pool; `window`, `strides`: along depth, rows and columns."""
+    numbers_of = () if dtype == "float32" else (0.05, 0 if dtype == "int16" else -7)
+    source, result = (tensor(each, dtype, *numbers_of) for each in (shape, (1,) * 5))
+    options = pool_3d_options(padding, strides, window)
+    return graph([shaped(node(op, [source], [result], options, is_custom=True))])

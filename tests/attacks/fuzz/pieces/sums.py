@@ -177,6 +177,9 @@ def fully_connected(pen: Pen) -> None:
     if x.dtype == "float32" and pen.may(0.5):
         weights, about = _hybrid_weights(pen, (count, width), 0), None
         options["asymmetric_quantize_inputs"] = pen.may(0.6)
+    elif x.dtype != "int16" and pen.may(0.3):  # a matrix that is computed, or might be
+        weights = [pen.operand((count, width), x.dtype)]
+        about = _about_product(x, weights[0], width)
     else:
         weights, about = _weights(pen, x, (count, width), 0)
     if weights[0].blocks is not None:  # TFLite passes over an activation
@@ -194,17 +197,21 @@ def batch_matmul(pen: Pen) -> None:
     if math.prod(batch) * rows * inner * columns > _MOST_STEPS:
         raise Skip
     shape = (*pen.narrowed(tuple(batch)), *((columns, inner) if other_turned else (inner, columns)))
-    about, options = None, {"adj_x": is_turned, "adj_y": other_turned}
+    options = {"adj_x": is_turned, "adj_y": other_turned}
     if x.dtype == "float32" and pen.may(0.3):
         data = pen.arrays.integers(-128, 127, shape, endpoint=True)
         y = pen.constant(shape, "int8", (0.02, 0), data)
         pen.add("BATCH_MATMUL", [x, y], options | {"asymmetric_quantize_inputs": pen.may(0.5)})
         return
     y = pen.operand(shape, x.dtype)
-    if x.dtype in QUANT:
-        values = math.sqrt(inner) * (60 if x.dtype != "int16" else 9000)
-        about = scale_of(x) * scale_of(y) * values
-    pen.add("BATCH_MATMUL", [x, y], options, about=about)
+    pen.add("BATCH_MATMUL", [x, y], options, about=_about_product(x, y, inner))
+
+
+def _about_product(x: Tensor, y: Tensor, terms: int) -> float | None:
+    """Return a scale for the sums of so many products; floats have none."""
+    if x.dtype not in QUANT:
+        return None
+    return scale_of(x) * scale_of(y) * math.sqrt(terms) * (60 if x.dtype != "int16" else 9000)
 
 
 def pool(pen: Pen, x: Tensor | None = None) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.inspect import Node
-from delegate.target import Rules
-from tests.delegate.ops._convolution.test_hybrid import hard_rows
+from tests.delegate.ops._convolution.test_hybrid import AARCH64, hard_rows
 from tests.support.cases import (
     FUSED,
     LANES_4,
@@ -23,9 +22,10 @@ from tests.support.cases import (
     Way,
     assert_exact_way,
     changed,
+    forced,
     quantization,
-    refusal,
 )
+from tests.support.compare import interpreter, invoke
 from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model
@@ -106,10 +106,33 @@ test_refusal = refused(
 )
 
 
-def test_another_processor_is_refused() -> None:
-    rules = Rules(processor="aarch64")
-    reason = refusal(NODE, replace(SIMT.target, rules=rules))
-    assert reason == "hybrid: how TFLite rounds its sums on aarch64 is not known"
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_products_that_are_added_and_rounded_once(device: DeviceInfo, way: Way) -> None:
+    """As on aarch64. Pictures of multiples of 3 have a scale of 3 and a zero point of -28."""
+    depth = 23
+    case = Convolution(op="TRANSPOSE_CONV", size=(3, 5, depth), kernel=(1, 1), stride=(1, 1))
+    node = case.node("hybrid-per-channel", None)
+    values = np.random.default_rng(4).integers(-100, 156, (1, 3, 5, depth))
+    values[0, 0, 0, :2] = -100, 155
+    weights, bias = node.inputs[1], node.inputs[3]
+    assert weights is not None
+    assert weights.quantization is not None
+    assert weights.data is not None
+    assert bias is not None
+    assert bias.data is not None
+    scales = np.array(weights.quantization.scale, np.float32)
+    once, twice = (np.zeros((15, case.out_c), np.float32) for _ in range(2))
+    for x, taps in zip(values.reshape(15, depth).T, weights.data[:, 0, 0].T, strict=True):
+        product = np.outer(x, taps.astype(np.int64)).astype(np.float32) * scales
+        once = (product.astype(np.longdouble) * 3 + once).astype(np.float32)
+        twice = product * np.float32(3) + twice
+    assert np.sum(once != twice) > once.size // 8, "nothing was compared"
+    model = chain_model([node])
+    with forced(replace(way, facts={**way.facts, "rules": AARCH64})):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        picture = (3 * values).astype(np.float32)
+        (found,) = invoke(interpreter(model, delegate), [picture])
+    np.testing.assert_array_equal(found.reshape(once.shape), once + bias.data)
 
 
 @st.composite
