@@ -17,6 +17,7 @@ from unittest import mock
 import numpy as np
 
 from delegate.claim import Claim
+from delegate.graph.float16 import has_float16
 from delegate.graph.verdict import Verdict
 from delegate.inspect import Graph
 from tflite_opencl.common.in_builtins import model_in_builtins
@@ -51,11 +52,12 @@ def left_to_the_cpu(nodes: frozenset[int]) -> Iterator[None]:
 
 
 def some_nodes(graph: Graph, seed: int) -> frozenset[int]:
-    """Return the nodes that stay on the CPU: some, and not all."""
+    """Return the nodes that stay on the CPU: some, not all, and none that it may lack."""
     rng, count = random.Random(seed), len(graph.nodes)
     share = rng.choice((0.2, 0.5, 0.8))
     found = [index for index in range(count) if rng.random() < share]
-    return frozenset(found or [rng.randrange(count)]) - {rng.randrange(count)}
+    some = frozenset(found or [rng.randrange(count)]) - {rng.randrange(count)}
+    return frozenset(index for index in some if not has_float16(graph.nodes[index]))
 
 
 def run_apart(job: Job, known: Oracle, seed: int) -> Result:
