@@ -242,6 +242,7 @@ def _careful(gguf: Any) -> Any:
     """
 
     class Careful(gguf.GGUFReader):  # type: ignore[misc]
+        data: NDArray[np.uint8]
         _values = 0  # of all arrays so far
 
         def _get(self, offset: int, dtype: Any, count: int = 1, **more: Any) -> Any:
