@@ -17,6 +17,7 @@ import pytest
 
 from delegate import DeviceInfo, Options, Unsupported, ops
 from delegate.graph.partition import partition_of
+from delegate.graph.verdict import Verdict
 from delegate.inspect import (
     MAX_POOLING,
     MAX_UNPOOLING,
@@ -317,6 +318,14 @@ def test_what_nodes_on_the_cpu_do_to_others_is_found(
     monkeypatch.setattr(PartitionKernel, "_renew", lambda *_: None)  # of new shapes
     with pytest.raises(RuntimeError, match="bytes given, "):
         of_way(device, "apart 0", made)
+
+
+def test_slices_of_nothing_that_the_cpu_takes_are_not_compared() -> None:
+    taken, add = Verdict(0, "STABLEHLO_GATHER", None), Verdict(1, "ADD", None)
+    left, other = (each.refused(apart._WHY) for each in (taken, add))
+    assert apart._is_undefined(left, 0)
+    assert not any(apart._is_undefined(left, count) for count in (1, 2, 3))
+    assert not any(apart._is_undefined(each, 0) for each in (taken, add, other))
 
 
 def _failing_number() -> int:
