@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import pytest
 
 from delegate import DeviceInfo, Options, Unsupported, ops
 from delegate.graph.partition import partition_of
+from delegate.graph.verdict import Verdict
 from delegate.inspect import (
     MAX_POOLING,
     MAX_UNPOOLING,
@@ -36,7 +38,7 @@ from delegate.target import Target
 from delegate.tflite import graphs
 from delegate.tflite.library import installed_rules
 from delegate.tuning.forms import NUMBERS
-from tests.attacks.fuzz import apart, called, targets, worker
+from tests.attacks.fuzz import apart, called, failing, headers, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
 from tests.attacks.fuzz.drawing import Pen, Skip, drawn
@@ -47,6 +49,7 @@ from tests.attacks.fuzz.pieces import (
     functions,
     moves,
     of_the_suite,
+    required,
     sizes,
     sums,
     transformers,
@@ -318,6 +321,75 @@ def test_what_nodes_on_the_cpu_do_to_others_is_found(
         of_way(device, "apart 0", made)
 
 
+def test_slices_of_nothing_that_the_cpu_takes_are_not_compared() -> None:
+    taken, add = Verdict(0, "STABLEHLO_GATHER", None), Verdict(1, "ADD", None)
+    left, other = (each.refused(apart._WHY) for each in (taken, add))
+    assert apart._is_undefined(left, 0)
+    assert not any(apart._is_undefined(left, count) for count in (1, 2, 3))
+    assert not any(apart._is_undefined(each, 0) for each in (taken, add, other))
+
+
+def _failing_number() -> int:
+    """Return the number of a graph by whose clamp some inputs fail in TFLite, and some may not."""
+    for number in range(99):
+        pen = Pen(number)
+        with suppress(Skip):
+            required.required(pen)
+            if required.may_fail(pen.graph()) and pen.nodes[-1].op == "GATHER_ND":
+                return number
+    raise AssertionError("no clamp is open")
+
+
+@any_driver
+def test_inputs_on_which_tflite_fails_fail_here_and_the_next_are_right(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pen = Pen(_failing_number())
+    required.required(pen)
+    made = read_model(write_model(pen.graph()))
+    model, options = write_model(made), {"tune": "off", "min_nodes_per_partition": 1}
+    job = Job(Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    runs, fails = failing.divided(job)
+    assert fails
+    assert runs.sets
+    known = oracle(RUNTIME, made, model, runs.sets)
+    assert failing.run_failing(fails, failing.FAILING, runs, known).result == PASS
+    with pytest.raises(RuntimeError, match="the delegate does not"):
+        failing.run_failing(runs.sets, failing.FAILING, runs, known)
+    monkeypatch.setattr("delegate.launch.Requirement.broken_by", lambda need, values: None)
+    with pytest.raises(RuntimeError, match="the delegate does not"):
+        failing.run_failing(fails, failing.FAILING, runs, known)
+
+
+def test_every_field_of_a_header_is_drawn() -> None:
+    (header,) = KINDS["gguf"].seeds().values()
+    fields, rng = headers.fields_of(header), random.Random(0)
+    edits = [edit for _ in range(20_000) for edit in headers.drawn(rng, header)]
+    places = {(edit.at, edit.removed) for edit in edits}
+    often = [f for f in fields if f.kind not in ("text", "structure")]  # a vocabulary has 1,000
+    assert {(each.at, each.size) for each in often if each.kind != "number"} <= places
+    numbers = [each for each in often if each.kind == "number"]
+    assert sum((each.at, each.size) in places for each in numbers) > 0.99 * len(numbers)
+    assert {f.form for f in fields if f.kind == "structure"} == {"I", "Q"}
+    assert headers.fields_of(header)[-1].at + fields[-1].size == len(header)
+
+
+@pytest.mark.parametrize(("cost", "words"), [("time", "it takes more than 0 seconds"), ("", None)])
+def test_a_file_that_costs_too_much_is_found(
+    cost: str, words: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verdict(data: bytes, path: Path) -> None:
+        begun = time.process_time()
+        while cost and time.process_time() < begun + 0.1:
+            pass
+
+    planted = Kind("planted", dict, verdict, cpu_seconds=0 if cost else 1)
+    monkeypatch.setitem(KINDS, "planted", planted)
+    (tmp_path / "file").write_bytes(b"")
+    told = worker.finding("planted", tmp_path / "file")
+    assert told is None if words is None else told is not None and words in told
+
+
 @slow
 @pytest.mark.parametrize("liar", ["pass_through", "nothing"])
 def test_a_wrong_graph_is_found_and_shrunk(liar: str) -> None:
@@ -365,9 +437,10 @@ def test_a_child_s_death_is_a_finding() -> None:
 
 
 def test_some_drawn_graphs_are_of_float16() -> None:
-    graphs = [of_number(number) for number in (31, 32, 91)]
+    graphs = [of_number(number) for number in (127, 160, 255)]
     assert all(any(t.dtype == "float16" for t in each.tensors) for each in graphs)
     assert not any(t.dtype == "float32" for each in graphs for t in each.tensors)
     ways = ways_of(graphs[0], ())
     assert "resize" in ways
+    assert apart.some_nodes(graphs[0], 1) == frozenset()  # for the CPU may lack them
     assert not any(way.startswith(("exclude_ops", "batch", "called")) for way in ways)

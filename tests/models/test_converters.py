@@ -22,18 +22,12 @@ NAMES = sorted(path.stem for path in (SHARED / "models" / "converters").glob("*.
 LEFT: dict[str, set[str]] = {}
 OPEN_SIZES = {"mobilenet_v3small_i8io": (1, 224, 224, 3)}
 LOOPS = ("rnn_gru_f32", "rnn_lstm_f32")
-NOT_JUDGED = {
-    "text_conv_int8": "its inputs are words and indices, which drawn values do not fit",
-    "k2_lstm_f32": "the bound of an LSTM's floats over many steps is too narrow: 3.5e-8 is beyond",
-}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_node_is_right(
     device: DeviceInfo, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if name in NOT_JUDGED:
-        pytest.skip(NOT_JUDGED[name])
     if RUNTIME.name == "tflite-runtime":
         pytest.skip("their ops are newer than this TFLite")
     path = model_path(f"converters/{name}")

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Graph, Node, Tensor, infer, plain_nodes, with_tensors
+from delegate.inspect import Graph, Node, Quantization, Tensor, infer, plain_nodes, with_tensors
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.build import graph as graph_of
+
+_ONE = Quantization((1.0,), (0,), 0)  # of floats
 
 
 def near(values: Array) -> Array:
@@ -53,6 +55,23 @@ def absolute(graph: Graph) -> Graph:
 
     made = with_tensors(graph, constants)
     return dataclasses.replace(made, nodes=tuple(map(changed, made.nodes)))
+
+
+def gate_sum(node: Node, values: Array) -> float:
+    """Return about the largest sum of absolute terms behind what an LSTM or an RNN gives.
+
+    `values`: what it reads. Its result is a function of a cell, and the cell a sum of products of
+    gates: a result near 0 is the difference of numbers that are not, and off by what these are. A
+    gate is off by what its own sum is at most, for no function's slope is above 1; the state's
+    values are at most 1, and so are a cell's terms.
+    """
+    rows = [
+        np.abs(tensor.data.astype(np.float64)) * (tensor.quantization or _ONE).scale[0]
+        for tensor in node.inputs
+        if tensor is not None and tensor.data is not None and len(tensor.shape) == 2
+    ]
+    reach = float(np.abs(values.astype(np.float64)).max(initial=0))
+    return max((float(each.sum(1).max()) * max(reach, 1.0) for each in rows), default=1.0) + 4.0
 
 
 def inlined(graph: Graph) -> Graph:

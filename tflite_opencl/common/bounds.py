@@ -22,7 +22,7 @@ from delegate.inspect import (
     pool_3d_of,
     sum_bound,
 )
-from tflite_opencl.common.absolute import absolute, inlined, near, of_halves, sizes_of
+from tflite_opencl.common.absolute import absolute, gate_sum, inlined, near, of_halves, sizes_of
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.values import Arrays
 
@@ -186,8 +186,7 @@ def _error(node: Node, known: Values, expected: Array) -> NDArray[np.float64] | 
     source = node.inputs[0] if node.inputs else None
     if node.op not in ("MEAN", "SUM") or source not in known:
         return 0.0
-    (_, axes) = node.inputs
-    if axes is None or axes.data is None:
+    if (axes := node.inputs[1]) is None or axes.data is None:
         return 0.0
     values = known[source].astype(np.float64)
     over = tuple({int(axis) % values.ndim for axis in np.ravel(axes.data)})
@@ -233,9 +232,10 @@ def _inner(graph: Graph, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[
         both = (given[t] if t.data is None else t.data for t in node.inputs if t is not None)
         left, right = (_finite(np.abs(values.astype(np.float64))) for values in both)
         return np.asarray((left + right) ** 2)
-    if op == "FLOOR_MOD":
-        return np.abs(inputs[0].astype(np.float64))
-    return _INNER_SIZE.get(op, 0.0)
+    if op in LSTMS | RNNS:
+        return gate_sum(node, inputs[0])
+    is_remainder = op == "FLOOR_MOD"
+    return np.abs(inputs[0].astype(np.float64)) if is_remainder else _INNER_SIZE.get(op, 0.0)
 
 
 def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:

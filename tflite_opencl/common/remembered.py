@@ -7,16 +7,14 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Node, Quantization, sum_bound, with_tensors
+from delegate.inspect import Graph, sum_bound, with_tensors
+from tflite_opencl.common.absolute import gate_sum
 from tflite_opencl.common.bounds import Bounds, is_hybrid, terms_of
-from tflite_opencl.common.build import Array
 from tflite_opencl.common.flips import off_by_flips
 from tflite_opencl.common.values import Arrays
 
 # A graph and its input sets, which one interpreter runs one after the other -> the outputs of each.
-_ONE = Quantization((1.0,), (0,), 0)  # of floats
 RunEach = Callable[[Graph, Sequence[Arrays]], list[Arrays]]
 
 
@@ -42,7 +40,7 @@ def remembered_bounds(
         places = [graph.nodes[0].outputs.index(tensor) for tensor in graph.outputs]
         flips = [[of_set[at] for at in places] for of_set in off_by_flips(graph.nodes[0], sets)]
     for number, inputs in enumerate(sets):
-        largest = max([largest, *(_largest_sum(node, inputs[0]) for node in graph.nodes)])
+        largest = max([largest, *(gate_sum(node, inputs[0]) for node in graph.nodes)])
         terms = sum(map(terms_of, graph.nodes)) * (number + 1) ** 2
         bounds.append(
             [
@@ -66,15 +64,3 @@ def _absolute(graph: Graph) -> Graph:
     (node,) = made.nodes
     options = {**node.options, "fused_activation_function": "NONE"}
     return dataclasses.replace(made, nodes=(dataclasses.replace(node, options=options),))
-
-
-def _largest_sum(node: Node, values: Array) -> float:
-    """Return about the largest sum of a gate's absolute terms: the state's are at most 1."""
-    rows = [
-        np.abs(tensor.data.astype(np.float64)) * (tensor.quantization or _ONE).scale[0]
-        for tensor in node.inputs
-        if tensor is not None and tensor.data is not None and len(tensor.shape) == 2
-    ]
-    inner: list[NDArray[np.float64]] = [np.abs(values.astype(np.float64))]
-    reach = float(inner[0].max(initial=0))
-    return max((float(each.sum(1).max()) * max(reach, 1.0) for each in rows), default=1.0) + 4.0

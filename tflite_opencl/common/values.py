@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import BITS, Graph, Tensor
+from delegate.inspect import BITS, Graph, Node, Tensor
 from tflite_opencl.common.build import Array, seeded
 from tflite_opencl.common.difference import distances
 
@@ -32,8 +32,15 @@ def _with_rows(graph: Graph) -> list[Tensor]:
     """Return the inputs; one that says which rows an op takes of a table has their range."""
     begun = {tensor: tensor for tensor in graph.inputs}  # what holds an input's values, as it is
     rows: dict[Tensor, int] = {}
+    makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    below: dict[Tensor, int] = {}  # inputs whose numbers may count from the end, of so many
     for node in graph.nodes:
-        if node.op in _MOVES and node.inputs and node.inputs[0] in begun:
+        if count := _from_the_end(node, makers):
+            (x,) = node.inputs[2:]
+            if x in begun:
+                begun[node.outputs[0]] = begun[x]
+                below[begun[x]] = count
+        elif node.op in _MOVES and node.inputs and node.inputs[0] in begun:
             begun[node.outputs[0]] = begun[node.inputs[0]]
         elif node.op in _LOOKS_UP and len(node.inputs) > 1:
             at, of = (node.inputs[place] for place in _LOOKS_UP[node.op])
@@ -42,11 +49,33 @@ def _with_rows(graph: Graph) -> list[Tensor]:
                 for count in of.shape[int(node.options.get("axis", 0)) :][:1]:
                     rows[begun[at]] = min(count, rows.get(begun[at], count))
     return [
-        replace(tensor, ranges=(np.int64(0), np.int64(max(rows[tensor] - 1, 0))))
+        replace(
+            tensor,
+            ranges=(
+                np.int64(-rows[tensor] if below.get(tensor) == rows[tensor] else 0),
+                np.int64(max(rows[tensor] - 1, 0)),
+            ),
+        )
         if tensor in rows and tensor.ranges is None
         else tensor
         for tensor in graph.inputs
     ]
+
+
+def _from_the_end(node: Node, makers: Mapping[Tensor, Node]) -> int:
+    """Return n of x < 0 ? x + n : x, as converters write an index of n rows; 0: it is another."""
+    if node.op not in ("SELECT", "SELECT_V2"):
+        return 0
+    condition, moved, x = node.inputs
+    less, sum_ = (makers.get(each) if each else None for each in (condition, moved))
+    if less is None or less.op != "LESS" or sum_ is None or sum_.op != "ADD":
+        return 0
+    (one, zero), (other, count) = less.inputs, sum_.inputs
+    if one != x or other != x or zero is None or zero.data is None or zero.data.any():
+        return 0
+    if count is None or count.data is None or count.data.size != 1:
+        return 0
+    return int(count.data.item())
 
 
 _MOVES = ("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE")

@@ -25,6 +25,7 @@ _Q4_1_BYTES = 20  # two float16, and 32 values of 4 bits
 _TURNED = ("attn_q.weight", "attn_k.weight")
 # In the file: the arrays of the largest vocabularies have a half of it together.
 _MOST_VALUES, _MOST_FIELDS, _MOST_TENSORS = 1 << 21, 1 << 12, 1 << 16
+_FLOAT = np.finfo(np.float32)  # a smaller number has an infinite reciprocal
 # What would change the network, and what it must be.
 _KEYS = {"rope.scaling.type": "none", "expert_count": 0}
 
@@ -114,8 +115,8 @@ class Llama:
 
     def _number(self, name: str, default: float | None = None) -> float:
         found = self.field(name, default)
-        if type(found) not in (int, float) or not math.isfinite(found) or found <= 0:
-            raise ValueError(f"{name} is {found!r:.40}, and not a number above 0")
+        if type(found) not in (int, float) or not _FLOAT.tiny <= found <= _FLOAT.max:
+            raise ValueError(f"{name} is {found!r:.40}, and not a number above 0 of float32")
         return float(found)
 
     def is_q4_1(self, name: str) -> bool:
@@ -241,12 +242,15 @@ def _careful(gguf: Any) -> Any:
     """
 
     class Careful(gguf.GGUFReader):  # type: ignore[misc]
+        data: NDArray[np.uint8]
         _values = 0  # of all arrays so far
 
         def _get(self, offset: int, dtype: Any, count: int = 1, **more: Any) -> Any:
             # By Python's numbers: a count of 64 bits wraps round in numpy's.
             if offset + np.dtype(dtype).itemsize * int(count) > len(self.data):
                 raise ValueError("it ends early")
+            if type(self.data) is np.memmap:  # of which a slice takes five times as long
+                self.data = self.data.view(np.ndarray)
             return super()._get(offset, dtype, count, **more)
 
         def _get_field_parts(self, offset: int, kind: int) -> Any:
@@ -260,6 +264,7 @@ def _careful(gguf: Any) -> Any:
             if self._values > _MOST_VALUES:
                 raise ValueError(f"it has an array of {count} values, {_MOST_VALUES} are the most")
             if dtype is None:
+                self._get(offset + 12, np.uint64, count)  # texts have their lengths, at least
                 return super()._get_field_parts(offset, kind)
             values = self._get(offset + 12, dtype, count)
             types = [gguf.GGUFValueType(kind), gguf.GGUFValueType(inner[0])]
@@ -271,6 +276,14 @@ def _careful(gguf: Any) -> Any:
 
         def _build_tensor_info(self, offset: int, count: int) -> Any:
             return super()._build_tensor_info(offset, _within(count, _MOST_TENSORS, "tensors"))
+
+        def _build_tensors(self, start: int, fields: Any) -> None:
+            for field in fields:  # by Python's numbers, too
+                *_, sizes, _, at = field.parts
+                elements = math.prod(sizes.tolist())  # of more than a bit
+                if int(start) + int(at[0]) > len(self.data) or elements > 8 * len(self.data):
+                    raise ValueError("it ends early")
+            super()._build_tensors(start, fields)
 
     return Careful
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from delegate import DelegateError
 from delegate.inspect import read_model
 from delegate.sandbox.child import Child, Died
-from tests.attacks.fuzz.edits import drawn, edited, smaller
+from tests.attacks.fuzz.edits import Edit, drawn, edited, smaller
 from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS
 from tests.support.process import ROOT
@@ -133,6 +133,8 @@ def fault_of(text: str) -> str:
 class OfFiles(Attack):
     """What changes the bytes of a file."""
 
+    _drawn: Callable[[random.Random, bytes], list[Edit]] = staticmethod(drawn)
+
     def __init__(self, name: str, seeds: Sequence[bytes]) -> None:
         super().__init__()
         self.name = name
@@ -141,7 +143,7 @@ class OfFiles(Attack):
 
     def draw(self, rng: random.Random) -> tuple[bytes, list[Any]]:
         seed = rng.choice(self._seeds)
-        return seed, drawn(rng, seed)
+        return seed, self._drawn(rng, seed)
 
     def content(self, sound: bytes, edits: Sequence[Any]) -> bytes:
         return edited(sound, edits)
@@ -160,6 +162,7 @@ class InOneChild(OfFiles):
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind, list(KINDS[kind].seeds().values()))
+        self._drawn = KINDS[kind].drawn
         self._path = Path(self._scratch.name, "file")
         self._child: Child | None = None
 

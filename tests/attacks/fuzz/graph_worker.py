@@ -19,8 +19,11 @@ from typing import Any
 
 from delegate.inspect import Graph, read_model, write_model
 from delegate.sandbox.channel import Channel
+from tests.attacks.fuzz import called, failing, stateful
 from tests.attacks.fuzz.drawing import drawn, may_be_float16
+from tests.attacks.fuzz.failing import FAILING
 from tests.attacks.fuzz.pieces import PIECES
+from tests.attacks.fuzz.pieces.required import may_fail
 from tests.attacks.fuzz.ways import (
     PLAIN,
     again,
@@ -40,6 +43,7 @@ from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened, Subject
 
 _WAYS = 3  # of a drawn graph, beside the plain one
+_RunWay = Callable[[str, Job, Oracle], Result]
 _KEPT = 3  # graphs that stay open, and are run again after each way of later ones
 
 
@@ -71,12 +75,23 @@ class GraphWorker(worker.Worker):
         wanted, stem = options.pop("alternative", None), Path(str(job.model)).stem
         kinds = self._kinds
         job = replace(job, subject=replace(job.subject, options=options))
+        fails: list[Arrays] = []
         try:
+            if may_fail(job.graph) and not remembers(job.graph):
+                job, fails = failing.divided(job)
             known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
         except NoOracle as error:
             return Result(SKIP, f"TFLite itself does not run it: {error}")
-        known = with_wider_bounds(job, known)
         job.on_delegate()
+        ran: Counter[str] = Counter()
+        if fails:
+            known = with_wider_bounds(job, known) if job.sets else known
+            failed = self._run(FAILING, job, known, partial(failing.run_failing, fails))
+            if failed.result == FAIL or not job.sets:
+                return failed
+            ran[FAILING] = 1
+        else:
+            known = with_wider_bounds(job, known)
         names: list[str] = []
         opened: list[Opened] = []
 
@@ -84,7 +99,6 @@ class GraphWorker(worker.Worker):
             opened.append(made)
             names.extend(name for row in made.alternatives() for name in row.names)
 
-        ran: Counter[str] = Counter()
         outcome = Result(PASS, nodes=len(job.graph.nodes))
         if not kinds or wanted is not None:
             outcome = self._run(wanted or PLAIN, replace(job, on_opened=hear), known)
@@ -93,6 +107,8 @@ class GraphWorker(worker.Worker):
             ran[PLAIN] = 1
         ways = ways_of(job.graph, list(dict.fromkeys(names)))
         ways = [way for way in ways if not kinds or way.split()[0] in kinds]
+        if may_fail(job.graph):  # on values that these ways draw
+            ways = [way for way in ways if way not in (*stateful.ways(), *called.ways())]
         if stem.isdigit():
             always = [way for way in ways if way.startswith("apart ")]
             others = [way for way in ways if way not in always]
@@ -108,10 +124,10 @@ class GraphWorker(worker.Worker):
         self._earlier.append((stem, run, job, known))
         return replace(outcome, detail="; ".join(f"{ran[kind]} {kind}" for kind in ran))
 
-    def _run(self, way: str, job: Job, known: Oracle) -> Result:
+    def _run(self, way: str, job: Job, known: Oracle, run: _RunWay = run_way) -> Result:
         self._say(alternative=way)
         try:
-            found = run_way(way, job, known)
+            found = run(way, job, known)
             again(self._earlier)
         except Exception as error:
             found = Result(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")

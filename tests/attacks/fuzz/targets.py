@@ -6,7 +6,10 @@ A verdict returns, whatever it refuses, or raises what is a finding.
 
 from __future__ import annotations
 
+import random
+import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,21 +23,23 @@ from delegate.errors import Unsupported
 from delegate.graph.infer import infer
 from delegate.graph.ir import Node
 from delegate.graph.partition import dynamic_tensors, partition_of
-from delegate.inspect import Graph, read_model, write_model, write_signatures
+from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import FEATURES, instructions
 from delegate.launch import Alternative, Constant, Program, Step
 from delegate.passes import run_passes
 from delegate.runtime.layout import layout_of
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
+from tests.attacks.fuzz import edits, headers
+from tests.attacks.fuzz.edits import Edit
 from tests.support.pictures import encoded, random_pixels
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.exit_codes import ERROR, USAGE
 from tflite_opencl.common.pictures.image import PictureError, load_picture, to_input
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.generate.llama import Llama
-from tflite_opencl.generate.network import graphs
+from tflite_opencl.generate.maker import model_of_gguf
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, Tokens, files_of
-from tflite_opencl.generate.weights import Weights
 
 SMALL_BYTES = 4000  # of a model: a changed byte then matters
 _EVERY = 11  # takes so few cases of the suite, of every op some
@@ -46,7 +51,14 @@ _TARGETS = (
     Target("gpu", 1, 132, isa=frozenset({*instructions("gpu"), "nearest"}), rules=_RULES),
 )
 _MOST_CONSTANT_BYTES = 1 << 24  # larger ones are left unpacked: that takes time
-_GGUF_HEAD = 8000  # bytes of a language model: what comes behind are values of its weights
+_GGUF_PLACES = 16
+_ALIGNMENT = 32  # of what comes behind a GGUF file's header
+_EVERY_KEY = {
+    "general__alignment": _ALIGNMENT, "llama__attention__key_length": 16,
+    "llama__rope__scaling__type": "none", "llama__expert_count": 0,
+    "tokenizer__ggml__add_bos_token": False,
+    "tokenizer__chat_template": "{{ messages[0]['content'] }}",
+}  # fmt: skip
 _OTHERS = (("P", "GIF"), ("L", "TIFF"), ("CMYK", "TIFF"), ("RGB", "TGA"), ("RGB", "PPM"))
 
 
@@ -55,12 +67,16 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        seeds: returns sound files by their names; verdict: takes a file's bytes, and its path.
+        seeds: returns sound files by their names; verdict: takes a file's bytes, and its path;
+        drawn: draws edits of one; cpu_seconds, memory_bytes: what a file may cost.
     """
 
     name: str
     seeds: Callable[[], Mapping[str, bytes]]
     verdict: Callable[[bytes, Path], None]
+    drawn: Callable[[random.Random, bytes], list[Edit]] = edits.drawn
+    cpu_seconds: int = 10
+    memory_bytes: int = 1 << 30
 
 
 def small_models() -> dict[str, bytes]:
@@ -158,18 +174,29 @@ def _gguf() -> bytes:
     from tests.support.llama import write_gguf
 
     with tempfile.TemporaryDirectory() as folder:
-        return write_gguf(Path(folder, "drawn.gguf")).read_bytes()
+        return write_gguf(Path(folder, "drawn.gguf"), **_EVERY_KEY).read_bytes()
+
+
+def _gguf_header() -> bytes:
+    last = headers.fields_of(_gguf())[-1]
+    return _gguf()[: last.at + last.size]
 
 
 def _read_gguf(data: bytes, path: Path) -> None:
-    """Make a .tflite file of what begins so, and its tokenizer."""
-    path.write_bytes(data + _gguf()[_GGUF_HEAD:])
-    try:
-        llama = Llama(str(path))
-        files_of(llama)
-        write_signatures(graphs(Weights(llama, "q4_1", lambda part: None), 16, 8))
-    except CommandError as error:
-        _require_one_line(error)
+    """Make a .tflite file of what has such a header, and its tokenizer."""
+    weights = _gguf()[-(-len(_gguf_header()) // _ALIGNMENT) * _ALIGNMENT :]
+    path.write_bytes(data + bytes(-len(data) % _ALIGNMENT) + weights)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            made = model_of_gguf(str(path), "q4_1", _GGUF_PLACES)
+        except CommandError as error:
+            _require_one_line(error)
+            if isinstance(error.__cause__, MemoryError) or error.code not in (ERROR, USAGE):
+                raise
+        else:
+            shutil.rmtree(made.parent)
+    assert not warned, warned[0].message  # more lines than the one
 
 
 def _require_one_line(error: CommandError) -> None:
@@ -202,7 +229,14 @@ KINDS = {
     for kind in (
         Kind("reader", small_models, _read_model),
         Kind("pictures", _pictures, _read_picture),
-        Kind("gguf", lambda: {"drawn": _gguf()[:_GGUF_HEAD]}, _read_gguf),
+        Kind(
+            "gguf",
+            lambda: {"drawn": _gguf_header()},
+            _read_gguf,
+            headers.drawn,
+            cpu_seconds=1,
+            memory_bytes=100 << 20,
+        ),
         Kind("tokenizers", _tokenizers, _read_tokenizer),
     )
 }

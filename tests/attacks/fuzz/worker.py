@@ -6,6 +6,8 @@ from __future__ import annotations
 import resource
 import signal
 import sys
+import tempfile
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +18,17 @@ from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
 
 SECONDS = 10  # for one small file
-_MEMORY_BYTES = 1 << 30  # beside what the process has when it begins
 
 
 def finding(kind: str, path: Path) -> str | None:
     """Return what is wrong with what becomes of a file; None: nothing."""
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
+    begun, most = time.process_time(), KINDS[kind].cpu_seconds
     try:
         KINDS[kind].verdict(path.read_bytes(), path.with_suffix(".copy"))
+        if (took := time.process_time() - begun) > most:
+            return f"it takes more than {most} seconds: {took:.1f}"
     except Exception as error:
         signal.alarm(0)
         files = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
@@ -43,8 +47,10 @@ def _late(number: int, frame: FrameType | None) -> None:
 def main() -> int:
     """Answer until stdin ends."""
     kind = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:  # what is imported on the way is no file's
+        KINDS[kind].verdict(next(iter(KINDS[kind].seeds().values())), Path(folder, "file"))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + _MEMORY_BYTES
+    limit = pages * resource.getpagesize() + KINDS[kind].memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     def answers(path: str | None) -> Iterator[str | None]:

@@ -8,12 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from delegate.inspect import Graph
+from delegate.inspect import Graph, Node, sum_bound
 from tests.support.variables import counter
 from tflite_opencl.common.bounds import float_bounds, terms_of
 from tflite_opencl.common.build import graph, node, numbers, tensor
 from tflite_opencl.common.oracle import run_graph
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.conformance.cases.recurrent import lstm
 
 _RUN = partial(run_graph, find_runtime())
 
@@ -74,3 +75,38 @@ def test_a_node_without_outputs_has_no_terms() -> None:
     made = counter()
     terms = {node.op: terms_of(node) for node in made.nodes}
     assert terms["ASSIGN_VARIABLE"] == terms["CALL_ONCE"] == 0 < terms["ADD"]
+
+
+def _exact(one: Node, values: np.ndarray) -> np.ndarray:
+    """Return what one row of steps gives in float64."""
+    none = np.zeros(())  # of inputs that there are not
+    data = [none if t is None or t.data is None else np.float64(t.data) for t in one.inputs]
+    hidden = cell = np.zeros(one.outputs[0].shape[-1])
+    found = []
+    for x in values[0].astype(np.float64):
+        sums = [data[1 + g] @ x + data[5 + g] @ hidden + data[12 + g] for g in range(4)]
+        fresh, forget, _, given = (1 / (1 + np.exp(-each)) for each in sums)
+        cell = forget * cell + fresh * np.tanh(sums[2])
+        hidden = given * np.tanh(cell)
+        found.append(hidden)
+    return np.array([found])
+
+
+def test_a_cell_near_0_is_off_by_what_its_terms_are() -> None:
+    """TFLite's own LSTM is off the exact one by more than what its small results round to."""
+    made = lstm("float32", (1, 20, 16, 24), "plain")
+    (one,) = made.nodes
+    beyond_own_size = 0
+    for seed in range(6):
+        values = np.random.default_rng(seed).normal(0, 1, (1, 20, 16)).astype(np.float32)
+        (expected,) = _RUN(made, [values])
+        (bound,) = float_bounds(_RUN, made, [values], [expected])
+        assert bound is not None
+        exact = _exact(one, values)
+        off = np.abs(exact - expected)
+        assert (off <= bound).all()
+        beyond_own_size += int((off > sum_bound(np.abs(exact), terms_of(one))).sum())
+        without_one = values.copy()
+        without_one[0, 7, 3] = 0  # a term of each gate, at one step
+        assert (np.abs(_exact(one, without_one) - expected)[0, 7] > bound[0, 7]).any()
+    assert beyond_own_size

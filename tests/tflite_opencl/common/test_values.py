@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from delegate.inspect import write_model
-from tflite_opencl.common.build import graph, node, tensor
+from tflite_opencl.common.build import graph, node, numbers, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import compare, input_sets
@@ -50,6 +50,29 @@ def test_numbers_of_rows_are_of_rows_that_there_are() -> None:
         for indices, most in zip(values, (6, 2, 2), strict=False):
             assert 0 <= indices.min() <= indices.max() <= most
     assert {*input_sets(made)[0][0]} == {*range(7)}
+
+
+@pytest.mark.parametrize(("added", "least"), [(7, -7), (6, 0)])
+def test_numbers_below_0_count_from_the_end_where_the_graph_says_so(added: int, least: int) -> None:
+    words, zero, count = tensor((500,), "int32"), numbers(0), numbers(added)
+    is_below, moved, rows = (tensor((500,), dtype) for dtype in ("bool", "int32", "int32"))
+    nodes = [
+        node("LESS", [words, zero], [is_below]),
+        node("ADD", [words, count], [moved]),
+        node("SELECT_V2", [is_below, moved, words], [rows]),
+        node(
+            "GATHER", [tensor((7, 3), data=np.ones((7, 3))), rows], [tensor((500, 3))], {"axis": 0}
+        ),
+    ]
+    made = graph(nodes, [words], nodes[-1].outputs)
+    random, ends, zeros = input_sets(made)
+    assert {*random[0]} == {*range(least, 7)}
+    assert {*ends[0]} == {least, 6}
+    assert {*zeros[0]} == {0}
+    other = node("SELECT_V2", [is_below, words, moved], [rows])
+    assert (
+        input_sets(graph([*nodes[:2], other, nodes[3]], [words], nodes[-1].outputs))[1][0].max() > 6
+    )
 
 
 def test_a_table_without_the_axis_says_nothing_of_rows() -> None:

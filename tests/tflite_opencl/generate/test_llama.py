@@ -132,6 +132,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"llama__rope__freq_base": math.nan}, "llama.rope.freq_base is nan, and not a number above 0"),
     ({"llama__rope__freq_base": "10000"}, "llama.rope.freq_base is '10000', and not a number"),
     ({"llama__attention__layer_norm_rms_epsilon": -1.0}, "is -1.0, and not a number above 0"),
+    ({"llama__rope__freq_base": 1e-45}, "e-45, and not a number above 0 of float32"),
 ]
 
 
@@ -158,6 +159,22 @@ def test_a_file_that_ends_early_is_one_line(kept: int, gguf_file: Path, tmp_path
     (tmp_path / "a.gguf").write_bytes(gguf_file.read_bytes()[:kept])
     with pytest.raises(CommandError, match=r"a\.gguf cannot be used: "):
         Llama(str(tmp_path / "a.gguf"))
+
+
+@pytest.mark.parametrize("lie", [2**32, 2**63, 2**64 - 32])
+@pytest.mark.parametrize("place", ["size", "offset"])
+def test_a_tensor_behind_the_end_is_one_line(
+    lie: int, place: str, gguf_file: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Neither a size nor an offset wraps round to what is inside."""
+    content, name = gguf_file.read_bytes(), Q.encode()
+    first = content.find(name) + len(name) + 4  # of its two sizes, a type and an offset
+    at = first if place == "size" else first + 20
+    damaged = content[:at] + lie.to_bytes(8, "little") + content[at + 8 :]
+    (tmp_path / "a.gguf").write_bytes(damaged)
+    with pytest.raises(CommandError, match=r"a\.gguf cannot be used: it ends early"):
+        Llama(str(tmp_path / "a.gguf"))
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("count", [266, 10**6, 2**31 - 1, 2**64 - 1])

@@ -17,6 +17,7 @@ from tests.attacks.fuzz.pieces import (
     loops,
     moves,
     recurrent,
+    required,
     sizes,
     sums,
     transformers,
@@ -64,7 +65,7 @@ def _remembers_floats(whole: Graph) -> bool:
 
 
 _OFTEN = (
-    *functions.OFTEN, *moves.OFTEN, *recurrent.OFTEN, *sizes.OFTEN, *sums.OFTEN,
-    *transformers.OFTEN, *loops.OFTEN, (3, of_the_suite),
+    *functions.OFTEN, *moves.OFTEN, *recurrent.OFTEN, *required.OFTEN, *sizes.OFTEN,
+    *sums.OFTEN, *transformers.OFTEN, *loops.OFTEN, (3, of_the_suite),
 )  # fmt: skip
 PIECES = tuple(function for count, function in _OFTEN for _ in range(count))

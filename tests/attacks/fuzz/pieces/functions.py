@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Quantization, Tensor
+from delegate.inspect import Quantization
 from tests.attacks.fuzz.drawing import QUANT, Pen, Skip, numbers_of, scale_of
 from tflite_opencl.common.build import FUSED, constant, graph, node, numbers, stored_as, tensor
 from tflite_opencl.conformance.cases.detections import post_process, suppression
@@ -114,42 +114,6 @@ def pair(pen: Pen) -> None:
         )
     operands = [y, x] if pen.may(0.3) and y.data is None else [x, y]
     pen.add(op, operands, options, about=about)
-
-
-def required(pen: Pen) -> None:
-    """A node of which TFLite fails on some values, which a clamp before keeps from it."""
-    x = pen.source()
-    pen.is_clamped = True
-    try:
-        if x.dtype in (*QUANT, "int32"):
-            _divided(pen, x)
-        else:
-            _picked(pen, x)
-    finally:
-        pen.is_clamped = False
-
-
-def _divided(pen: Pen, x: Tensor) -> None:
-    y = pen.operand(pen.narrowed(x.shape), x.dtype)
-    given = numbers_of(y)
-    zero = int(given[1]) if given else 0
-    if x.dtype in QUANT and zero == np.iinfo(x.dtype).max:
-        raise Skip
-    least = pen.constant((1,), y.dtype, given, np.array([zero + 1]))
-    (divisors,) = pen.add("MAXIMUM", [y, least], given=given)
-    about = scale_of(x) / scale_of(divisors) if given else None
-    fused = {"fused_activation_function": pen.one_of(FUSED)}
-    pen.add("DIV", [x, divisors], fused, about=about)
-
-
-def _picked(pen: Pen, x: Tensor) -> None:
-    floats = pen.source(dtype="float32")
-    (low,) = pen.add("MAXIMUM", [floats, pen.constant((1,), "float32", data=[0.0])])
-    last = pen.constant((1,), "float32", data=[x.shape[0] - 1.0])
-    (inside,) = pen.add("MINIMUM", [low, last])
-    types = {"in_data_type": "float32", "out_data_type": "int32"}
-    (places,) = pen.add("CAST", [inside], types, dtype="int32")
-    pen.add("GATHER", [x, places], {"axis": 0, "batch_dims": 0}, given=numbers_of(x))
 
 
 def several(pen: Pen) -> None:
@@ -310,5 +274,5 @@ OFTEN = (
     (6, pair), (8, same), (1, silu), (1, prelu), (3, reduce),
     (3, requantize), (1, select), (1, compare), (1, angle), (1, plain), (2, along_an_axis),
     (1, top), (1, composite), (1, embedding), (1, boxes), (1, frequencies), (1, windows),
-    (1, required), (1, several),
+    (1, several),
 )  # fmt: skip

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs on which TFLite's kernels fail: so does a run with the delegate, and the next is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tflite_opencl.common.interpreter import invoke
+from tflite_opencl.common.oracle import Oracle, opened
+from tflite_opencl.common.values import Arrays
+from tflite_opencl.conformance.checks.job import Job, expect, invoke_of
+from tflite_opencl.conformance.results import PASS, Result
+
+FAILING = "failing inputs"  # the way's name
+_SAID = ("a divisor is ", "an index is ", "an input is ")
+
+
+def divided(job: Job) -> tuple[Job, list[Arrays]]:
+    """Return the job with the input sets that TFLite runs, and those on which it fails."""
+    runs: list[Arrays] = []
+    fails: list[Arrays] = []
+    for inputs in job.sets:
+        made = opened(job.subject.runtime, job.graph, job.model)
+        try:
+            invoke(made, inputs)
+        except (RuntimeError, ValueError):
+            fails.append(inputs)
+        else:
+            runs.append(inputs)
+    return replace(job, inputs=runs), fails
+
+
+def run_failing(fails: Sequence[Arrays], way: str, job: Job, known: Oracle) -> Result:
+    """Run each set of inputs that fails, and after each the job's own sets.
+
+    Raises: RuntimeError: a run does not fail, or for another reason, or the next one is wrong.
+    """
+    made = job.subject.open(job.graph, job.model, known.cpu_kernels)
+    for inputs in fails:
+        try:
+            invoke_of(made, inputs)
+        except RuntimeError as error:
+            if not any(words in str(error) for words in _SAID):
+                raise
+        else:
+            raise RuntimeError("TFLite fails on some inputs, and the delegate does not")
+        for number, others in enumerate(job.sets):
+            expect(job, known, number, invoke_of(made, others), "after a run that failed")
+    return Result(PASS, f"1 {way}")
