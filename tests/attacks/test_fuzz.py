@@ -68,7 +68,7 @@ from tests.attacks.fuzz.ways import (
 from tests.support.compare import RUNTIME
 from tests.support.deal import any_driver, slow
 from tests.support.nets import net
-from tflite_opencl.common.build import dtype_of, graph, node, tensor
+from tflite_opencl.common.build import dtype_of, graph, node, numbers, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases.loops import loop
@@ -342,6 +342,23 @@ def test_what_nodes_on_the_cpu_do_to_others_is_found(
     monkeypatch.setattr(PartitionKernel, "_renew", lambda *_: None)  # of new shapes
     with pytest.raises(RuntimeError, match="bytes given, "):
         of_way(device, "apart 0", made)
+
+
+def test_of_float16_what_only_moves_values_is_left_to_the_cpu(device: DeviceInfo) -> None:
+    x = tensor((2, 3), "float16")
+    moved, summed, last = (tensor((2, 3), "float16") for _ in range(3))
+    made = graph(
+        [
+            node("REVERSE_V2", [x, numbers([1])], [moved]),
+            node("EXP", [moved], [summed]),
+            node("REVERSE_V2", [summed, numbers([0])], [last]),
+        ]
+    )
+    left = {frozenset(apart.some_nodes(made, seed)) for seed in range(20)}
+    assert frozenset().union(*left) == {0, 2}
+    way = next(w for w in apart.ways(made) if apart.some_nodes(made, int(w.split()[1])) == {0})
+    result = of_way(device, way, read_model(write_model(made)))
+    assert (result.result, result.detail) == (PASS, "")
 
 
 def test_slices_of_nothing_that_the_cpu_takes_are_not_compared() -> None:
