@@ -20,6 +20,7 @@ from delegate.graph.shapes import output_shapes
 from delegate.graph.verdict import Loss, Verdict
 from delegate.launch import size_bytes
 from delegate.runtime.executor import Executor
+from delegate.runtime.layout import as_bytes
 from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite.reference import NodeOnTFLite
@@ -52,6 +53,12 @@ class Mixed:
         self._between: dict[Tensor, NDArray[np.uint8]] = {
             tensor: np.empty(size_bytes(tensor), np.uint8)
             for tensor in inner.difference(partition.outputs)
+        }
+        # Of an inlined loop, such as the number of its rounds: no node of a part makes it.
+        self._known = {
+            tensor: as_bytes(np.asarray(tensor.data))
+            for tensor in set(partition.outputs) - inner
+            if tensor.data is not None
         }
 
     def _are_made(self, engine: Engine, target: Target) -> bool:
@@ -86,6 +93,8 @@ class Mixed:
                 on_device(made, given, results)
             else:
                 made.run(values)
+        for tensor, known in self._known.items():
+            np.copyto(values[tensor], known)
 
     def close(self) -> None:
         """Give the device's memory back."""

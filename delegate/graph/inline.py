@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.graph.edit import node_with, with_tensors
-from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.ir import UNSIZED, Graph, Node, Tensor
 from delegate.graph.partition import dynamic_tensors, plain_nodes
 from delegate.graph.shapes import output_shapes
 
@@ -25,7 +25,6 @@ MOST_NODES = 4096
 _MOST_VISITS = 1 << 15
 # Inner tensors have indices of their own, below those of graph/kept.py: so many for each node.
 _INDICES = 1 << 20
-_UNSIZED = "a tensor's shape is known only at run time"
 Infer = Callable[[Graph], Graph]
 
 
@@ -177,7 +176,7 @@ def _checked(graph: Graph) -> list[Node]:
         if node.outputs and all(tensor.is_folded for tensor in node.outputs):
             continue
         if node.calls is None and output_shapes(node) is None:
-            raise _Left(f"{node.op} in it: {_UNSIZED}")
+            raise _Left(f"{node.op} in it: {UNSIZED}")
         found += plain_nodes([node])
     return found
 
@@ -245,7 +244,7 @@ def _shapes(graph: Graph, given: Sequence[Tensor], infer: Infer) -> tuple[tuple[
     made = _called(graph, given, infer)
     is_known = all(node.calls is not None or output_shapes(node) is not None for node in made.nodes)
     if not is_known or dynamic_tensors(made, ()):
-        raise _Left(_UNSIZED)
+        raise _Left(UNSIZED)
     if any(math.prod(tensor.shape) < 1 for tensor in made.outputs):
-        raise _Left(_UNSIZED)
+        raise _Left(UNSIZED)
     return tuple(tensor.shape for tensor in made.outputs)

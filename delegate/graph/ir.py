@@ -12,6 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+UNSIZED = "a tensor's shape is known only at run time"  # why a node stays on the CPU
+
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
@@ -62,9 +64,9 @@ class Calls:
     """The subgraphs that a WHILE or an IF calls, and what is known of the calls before a run."""
 
     graphs: tuple[Graph, ...]  # in the order of the options: condition and body, or then and else
-    # Why the node is not inlined, once infer has looked at it; "": the node's `body` is what it
-    # comes to.
-    obstacle: str = "it was not analysed"
+    # Why the node is not inlined; "": the node's `body` is what it comes to. Infer looks at each
+    # node but those that read a tensor of unknown shape.
+    obstacle: str = UNSIZED
     is_sized: bool = False  # TFLite knows the shapes of the outputs before a run
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from delegate.graph.float16 import has_float16
-from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.ir import UNSIZED, Graph, Node, Tensor
 from delegate.graph.mediapipe import is_lacking
 from delegate.graph.shapes import output_shapes
 from delegate.graph.verdict import Verdict
@@ -295,5 +295,4 @@ def without_dynamic(graph: Graph, verdicts: list[Verdict]) -> list[Verdict]:
         }
         if not touching:
             return verdicts
-        why = "a tensor's shape is known only at run time"
-        verdicts = [each.refused(why) if each.node in touching else each for each in verdicts]
+        verdicts = [each.refused(UNSIZED) if each.node in touching else each for each in verdicts]

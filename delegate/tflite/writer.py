@@ -29,7 +29,7 @@ def write_model(graph: Graph) -> bytes:
         ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
             graph's own; a sparse one has no values; the graph has several subgraphs.
     """
-    graphs = _with_bodies([graph])
+    graphs = with_bodies([graph])
     if graph.subgraphs not in (1, len(graphs)):
         raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
     return packed(model_tree(*graphs))
@@ -44,7 +44,7 @@ def write_signatures(graphs: Mapping[str, Graph]) -> bytes:
     Raises:
         ValueError: as `write_model`.
     """
-    tree = model_tree(*_with_bodies([*graphs.values()]))
+    tree = model_tree(*with_bodies([*graphs.values()]))
     tree["signature_defs"] = [
         {
             "inputs": _names(graph.input_names, graph.inputs),
@@ -62,7 +62,7 @@ def _names(given: Mapping[str, int], tensors: Sequence[Tensor]) -> list[Tree]:
     return [{"name": name, "tensor_index": index} for name, index in names.items()]
 
 
-def _with_bodies(graphs: Sequence[Graph]) -> list[Graph]:
+def with_bodies(graphs: Sequence[Graph]) -> list[Graph]:
     """Return the graphs and their nodes' subgraphs, by whose numbers their nodes name them."""
     found = [*graphs]
     numbers: dict[int, int] = {}  # by id(subgraph)

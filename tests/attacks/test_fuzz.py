@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Options, Unsupported, ops
+from delegate.graph.ir import UNSIZED
 from delegate.graph.partition import partition_of
 from delegate.graph.verdict import Verdict
 from delegate.inspect import (
@@ -25,6 +26,7 @@ from delegate.inspect import (
     TRANSPOSE_CONV_BIAS,
     Graph,
     Node,
+    Tensor,
     read_model,
     write_model,
 )
@@ -38,7 +40,7 @@ from delegate.target import Target
 from delegate.tflite import graphs
 from delegate.tflite.library import installed_rules
 from delegate.tuning.forms import NUMBERS
-from tests.attacks.fuzz import apart, called, failing, headers, targets, worker
+from tests.attacks.fuzz import apart, called, failing, headers, stateful, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
 from tests.attacks.fuzz.drawing import Pen, Skip, drawn
@@ -66,9 +68,10 @@ from tests.attacks.fuzz.ways import (
 from tests.support.compare import RUNTIME
 from tests.support.deal import any_driver, slow
 from tests.support.nets import net
-from tflite_opencl.common.build import dtype_of, graph, node, tensor
+from tflite_opencl.common.build import dtype_of, graph, node, numbers, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.cases.loops import loop
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import CRASH, PASS, Result
 from tflite_opencl.conformance.runner import Item
@@ -265,14 +268,34 @@ def test_state_that_is_not_kept_is_found(
 
 
 @any_driver
-@pytest.mark.parametrize("way", ["variables plain", "variables threads", "variables model"])
-def test_a_decomposition_runs_beside_state(way: str, device: DeviceInfo) -> None:
+@pytest.mark.parametrize(
+    "way",
+    ["variables plain", "variables threads", "variables model", stateful.SHARED, *called.ways()],
+)
+def test_a_decomposition_runs_beside_state_and_in_called_graphs(
+    way: str, device: DeviceInfo
+) -> None:
     pen = Pen(next(number for number in range(99) if Pen(number).dtype == "int32"))
     try:
         functions.composite(pen)
     except Skip:
         pytest.skip("this TFLite knows no STABLEHLO_COMPOSITE")
     result = of_way(device, way, read_model(write_model(pen.graph())))
+    assert (result.result, result.detail) == (PASS, "")
+
+
+@any_driver
+@pytest.mark.parametrize("way", [stateful.SHARED, *called.ways()])
+def test_a_loop_runs_in_files_of_several_graphs(way: str, device: DeviceInfo) -> None:
+    x, y = (tensor((2, 3), "int32") for _ in range(2))
+
+    def body(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
+        total = tensor((2, 3), "int32")
+        return [node("MAXIMUM", own, [total])], [own[1], total]
+
+    looping = loop(2, [x, y], body)
+    made = read_model(write_model(graph([looping], outputs=looping.outputs)))
+    result = of_way(device, way, made)
     assert (result.result, result.detail) == (PASS, "")
 
 
@@ -294,8 +317,8 @@ def test_a_called_graph_that_is_left_or_wrong_is_found(
     if way.split()[1] in ("branch", "unrolled"):
         monkeypatch.setattr("delegate.graph.infer.inlined", lambda node, _: node)
         detail = of_way(device, way).detail
-        assert detail.startswith("not all taken of graph 0: ['")
-        assert detail.endswith("was not analysed']")
+        op = "IF" if way.endswith("branch") else "WHILE"
+        assert detail == f"not all taken of graph 0: {[f'{op}: {UNSIZED}']}"
         return
     real = graphs._File.graph
     monkeypatch.setattr(graphs._File, "graph", lambda f, n: None if n == 1 else real(f, n))
@@ -319,6 +342,23 @@ def test_what_nodes_on_the_cpu_do_to_others_is_found(
     monkeypatch.setattr(PartitionKernel, "_renew", lambda *_: None)  # of new shapes
     with pytest.raises(RuntimeError, match="bytes given, "):
         of_way(device, "apart 0", made)
+
+
+def test_of_float16_what_only_moves_values_is_left_to_the_cpu(device: DeviceInfo) -> None:
+    x = tensor((2, 3), "float16")
+    moved, summed, last = (tensor((2, 3), "float16") for _ in range(3))
+    made = graph(
+        [
+            node("REVERSE_V2", [x, numbers([1])], [moved]),
+            node("EXP", [moved], [summed]),
+            node("REVERSE_V2", [summed, numbers([0])], [last]),
+        ]
+    )
+    left = {frozenset(apart.some_nodes(made, seed)) for seed in range(20)}
+    assert frozenset().union(*left) == {0, 2}
+    way = next(w for w in apart.ways(made) if apart.some_nodes(made, int(w.split()[1])) == {0})
+    result = of_way(device, way, read_model(write_model(made)))
+    assert (result.result, result.detail) == (PASS, "")
 
 
 def test_slices_of_nothing_that_the_cpu_takes_are_not_compared() -> None:

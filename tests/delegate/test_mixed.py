@@ -19,6 +19,7 @@ from tests.support.compare import interpreter, invoke, refusals
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
 from tflite_opencl.common.build import numbers
+from tflite_opencl.conformance.cases.loops import loop
 
 EMPTY = "on TFLite's kernel at these shapes: shape 0x6: it is empty"
 
@@ -47,7 +48,7 @@ def between_sums(
 
 
 def resized(made: Any, *shape: int) -> None:
-    made.resize_tensor_input(0, shape)
+    made.resize_tensor_input(made.get_input_details()[0]["index"], shape)
     made.allocate_tensors()
 
 
@@ -101,6 +102,26 @@ def test_a_node_on_tflite_s_kernel_is_told_and_is_none_of_the_device_s(
     resized(ours, 2, 6)
     assert refusals(delegate) == {}
     assert [row.node for row in delegate.alternatives] == [0, 1, 2]
+
+
+def test_a_loop_s_count_is_known_beside_a_node_on_tflite_s_kernel(device: DeviceInfo) -> None:
+    def turned(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
+        made = quantised(2, 6)
+        return [op("REVERSE_V2", [own[0], numbers([1])], [made])], [made]
+
+    source, padded = quantised(2, 6), quantised(4, 6)
+    looping = loop(3, [source], turned)
+    count, last = looping.outputs
+    pad = op("PAD", [last, numbers([[1, 1], [0, 0]])], [padded])
+    model = write_model(graph_of([looping, pad], [source], [count, padded]))
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    for rows in (0, 2, 0):
+        for made in (ours, reference):
+            resized(made, rows, 6)
+        given = [np.arange(rows * 6, dtype=np.int8).reshape(rows, 6)]
+        assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"{rows} rows")
+        assert refusals(delegate) == ({} if rows else {1: EMPTY})
 
 
 def test_an_empty_tensor_of_the_file_runs_as_nothing(device: DeviceInfo) -> None:

@@ -9,17 +9,19 @@ import numpy as np
 
 from delegate.graph.ir import Graph, Tensor
 from delegate.tflite.tree import Tree, packed
-from delegate.tflite.writer import model_tree
+from delegate.tflite.writer import model_tree, with_bodies
 from tests.support.model import const, graph_of, op, t
 
 
 def write_subgraphs(*graphs: Graph, signatures: Sequence[int] = ()) -> bytes:
     """Return the .tflite model of these subgraphs, the main one first.
 
+    Behind them are those that their nodes have, by whose numbers the nodes name them.
+
     `signatures`: the numbers of subgraphs to run by name. Subgraph 1 is the signature "graph 1",
     and its inputs and outputs are x0, x1 and y0, y1.
     """
-    tree = model_tree(*graphs)
+    tree = model_tree(*with_bodies(graphs))
     del tree["description"]
     if signatures:
         tree["signature_defs"] = [_signature(number, graphs[number]) for number in signatures]

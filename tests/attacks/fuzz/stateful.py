@@ -184,8 +184,6 @@ def same_type(one: Tensor, other: Tensor) -> bool:
 
 def _shared(job: Job, known: Oracle, rng: random.Random) -> Result:
     """Run two signatures: the graph with variables, and one that gives them and assigns inputs."""
-    if any(each.body is not None for each in job.graph.nodes):
-        return Result(SKIP, "its decompositions would need other numbers")
     first, inputs, outputs, variables = _assigning(job.graph, rng)
     second, given, before = [], [], []
     for name, like in variables.items():
@@ -194,9 +192,9 @@ def _shared(job: Job, known: Oracle, rng: random.Random) -> Result:
         before.append(dataclasses.replace(like, name=f"before {name}"))
         second += [named, node("READ_VARIABLE", [held], before[-1:])]
         second += [node("ASSIGN_VARIABLE", [held, given[-1]], [])]
-    once = node("CALL_ONCE", [], [], {"init_subgraph_index": 2})
+    once = dataclasses.replace(node("CALL_ONCE", [], []), body=beginning(_values(variables, rng)))
     both = graph([once, *first], inputs, outputs), graph([once, *second], given, before)
-    content = write_subgraphs(*both, beginning(_values(variables, rng)), signatures=(0, 1))
+    content = write_subgraphs(*both, signatures=(0, 1))
     try:
         theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
     except (RuntimeError, ValueError) as error:

@@ -267,6 +267,18 @@ def test_why_a_node_is_not_inlined(name: str) -> None:
     assert inputs
 
 
+def test_a_node_that_reads_a_tensor_of_unknown_shape_is_left() -> None:
+    places = t((-1, 1), "int64")
+    nodes = [op("WHERE", [t(SHAPE, "bool")], [places]), loop(2, [places], _as_it_is)]
+    _, made = infer(graph_of(nodes)).nodes
+    assert made.calls is not None
+    assert (made.body, made.calls.obstacle) == (None, "a tensor's shape is known only at run time")
+
+
+def _as_it_is(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
+    return [], own
+
+
 @pytest.mark.parametrize("places", [(1, 2, 3), (2, 0, 3), (1, 1, 0), (3, 3, 0), (0, 0, 3)])
 def test_what_tflite_does_not_overwrite_is_handed_on(places: tuple[int, ...]) -> None:
     """Of these TFLite's own results are right, as it copies one output after the other."""
