@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from delegate import progress
-from delegate.errors import KilledChild, TooLarge, Unsupported
+from delegate.errors import REFUSALS, KilledChild, NotRestarted, Unsupported
 from delegate.graph.infer import Known
 from delegate.graph.ir import Graph
 from delegate.graph.partition import (
@@ -22,13 +22,12 @@ from delegate.graph.partition import (
 )
 from delegate.graph.verdict import Loss, Verdict
 from delegate.isa import ORDERS
+from delegate.isolation.in_child import AnyExecutor
 from delegate.mixed import Mixed, unknown_shapes, verdicts
 from delegate.options import FP32, Options
 from delegate.partition_kernel import PartitionKernel
-from delegate.runtime.executor import Executor
 from delegate.runtime.pages import let_go
-from delegate.start.engine import Engine
-from delegate.start.rehearsal import open_engine
+from delegate.start.engine import Engine, open_engine
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
 from delegate.variable_tensors import VariableTensors, apart
@@ -68,7 +67,7 @@ class Claim:
         self._engine = engine
         self._options = options
         self._variables = variables
-        self._executors: dict[tuple[int, ...], Executor] = {}
+        self._executors: dict[tuple[int, ...], AnyExecutor] = {}
         self._taken: set[int] = set()
         self.verdicts = self._judged()
         self._let_go()
@@ -126,13 +125,13 @@ class Claim:
         lock = None if self._variables is None else self._variables.lock
         return PartitionKernel(self, group, executor, lock)
 
-    def executor_in_floats(self, partition: Partition) -> Executor:
+    def executor_in_floats(self, partition: Partition) -> AnyExecutor:
         """Return one whose floats are no halves; raises DelegateError."""
         options = replace(self._options, precision=FP32)
         engine = open_engine(options, device=self._engine.device)
         return engine.executor(partition, self._target)
 
-    def executor(self, partition: Partition) -> Executor:
+    def executor(self, partition: Partition) -> AnyExecutor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
         variables, engine = self._variables, self._engine
         if variables is None:
@@ -141,7 +140,7 @@ class Claim:
             state = variables.state(engine, self.graph, partition)
             return engine.executor(partition, self._target, state=state)
 
-    def renewed(self, partition: Partition) -> Executor:
+    def renewed(self, partition: Partition) -> AnyExecutor:
         """As `executor`, for shapes that TFLite has come to since the nodes were judged."""
         if unknown := unknown_shapes(partition):
             node, why = next(iter(unknown.items()))
@@ -157,6 +156,22 @@ class Claim:
         if self._variables is not None:
             raise Unsupported("resource variables cannot leave the device after a resize")
         return Mixed(self._engine, partition, self._target)
+
+    def on_tflite(self, partition: Partition, why: NotRestarted) -> Mixed:
+        """Return a partition on TFLite's kernels, as the device is no more.
+
+        Raises: NotRestarted: TFLite cannot run it: it has resource variables, or a node is refused.
+        """
+        left = dict.fromkeys(partition.indices, str(why))
+        try:
+            if self._variables is not None:
+                raise Unsupported("resource variables cannot leave the device")
+            found = Mixed(self._engine, partition, self._target, left)
+        except Unsupported as error:
+            raise NotRestarted(f"{why}; {error}") from error
+        for index in partition.indices:
+            self.verdicts[index] = self.verdicts[index].refused(f"on TFLite's kernel: {why}")
+        return found
 
     def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
         """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
@@ -211,7 +226,7 @@ class Claim:
             try:
                 with share:
                     self._executors[group.indices] = self.executor(group)
-            except (KilledChild, TooLarge, Unsupported) as error:
+            except REFUSALS as error:
                 if self._lost_nodes(group):
                     return True
                 _log.warning("%d nodes go to the CPU: %s", len(group.nodes), error)

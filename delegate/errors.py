@@ -45,6 +45,10 @@ class ProfileError(DelegateError):
     """A device profile cannot be used; the text names it and what is wrong."""
 
 
+class PlanError(DelegateError):
+    """A plan's file cannot be used here; the text says what differs, or what is wrong with it."""
+
+
 class DeviceError(DelegateError):
     """An OpenCL call failed; the text holds the call and the CL status name."""
 
@@ -61,8 +65,8 @@ class KilledChild(DeviceError):
     """A child process died of what was asked, or hung in it; the text says how."""
 
 
-class GivenUp(DeviceError):
-    """Child processes show that nothing works on the device, or none does what is needed."""
+class NotRestarted(DeviceError):
+    """The process that executes plans ended too often; the text says how it did last."""
 
 
 class InvalidValue(DelegateError):
@@ -71,3 +75,7 @@ class InvalidValue(DelegateError):
 
 class AbiMismatch(DelegateError):
     """A node handed over by TFLite differs from the parsed file's node of that index."""
+
+
+# For these a partition goes to the CPU, in whole or in part.
+REFUSALS = (KilledChild, NotRestarted, TooLarge, Unsupported)

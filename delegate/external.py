@@ -136,9 +136,11 @@ def _words(text: str) -> tuple[str, ...]:
 _READERS: Mapping[Any, Callable[[str], Any]] = {
     "str": str,
     "str | None": str,
+    "str | os.PathLike[str] | None": str,
     "str | DeviceProfile | None": str,
     "str | int | None": str,
     "int": int,
+    "float": float,
     "bool": _truth,
     "Iterable[str]": _words,
 }

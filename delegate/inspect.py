@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tools need besides the public names: they may change with each release."""
 
+from delegate.cache import DOWNLOADS as DOWNLOADS
+from delegate.cache import MODELS as MODELS
+from delegate.cache import CacheEntry as CacheEntry
+from delegate.cache import cache_entries as cache_entries
 from delegate.cache import cache_folder as cache_folder
+from delegate.cache import cache_in_use as cache_in_use
+from delegate.cache import cache_limit_bytes as cache_limit_bytes
+from delegate.cache import hold as hold
 from delegate.cache import load as load
 from delegate.cache import make_folder as make_folder
 from delegate.cache import open_part as open_part
+from delegate.cache import prune_cache as prune_cache
 from delegate.cache import sha256_of as sha256_of
 from delegate.cache import store as store
 from delegate.cache import write_cached as write_cached
@@ -49,6 +57,7 @@ from delegate.kernel_uses import KernelUse as KernelUse
 from delegate.kernel_uses import kernel_uses as kernel_uses
 from delegate.launch import NodeAlternatives as NodeAlternatives
 from delegate.ops._numbers import fixed_point as fixed_point
+from delegate.plan.record import PartitionPlan as PartitionPlan
 from delegate.profiles import DeviceProfile as DeviceProfile
 from delegate.profiles import device_profile_names as device_profile_names
 from delegate.profiles import device_profile_text as device_profile_text
@@ -80,9 +89,11 @@ from delegate.runtime.survey import profile_of as profile_of
 from delegate.sandbox.records import Ban as Ban
 from delegate.sandbox.records import lift_bans as lift_bans
 from delegate.sandbox.records import list_bans as list_bans
+from delegate.start.engine import start_early as start_early
 from delegate.start.probe import Proof as Proof
 from delegate.start.probe import examine as examine
-from delegate.start.rehearsal import start_early as start_early
+from delegate.store import KnownDevice as KnownDevice
+from delegate.store import known_devices as known_devices
 from delegate.tflite.metadata import AssociatedFile as AssociatedFile
 from delegate.tflite.metadata import ModelMetadata as ModelMetadata
 from delegate.tflite.metadata import TensorMetadata as TensorMetadata

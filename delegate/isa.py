@@ -104,11 +104,6 @@ def tried_on(device_type: str) -> list[str]:
     ]
 
 
-def likely_on(device_type: str, flags: Collection[str]) -> list[str]:
-    """Return of what these devices try what a processor with such flags may have."""
-    return [name for name in tried_on(device_type) if name not in lacked_by(flags)]
-
-
 def lacked_by(flags: Collection[str]) -> frozenset[str]:
     """Return the names of what a processor with such flags has not.
 

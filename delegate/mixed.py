@@ -13,13 +13,13 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.errors import KilledChild, TooLarge, Unsupported
+from delegate.errors import REFUSALS, KilledChild, Unsupported
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.partition import Partition
 from delegate.graph.shapes import output_shapes
 from delegate.graph.verdict import Loss, Verdict
+from delegate.isolation.in_child import AnyExecutor
 from delegate.launch import size_bytes
-from delegate.runtime.executor import Executor
 from delegate.runtime.layout import as_bytes
 from delegate.start.engine import Engine
 from delegate.target import Target
@@ -27,7 +27,7 @@ from delegate.tflite.reference import NodeOnTFLite
 
 Arrays = Sequence[NDArray[np.uint8]]
 # What runs a part that is on the device: its executor, its inputs, its outputs.
-OnDevice = Callable[[Executor, Arrays, Arrays], None]
+OnDevice = Callable[[AnyExecutor, Arrays, Arrays], None]
 
 
 class Mixed:
@@ -37,16 +37,23 @@ class Mixed:
         left: why each node that runs on TFLite's kernels does so, by its index.
     """
 
-    def __init__(self, engine: Engine, partition: Partition, target: Target) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        partition: Partition,
+        target: Target,
+        left: Mapping[int, str] | None = None,
+    ) -> None:
         """Make each part; a node goes to TFLite's kernels where the device refuses it.
 
+        `left`: those that go there anyway.
         Raises:
             Unsupported: TFLite refuses a node, too, or no TFLite is installed that can run it.
             DeviceError: an OpenCL call fails, other than for a size.
         """
-        self.left: dict[int, str] = unknown_shapes(partition)
+        self.left: dict[int, str] = unknown_shapes(partition) | dict(left or {})
         self._whole = partition
-        self._parts: list[tuple[Partition, Executor | NodeOnTFLite]] = []
+        self._parts: list[tuple[Partition, AnyExecutor | NodeOnTFLite]] = []
         while not self._are_made(engine, target):
             self.close()
         inner = {t for part, _ in self._parts for t in part.outputs}
@@ -73,22 +80,22 @@ class Mixed:
                 continue
             try:
                 self._parts.append((part, engine.executor(part, target)))
-            except (KilledChild, TooLarge, Unsupported) as error:
+            except REFUSALS as error:
                 self.left |= _refused(engine, target, part, error)
                 return False
         return True
 
     @property
-    def executors(self) -> list[Executor]:
+    def executors(self) -> list[AnyExecutor]:
         """Those of the parts on the device."""
-        return [made for _, made in self._parts if isinstance(made, Executor)]
+        return [made for _, made in self._parts if isinstance(made, AnyExecutor)]
 
     def run(self, inputs: Arrays, outputs: Arrays, on_device: OnDevice) -> None:
         """Run once; the arrays are those of the partition's inputs and outputs."""
         ends = (*self._whole.inputs, *self._whole.outputs)
         values = {**self._between, **dict(zip(ends, (*inputs, *outputs), strict=True))}
         for part, made in self._parts:
-            if isinstance(made, Executor):
+            if isinstance(made, AnyExecutor):
                 given, results = ([values[t] for t in some] for some in (part.inputs, part.outputs))
                 on_device(made, given, results)
             else:

@@ -26,9 +26,9 @@ from delegate.graph.edit import with_named_shapes
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
 from delegate.graph.kept import Which, carried, kept_tensors, with_variables
+from delegate.isolation.in_child import AnyState
 from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo, several_devices
-from delegate.runtime.state import State
 from delegate.tflite.stateful import read_stateful
 
 # Options that mean nothing to a Model.
@@ -129,7 +129,7 @@ class Model:
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that wait for a later start to be measured."""
+        """Count the choices that were not measured."""
         return self._on.tuning_left
 
     def run(self, inputs: Array | Sequence[Array]) -> list[Array]:
@@ -227,7 +227,7 @@ class Model:
         with self._at_rest() as state:
             state.reset()
 
-    def _at_rest(self) -> AbstractContextManager[State]:
+    def _at_rest(self) -> AbstractContextManager[AnyState]:
         if isinstance(self._on, Spread):
             raise DelegateError("a model on several devices keeps nothing over runs")
         return self._on.at_rest()

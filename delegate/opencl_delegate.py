@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from delegate import progress
 from delegate.claim import Claim
 from delegate.errors import DelegateError, DeviceError, Unsupported
 from delegate.graph.infer import likely_shapes
@@ -24,9 +24,10 @@ from delegate.graph.verdict import Verdict, graph_table
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
 from delegate.partition_kernel import PartitionKernel
+from delegate.plan.record import PartitionPlan
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun
-from delegate.start.rehearsal import open_engine
+from delegate.start.engine import open_engine
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs, match_plan
 from delegate.tflite.library import installed_rules, rules_of_caller
@@ -36,18 +37,6 @@ from delegate.variables import Interpreters
 
 _Row = TypeVar("_Row")
 _log = logging.getLogger("delegate")
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """Keep Python from looking for garbage: a start makes what lives on, and took a fifth more."""
-    is_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_on:
-            gc.enable()
 
 
 class OpenCLDelegate:
@@ -92,7 +81,7 @@ class OpenCLDelegate:
         self._options = options or Options(device, **keywords)
         marks = Marks()
         self._graphs = Graphs(model, marks)
-        self._engine = open_engine(self._options, self._graphs.run)
+        self._engine = open_engine(self._options)
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
         self._interpreters = Interpreters(marks)
@@ -117,8 +106,21 @@ class OpenCLDelegate:
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that wait for a later start to be measured."""
-        return self._engine.chooser.left
+        """Count the choices that were not measured."""
+        return self._engine.left
+
+    @property
+    def plans(self) -> list[PartitionPlan]:
+        """The plans that run on the device, in execution order; empty before TFLite took nodes."""
+        return [plan for kernel in self._last_run for plan in kernel.plans()]
+
+    def write_plan(self, path: str | os.PathLike[str]) -> None:
+        """Write what was planned since the delegate was made, for `Options.plan` elsewhere.
+
+        Raises:
+            PlanError: it cannot be written, or the delegate was made with in_child_first=False.
+        """
+        self._engine.write_plan(path)
 
     def _get_native_delegate_pointer(self) -> int:
         # The one method TFLite's Python interpreter asks of a delegate.
@@ -230,7 +232,7 @@ class OpenCLDelegate:
         self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
     ) -> Sequence[int]:
         """Judge every node, and build and allocate what is to be claimed, before claiming it."""
-        with _no_collections():
+        with progress.no_collections():
             graph = self._graphs.graph(context) if plan else None
             if graph is None:
                 return ()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -45,10 +46,17 @@ class Options:
             outputs of float models are others; quantised ones stay. What may be beyond the range
             of halves stays float32, and so does a model whose outputs are. TFLite's own GPU
             delegate calls the permission `gpu_precision_loss_allowed`.
+        plan: a file that `tflite-opencl plan` wrote: what it says is done, and nothing is measured;
+            one of another device, model, shape or version is refused.
+        isolate: execute plans in a child process of their own, so that a driver that aborts, hangs
+            or lies costs a run and not this process: that run is a DeviceError, and the next one
+            has a new child. After three of them within a minute TFLite's own kernels run what they
+            can, and all else is a DeviceError. State that is kept over runs ends with the child.
+        run_timeout: seconds that a run may take in such a child; 0 = no limit.
     Raises:
         TypeError: one string where a list of names is meant.
-        ValueError: a number below 0, or `tune`, `precision` or one of `passes` is not one of its
-            words.
+        ValueError: a number below 0, `isolate` with `profiling`, or `tune`, `precision` or one of
+            `passes` is not one of its words.
     """
 
     device: str | int | None = None
@@ -64,6 +72,9 @@ class Options:
     in_child_first: bool = True
     passes: Iterable[str] = tuple(PASSES)  # kept as a tuple
     precision: str = FP32
+    plan: str | os.PathLike[str] | None = None
+    isolate: bool = False
+    run_timeout: float = 0.0
 
     def __post_init__(self) -> None:
         for field, meant in _LISTS:
@@ -72,9 +83,11 @@ class Options:
                 raise TypeError(f"{field} is a list of {meant}: ['{given}']")
             # A frozen record is set this way only: an iterator could be read once.
             object.__setattr__(self, field, tuple(given))
-        for field in ("min_nodes_per_partition", "max_delegated_partitions"):
+        for field in ("min_nodes_per_partition", "max_delegated_partitions", "run_timeout"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field}={getattr(self, field)} is less than 0")
+        if self.isolate and self.profiling:
+            raise ValueError("isolate=True: launches are not profiled in a process of their own")
         for name in self.passes:
             if name not in PASSES:
                 raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")

@@ -14,22 +14,29 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, Unsupported
+from delegate.errors import REFUSALS, DelegateError, DeviceError, NotRestarted
 from delegate.graph.partition import Partition, given
+from delegate.isolation.in_child import AnyExecutor
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.mixed import Mixed
+from delegate.plan.record import PartitionPlan
 from delegate.requirements import Requirements, requirements_of
-from delegate.runtime.executor import Executor
-from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun, Values
+from delegate.runtime.inspection import (
+    LaunchTime,
+    PartitionRun,
+    StepRun,
+    Values,
+    by_node,
+    of_tflite,
+)
 from delegate.runtime.layout import as_bytes
 from delegate.runtime.range_watch import RangeWatch
 from delegate.tflite.callbacks import Shapes
 from delegate.variable_tensors import VariableTensors
 
-INLINED = "inlined"  # the alternative of a node in whose place others run
 Arrays = Sequence[NDArray[np.uint8]]
 # What runs in the place of an executor's own `run`, and tells of it.
-Way = Callable[[Executor, Arrays, Arrays], Sequence[Any]]
+Way = Callable[[AnyExecutor, Arrays, Arrays], Sequence[Any]]
 
 
 class Maker(Protocol):
@@ -37,17 +44,20 @@ class Maker(Protocol):
 
     tensors: VariableTensors
 
-    def executor(self, partition: Partition) -> Executor:
+    def executor(self, partition: Partition) -> AnyExecutor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
 
-    def executor_in_floats(self, partition: Partition) -> Executor:
+    def executor_in_floats(self, partition: Partition) -> AnyExecutor:
         """Return one whose floats are no halves; raises DelegateError."""
 
-    def renewed(self, partition: Partition) -> Executor:
+    def renewed(self, partition: Partition) -> AnyExecutor:
         """As `executor`, at new shapes."""
 
     def mixed(self, partition: Partition) -> Mixed:
         """Return the parts of one that does not fit as a whole; raises as `renewed`."""
+
+    def on_tflite(self, partition: Partition, why: NotRestarted) -> Mixed:
+        """Return one on TFLite's kernels, as the device is no more; raises NotRestarted."""
 
     def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
         """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
@@ -63,13 +73,13 @@ class PartitionKernel:
         self,
         claim: Maker,
         partition: Partition,
-        executor: Executor | None,
+        executor: AnyExecutor | None,
         lock: threading.RLock | None = None,
     ) -> None:
         """`lock`: of the kernels of which one runs at a time; None: it runs beside others."""
         self._claim = claim
         self._partition = partition
-        self._made: Executor | Mixed | None = executor
+        self._made: AnyExecutor | Mixed | None = executor
         self._is_closed = False
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self._lock = lock or threading.RLock()
@@ -89,7 +99,7 @@ class PartitionKernel:
         self.outputs: Sequence[int] = outputs
         self._watch = self._new_watch()
 
-    def _new_watch(self) -> RangeWatch:
+    def _new_watch(self) -> RangeWatch[AnyExecutor]:
         is_repeatable = not (self._keeps or self._tensors.indices)
         partition = self._partition
         make = partial(self._claim.executor_in_floats, partition) if is_repeatable else None
@@ -114,13 +124,13 @@ class PartitionKernel:
         self._watch.close()
         self._watch = self._new_watch()
         with contextlib.ExitStack() as kept:
-            if isinstance(old, Executor):
-                kept.callback(old.leave().close)
-            elif old is not None:
+            if isinstance(old, AnyExecutor):
+                kept.callback(old.constants().close)
+            if old is not None:
                 old.close()
             try:
                 self._made = (claim.executor if are_same else claim.renewed)(partition)
-            except (KilledChild, TooLarge, Unsupported):
+            except REFUSALS:
                 kept.close()  # perhaps there was no room beside them
                 self._made = claim.mixed(partition)
         claim.tell(partition, self._made.left if isinstance(self._made, Mixed) else {})
@@ -141,13 +151,18 @@ class PartitionKernel:
             finally:
                 self._end()
 
-    def _run(self, made: Executor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
-        if isinstance(made, Mixed):
-            made.run(inputs, outputs, self._on_device)
-        else:
-            self._on_device(made, inputs, outputs)
+    def _run(self, made: AnyExecutor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
+        try:
+            if isinstance(made, Mixed):
+                made.run(inputs, outputs, self._on_device)
+            else:
+                self._on_device(made, inputs, outputs)
+        except NotRestarted as error:
+            self._made, self._requirements = self._claim.on_tflite(self._partition, error), None
+            made.close()
+            self._made.run(inputs, outputs, self._on_device)
 
-    def _on_device(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+    def _on_device(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> None:
         requirements = self._requirements if executor is self._made else _requirements_of(executor)
         if requirements is not None:
             requirements.require_inputs(inputs)
@@ -162,7 +177,7 @@ class PartitionKernel:
             with executor.guarded():
                 requirements.require_outputs(outputs)
 
-    def _in_range(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> Executor:
+    def _in_range(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> AnyExecutor:
         """Return what runs from here on: in float32 where halves held too little of this run."""
         after = self._watch.checked(executor, inputs, outputs)
         if after is not executor:
@@ -170,7 +185,9 @@ class PartitionKernel:
             executor.close()
         return after
 
-    def _run_with_variables(self, made: Executor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
+    def _run_with_variables(
+        self, made: AnyExecutor | Mixed, inputs: Arrays, outputs: Arrays
+    ) -> None:
         memory = inputs[self._given :]
         self._tensors.require(memory)
         try:
@@ -185,37 +202,20 @@ class PartitionKernel:
         self._way = way
         return told
 
-    def by_nodes(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
+    def by_nodes(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
         """Run a node at a time."""
-        return self._by_node(executor.steps().run(inputs, outputs, self._partition.computed))
+        return by_node(
+            executor.steps().run(inputs, outputs, self._partition.computed), self._partition.inlined
+        )
 
-    def _by_node(self, steps: Sequence[StepRun]) -> list[StepRun]:
-        """Return the steps, all those of a node that is inlined as one."""
-        rows: list[StepRun] = []
-        for step in steps:
-            op = self._partition.inlined.get(step.node)
-            if op is not None and rows and rows[-1].node == step.node:
-                before = rows.pop()
-                step = replace(
-                    step,
-                    inputs=tuple(dict.fromkeys((*before.inputs, *step.inputs))),
-                    launches=(*before.launches, *step.launches),
-                    values={**before.values, **step.values},
-                )
-            rows.append(step if op is None else replace(step, op=op, alternative=INLINED))
-        return rows
-
-    def by_parts(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[PartitionRun]:
+    def by_parts(
+        self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays
+    ) -> list[PartitionRun]:
         """Run once, each part with its time."""
         called = time.perf_counter_ns()
         made = executor.steps().timed(inputs, outputs, called)
-        launches = tuple(map(self._of_tflite, made.launches))
+        launches = tuple(of_tflite(each, self._partition.inlined) for each in made.launches)
         return [replace(made, returned=time.perf_counter_ns(), launches=launches)]
-
-    def _of_tflite(self, launch: LaunchTime) -> LaunchTime:
-        """Return a launch as one of TFLite's node, also where other nodes are in its place."""
-        op = self._partition.inlined.get(launch.node)
-        return launch if op is None else replace(launch, op=op, alternative=INLINED)
 
     def isolated(self, values: Values) -> list[StepRun]:
         """Run a node at a time, each on these values of what it reads.
@@ -232,23 +232,27 @@ class PartitionKernel:
                 outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in executor.outputs]
                 inputs, wanted = [as_bytes(values[i]) for i in read], self._partition.computed
                 rows += executor.steps().run(inputs, outputs, wanted, values)
-            return self._by_node(rows)
+            return by_node(rows, self._partition.inlined)
 
     def alternatives(self) -> list[NodeAlternatives]:
         """Return the alternatives of the nodes, in execution order."""
         return [
-            NodeAlternatives(step.node_index, step.op, step.names, step.alternative.name)
+            NodeAlternatives(step.node_index, step.op, step.names, step.alternative)
             for executor in self._executors()
-            for step in executor.program.steps
+            for step in executor.plan.steps
         ]
+
+    def plans(self) -> list[PartitionPlan]:
+        """Return what its executors execute."""
+        return [executor.plan for executor in self._executors()]
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches."""
         with self._lock:
             rows = [row for executor in self._executors() for row in executor.profile()]
-        return [*map(self._of_tflite, rows)]
+        return [of_tflite(row, self._partition.inlined) for row in rows]
 
-    def _executors(self) -> list[Executor]:
+    def _executors(self) -> list[AnyExecutor]:
         made = self._made
         if isinstance(made, Mixed):
             return made.executors
@@ -289,7 +293,7 @@ class PartitionKernel:
             self._made = None
 
 
-def _requirements_of(executor: Executor | Mixed | None) -> Requirements | None:
-    if not isinstance(executor, Executor):
+def _requirements_of(executor: AnyExecutor | Mixed | None) -> Requirements | None:
+    if not isinstance(executor, AnyExecutor):
         return None
-    return requirements_of(executor.program, executor.inputs, executor.outputs)
+    return requirements_of(executor.plan, executor.inputs, executor.outputs)

@@ -15,32 +15,32 @@ from numpy.typing import NDArray
 
 from delegate.errors import InvalidValue
 from delegate.graph.ir import Tensor
-from delegate.launch import Program, Requirement, Step, size_bytes
+from delegate.launch import Requirement, size_bytes
+from delegate.plan.record import PartitionPlan, StepPlan
 
 Bytes = NDArray[np.uint8]
-Checks = list[tuple[int, Step, Requirement]]  # by the place among a run's inputs or outputs
+Checks = list[tuple[int, StepPlan, Requirement]]  # by the place among a run's inputs or outputs
 
 
 class Requirements:
-    """Those of a program's nodes.
+    """Those of a plan's nodes.
 
     Attributes:
         watched: the last of the outputs, which the caller has no array for.
     """
 
     def __init__(
-        self, program: Program, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+        self, plan: PartitionPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> None:
-        """`inputs`, `outputs`: of the program, those that a run is given and gives."""
-        self.watched = program.watched
+        """`inputs`, `outputs`: of the plan, those that a run is given and gives."""
+        self.watched = plan.watched
         self._before: Checks = []
         self._behind: Checks = []
-        for step in program.steps:
-            for need in step.alternative.requirements:
-                if need.tensor in inputs:
-                    self._before.append((inputs.index(need.tensor), step, need))
-                else:
-                    self._behind.append((outputs.index(need.tensor), step, need))
+        for step, need in plan.requirements():
+            if need.tensor in inputs:
+                self._before.append((inputs.index(need.tensor), step, need))
+            else:
+                self._behind.append((outputs.index(need.tensor), step, need))
 
     def __bool__(self) -> bool:
         return bool(self._before or self._behind)
@@ -59,10 +59,10 @@ class Requirements:
 
 
 def requirements_of(
-    program: Program, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    plan: PartitionPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Requirements | None:
-    """Return the requirements of a program's nodes; None: they have none, as most."""
-    return Requirements(program, inputs, outputs) or None
+    """Return the requirements of a plan's nodes; None: they have none, as most."""
+    return Requirements(plan, inputs, outputs) or None
 
 
 def _require(checks: Checks, arrays: Sequence[Bytes], count: int) -> None:

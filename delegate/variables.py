@@ -18,7 +18,7 @@ from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.resources import OPS, Resources, touches, with_resources
 from delegate.graph.verdict import Verdict
-from delegate.runtime.state import State
+from delegate.isolation.in_child import AnyState
 from delegate.start.engine import Engine
 from delegate.tflite.marks import Marks
 
@@ -61,9 +61,9 @@ class Variables:
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self.lock = threading.RLock()
-        self._state: State | None = None
+        self._state: AnyState | None = None
 
-    def state(self, engine: Engine, graph: Graph, partition: Partition) -> State | None:
+    def state(self, engine: Engine, graph: Graph, partition: Partition) -> AnyState | None:
         """Return what keeps a partition's variables, which begin now if they have not yet.
 
         None: it touches none. Raises: DeviceError: no room.
@@ -73,7 +73,7 @@ class Variables:
         if not kept:
             return None
         if self._state is None:
-            self._state = State(engine.device, 1, "make a new interpreter", has_arena=True)
+            self._state = engine.state(1, "make a new interpreter", has_arena=True)
         self._state.add(kept, graph.initial)
         return self._state
 

@@ -146,11 +146,11 @@ OWN: tuple[Flag, ...] = (
             "set TFLITE_OPENCL_DEVICE); --list_devices shows them"),
     _shared("device_profile", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file"),
     Flag("list_devices", "show the OpenCL devices and exit"),
-    Flag("batch", "several pictures, N at once where OpenCL runs the whole model",
-         at_most(MOST_PICTURES, positive)),
+    _shared("batch"),
     _shared("compare", " (with --use_gpu), and on the reference kernels; of many pictures a "
             "sample, or all (default: true)", True, convert=compared, metavar="BOOL|all"),
     _shared("exclude_ops", "", ()),
+    _shared("plan"),
     _shared("tune", " or auto (quick, and on a terminal full once the results are shown)",
             "auto", convert=one_of("auto", "off", "quick", "full"),
             metavar="off|quick|full|auto"),

@@ -149,7 +149,16 @@ def _warnings(given: dict[str, Any]) -> list[str]:
     if not given["use_gpu"]:
         lines += [
             f"--{name} does nothing without --use_gpu"
-            for name in ("allow_fp16", "device", "device_profile", "exclude_ops", "device_timeout")
+            for name in (
+                *(
+                    "allow_fp16",
+                    "device",
+                    "device_profile",
+                    "exclude_ops",
+                    "device_timeout",
+                    "plan",
+                ),
+            )
             if given[name]
         ]
     if not given["video"]:

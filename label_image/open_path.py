@@ -39,6 +39,8 @@ _OF_MODELS = (
     "exclude_isa",
     "device_profile",
     "precision",
+    "isolate",
+    "run_timeout",
 )  # options that class Model has, too
 
 log = logging.getLogger("label_image")

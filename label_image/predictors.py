@@ -62,6 +62,8 @@ class Predictor(Generic[Result]):
         size: tuple[int, int] | None = None,
         threads: int | None = None,
         tune: str = "quick",
+        isolate: bool = False,
+        run_timeout: float = 0.0,
     ) -> None:
         """Read the model, and make it ready to run.
 
@@ -73,7 +75,7 @@ class Predictor(Generic[Result]):
         `mean`, `std`: of pixels; None: the model's own, or what such models have. An 8-bit input
         takes pixels as they are, unless these or the model say another range.
         `size`: the input's height and width, where the model leaves them open; None: 224 x 224.
-        `threads`: of TFLite.
+        `threads`: of TFLite. `isolate`, `run_timeout`: as of delegate.Options.
         Raises:
             RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
                 read. delegate.DelegateError: the model is damaged (ModelError), there is no such
@@ -88,7 +90,9 @@ class Predictor(Generic[Result]):
         fed = self._meaning.fed
         self._format = astuple(self._meaning.format)
         self._has_alpha = takes_alpha(fed.shape)
-        on_device = Options(device, tune=tune, min_nodes_per_partition=1)
+        on_device = Options(
+            device, tune=tune, min_nodes_per_partition=1, isolate=isolate, run_timeout=run_timeout
+        )
         job = Job(
             model=reading.source,
             input=np.zeros((reading.batch, *fed.shape[1:]), fed.dtype),

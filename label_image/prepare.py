@@ -100,6 +100,7 @@ class Prepared:
                 tune=tune,
                 device_profile=settings.device_profile,
                 precision=precision_of(settings.allow_fp16),
+                plan=settings.plan,
             )
         return Job(
             model=self.model.source,

@@ -142,8 +142,8 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
     if series.job.allows_halves:
         facts.append(("precision", "fp16: floats may be halves"))
     if taken.tuning_left:
-        left = f"{_count(taken.tuning_left, 'choice')} left for later starts"
-        facts.append(("tuning", f"not finished: {left}; --tune full measures all at once"))
+        left = f"{_count(taken.tuning_left, 'choice')} not measured"
+        facts.append(("tuning", f"{left}: --tune full measures them, as does tflite-opencl tune"))
     if why := series.reasons.get(CPU):
         facts.append(("CPU", f"failed: {why}"))
     if totals.distances is None:

@@ -79,7 +79,7 @@ class Series(Paths):
         gpu, opencl, tuned = self.gpu, self.job.opencl, None
         if gpu is None or gpu.delegation is None or opencl is None or self.failure:
             return
-        if interrupts.was_pressed() or not gpu.delegation.tuning_left:
+        if interrupts.was_pressed() or not gpu.delegation.tuning_left or opencl.plan:
             return
         with interrupts.ending_here():
             try:

@@ -46,7 +46,8 @@ pytest.register_assert_rewrite(
 # would warn of that where the delegate first asks it for the limits of floats.
 from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
 from delegate.runtime.kernels import Kernels  # noqa: E402
-from delegate.start import engine, rehearsal  # noqa: E402
+from delegate.start import engine as start_engine  # noqa: E402
+from delegate.start import planner as start_planner  # noqa: E402
 from delegate.start.probe import examine  # noqa: E402
 from tests.support import without_tflite  # noqa: E402
 
@@ -57,7 +58,7 @@ from tests.support.opencl import build_with, hold_context, is_optimised, open_ke
 from tflite_opencl.common.files import keep  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
-rehearsal.is_on = False
+start_engine.is_on = False
 
 settings.register_profile(
     "default",
@@ -151,7 +152,7 @@ def one_device(
 ) -> None:
     """Keep the test's device itself open, too, for tests that have a hundred delegates on it."""
     if "device" in request.fixturenames:
-        monkeypatch.setattr(engine, "open_device", open_kept)
+        monkeypatch.setattr(start_engine, "open_device", open_kept)
         # For a binary PoCL compiles a program once more, which takes 0.3 s.
         monkeypatch.setattr(Kernels, "_binary_of", lambda *program: None)
 
@@ -159,8 +160,8 @@ def one_device(
 @pytest.fixture
 def no_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with nothing that was measured, and keep none; what the self-tests found is kept."""
-    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
-    monkeypatch.setattr(engine, "Store", lambda identity: nowhere)
+    nowhere = SimpleNamespace(look_up=lambda table, key: None, save=lambda table, entries: None)
+    monkeypatch.setattr(start_planner, "Store", lambda identity: nowhere)
 
 
 @pytest.fixture

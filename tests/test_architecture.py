@@ -37,11 +37,12 @@ LAYERS = {
     "graph": "",
     "launch": "errors graph",
     "in_place": "graph launch",
-    "requirements": "errors graph launch",
+    "plan": "cache errors graph launch target",
+    "requirements": "errors graph launch plan",
     "once": "graph launch",
     "halves_range": "graph",
     "halves": "errors graph halves_range isa launch target",
-    "store": "cache errors",
+    "store": "cache",
     "sandbox": "errors progress store",
     "ops": "errors graph halves isa launch target",
     "lowered": "graph halves launch ops target",
@@ -49,25 +50,28 @@ LAYERS = {
     "compiler": "errors graph halves in_place launch lowered once passes progress target",
     "kernel_uses": "compiler graph isa launch runtime target tflite",
     "tflite": "errors graph launch sandbox target",
-    "runtime": "cache errors graph isa launch profiles progress sandbox store",
-    "tuning": "errors graph launch lowered progress runtime store",
+    "runtime": "cache errors graph isa launch plan profiles progress sandbox store",
+    "tuning": "errors graph launch lowered plan progress runtime store",
     "options": "passes profiles tuning",
-    "start": "cache compiler errors graph halves isa launch lowered ops options profiles progress "
-    "runtime sandbox store target tflite tuning",
-    "variables": "errors graph runtime start tflite",
+    "isolation": "errors graph launch options plan progress runtime sandbox",
+    "start": "cache compiler errors graph halves isa isolation launch lowered ops options plan "
+    "profiles progress runtime sandbox store target tflite tuning",
+    "variables": "errors graph isolation runtime start tflite",
     "variable_tensors": "errors graph launch variables",
-    "mixed": "errors graph launch runtime start target tflite",
-    "partition_kernel": "errors graph launch mixed requirements runtime tflite variable_tensors",
-    "claim": "errors graph isa mixed options partition_kernel progress runtime start target tflite "
-    "variable_tensors variables",
-    "opencl_delegate": "claim errors graph launch options partition_kernel runtime start tflite "
-    "variables",
+    "mixed": "errors graph isolation launch runtime start target tflite",
+    "partition_kernel": "errors graph isolation launch mixed plan requirements runtime tflite "
+    "variable_tensors",
+    "claim": "errors graph isa isolation mixed options partition_kernel progress runtime start "
+    "target tflite variable_tensors variables",
+    "opencl_delegate": "claim errors graph launch options partition_kernel plan progress runtime "
+    "start tflite variables",
     "external": "errors graph opencl_delegate options tflite",
-    "devices": "errors graph options progress requirements runtime sandbox start target tflite",
-    "model": "devices errors graph options progress runtime tflite",
+    "devices": "errors graph isolation options progress requirements runtime sandbox start target "
+    "tflite",
+    "model": "devices errors graph isolation options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors external graph kernel_uses launch ops profiles progress "
-    "runtime sandbox start tflite",
+    "inspect": "cache devices errors external graph kernel_uses launch ops plan profiles progress "
+    "runtime sandbox start store tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

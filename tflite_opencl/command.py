@@ -37,6 +37,7 @@ CODES = [code for code in EXIT_CODES if code not in (LOST, NOTHING_RUN)]
 # Where each one is; a command imports its own alone.
 SUBCOMMANDS = {
     "benchmark": "compare.benchmark",
+    "cache": "cache",
     "compare": "compare.subcommand",
     "completion": "shell.completion",
     "cut": "cut",
@@ -47,6 +48,7 @@ SUBCOMMANDS = {
     "library": "library",
     "man": "shell.man",
     "obstacle": "obstacle",
+    "plan": "plan",
     "rewrite": "rewrites.subcommand",
     "run": "run.subcommand",
     "serve": "serve.subcommand",

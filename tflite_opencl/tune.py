@@ -14,7 +14,6 @@ from delegate.inspect import Graph
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError, UsageError
 from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.flag_values import MOST_PICTURES, at_most, positive
 from tflite_opencl.common.flags import (
     add_device_arguments,
     add_flag,
@@ -56,13 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add_models(parser)
     add_flag(parser, "input_size")
-    parser.add_argument(
-        "--batch",
-        metavar="N",
-        type=at_most(MOST_PICTURES, positive),
-        help="N pictures at once, which other kernels may be the fastest for; OpenCL must run the "
-        "whole model",
-    )
+    add_flag(parser, "batch", more=", which other kernels may be the fastest for")
     add_device_arguments(parser, tune="full")
     add_flag(parser, "json")
 

@@ -19,14 +19,13 @@ from delegate.errors import DelegateError, DeviceError, InvalidValue, TooLarge, 
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.kept import kept_tensors
 from delegate.graph.partition import Partition, partition_of
+from delegate.isolation.in_child import AnyExecutor, AnyState
 from delegate.options import FP32, Options
 from delegate.requirements import requirements_of
 from delegate.runtime.device_list import DeviceInfo
-from delegate.runtime.executor import Executor
 from delegate.runtime.layout import as_bytes
 from delegate.runtime.range_watch import RangeWatch
-from delegate.runtime.state import State
-from delegate.start.rehearsal import open_engine
+from delegate.start.engine import open_engine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.schema import numpy_dtype
@@ -49,11 +48,11 @@ class OneDevice:
 
     def __init__(self, graph: Graph, options: Options, batch: int) -> None:
         """Open the device that the options mean, build and upload everything."""
-        self._engine = open_engine(options, lambda: [graph])
+        self._engine = open_engine(options)
         target = self._engine.target(installed_rules())
         partition = self._partition(graph, target)
         kept = kept_tensors(graph)
-        self.state = State(self._engine.device, batch) if kept else None
+        self.state = self._engine.state(batch) if kept else None
         if self.state is not None:
             self.state.add(kept, graph.initial)
         with progress.share(progress.AT_GROUPS, 1):
@@ -76,8 +75,8 @@ class OneDevice:
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that wait for a later start to be measured."""
-        return self._engine.chooser.left
+        """Count the choices that were not measured."""
+        return self._engine.left
 
     def run(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> list[Array]:
         """Return the outputs; `is_given`: the arrays are of `empty_input`. Raises: DeviceError."""
@@ -90,7 +89,7 @@ class OneDevice:
         return self._next_slot().start(arrays, count, is_given)
 
     @contextlib.contextmanager
-    def at_rest(self) -> Iterator[State]:
+    def at_rest(self) -> Iterator[AnyState]:
         """Return what is kept, between two runs; raises DelegateError where nothing is."""
         if self.state is None:
             raise DelegateError("the model keeps nothing over runs: give it `carry`")
@@ -135,10 +134,10 @@ class OneDevice:
                     raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
         return partition
 
-    def _watch(self) -> RangeWatch:
+    def _watch(self) -> RangeWatch[AnyExecutor]:
         return RangeWatch(self._in_floats if self.state is None else None)
 
-    def _executor_in_floats(self, options: Options, partition: Partition) -> Executor:
+    def _executor_in_floats(self, options: Options, partition: Partition) -> AnyExecutor:
         engine = open_engine(replace(options, precision=FP32), device=self._engine.device)
         target = self._engine.target(installed_rules())
         return engine.executor(partition, target, self._batch)
@@ -169,16 +168,18 @@ class OneDevice:
 class _Slot:
     """An executor, the memory that it copies from and to, and its last run."""
 
-    def __init__(self, executor: Executor, graph: Graph, batch: int, watch: RangeWatch) -> None:
+    def __init__(
+        self, executor: AnyExecutor, graph: Graph, batch: int, watch: RangeWatch[AnyExecutor]
+    ) -> None:
         self.executor = executor
         self._watch = watch
-        self._halves: Executor | None = None  # the one before, whose memory arrays may have
+        self._halves: AnyExecutor | None = None  # the one before, whose memory arrays may have
         self._graph = graph
         self._batch = batch
         self._lock = threading.Lock()
         self._last: Run | None = None
         self._staged: dict[Tensor, Array] = {}
-        self._requirements = requirements_of(executor.program, executor.inputs, executor.outputs)
+        self._requirements = requirements_of(executor.plan, executor.inputs, executor.outputs)
         places = {tensor: place for place, tensor in enumerate(graph.inputs)}
         self._places = [places[tensor] for tensor in executor.inputs]  # in the graph's
         self._results = {
@@ -265,7 +266,7 @@ class _Slot:
         after = self._watch.checked(self.executor, inputs, outputs, count)
         if after is not self.executor:
             self._halves, self.executor = self.executor, after
-            self._requirements = requirements_of(after.program, after.inputs, after.outputs)
+            self._requirements = requirements_of(after.plan, after.inputs, after.outputs)
 
     def _require_inputs(self, inputs: Sequence[Array], count: int) -> None:
         if self._requirements is not None:

@@ -106,7 +106,7 @@ class Spread:
 
     @property
     def tuning_left(self) -> int:
-        """Count the choices that wait for a later start to be measured."""
+        """Count the choices that were not measured."""
         return sum(worker.runner.tuning_left for worker in self._workers)
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Run:

@@ -20,12 +20,12 @@ Outputs = Sequence[Values]
 
 
 def random_inputs(executor: Executor, seed: int = 0) -> list[Values]:
-    """Return values for each input of its program, picture after picture; a seed's are the same."""
-    program = executor.program
-    needs = {n.tensor: n for step in program.steps for n in step.alternative.requirements}
+    """Return values for each input of its plan, picture after picture; a seed's are the same."""
+    plan = executor.plan
+    needs = {need.tensor: need for _, need in plan.requirements()}
     return [
         _fitting(_random(tensor, executor.batch, (seed, place)), needs.get(tensor))
-        for place, tensor in enumerate(program.inputs)
+        for place, tensor in enumerate(plan.inputs)
     ]
 
 
@@ -35,12 +35,12 @@ def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
     Raises:
         DeviceError: a failed OpenCL call.
     """
-    program, batch = executor.program, executor.batch
-    outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in program.outputs]
+    plan, batch = executor.plan, executor.batch
+    outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in plan.outputs]
     with executor.trying():
         executor.run([values.view(np.uint8) for values in inputs], outputs)
-    by_index = zip(program.outputs, outputs, strict=True)
-    seen = [(t, out) for t, out in by_index if t not in program.watched]
+    by_index = zip(plan.outputs, outputs, strict=True)
+    seen = [(t, out) for t, out in by_index if t not in plan.watched]
     return [out.view(storage_type(t.dtype)) for t, out in sorted(seen, key=lambda e: e[0].index)]
 
 

@@ -16,6 +16,7 @@ from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch, Program, Step, is_temporary, size_bytes
+from delegate.plan.record import ONE_BY_ONE, PERSISTENT
 from delegate.runtime import turns
 from delegate.runtime.agreement import (
     Outputs,
@@ -26,10 +27,10 @@ from delegate.runtime.agreement import (
     right_of,
     same_outputs,
 )
-from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.runtime.transfers import DIRECT, TRANSFERS
 from delegate.runtime.weights import Weights
 from delegate.sandbox.trials import REFERENCE, WRONG, Trial
@@ -167,7 +168,9 @@ class DeviceBench:
             if transfer == DIRECT and not self._device.shares_memory:
                 continue
             with contextlib.suppress(KilledChild, KernelBuildError):
-                executor = Executor(self._device, self._kernels, _crossing(), transfer=transfer)
+                executor = planned_executor(
+                    self._device, self._kernels, _crossing(), transfer=transfer
+                )
                 first = next(iter(made.values()), executor)
                 if all(same_outputs(executor, first, seed) for seed in range(_CROSSINGS)):
                     made[transfer] = executor
@@ -192,7 +195,7 @@ class DeviceBench:
             ends = read, tuple(t for t in written if not is_temporary(t))
         program = Program((Step(0, "", alternative),), *ends)
         weights = self._weights
-        return Executor(self._device, self._kernels, program, batch, form, weights=weights)
+        return planned_executor(self._device, self._kernels, program, batch, form, weights=weights)
 
     def _outputs(self, alternative: Alternative) -> Outputs:
         """Return all that it writes, temporaries too: it may be a part of an alternative."""
@@ -224,10 +227,10 @@ def _crossing() -> Program:
 
 
 def _seconds_a_run(executor: Executor, count: int) -> float:
-    program = executor.program
+    plan = executor.plan
     inputs, outputs = (
         [np.zeros(size_bytes(tensor), np.uint8) for tensor in tensors]
-        for tensors in (program.inputs, program.outputs)
+        for tensors in (plan.inputs, plan.outputs)
     )
     with executor.trying():
         executor.run(inputs, outputs)

@@ -12,7 +12,7 @@ import weakref
 
 import pyopencl as cl
 
-from delegate.errors import DelegateError, DeviceError, GivenUp, KernelBuildError, TooLarge
+from delegate.errors import DelegateError, DeviceError, KernelBuildError, TooLarge
 from delegate.sandbox import process
 
 _status = cl.status_code
@@ -32,8 +32,12 @@ _LOST = {
 def is_lost(error: DelegateError) -> bool:
     """Whether an error says that the device is gone, whatever was asked of it."""
     cause = error.__cause__
-    is_gone = isinstance(cause, cl.Error) and cause.code in _LOST
-    return is_gone or isinstance(error, GivenUp)
+    return isinstance(cause, cl.Error) and cause.code in _LOST
+
+
+def is_failed(error: Exception) -> bool:
+    """Whether a driver's call failed, other than for a size: its context may be of no use now."""
+    return isinstance(error.__cause__, cl.Error) and not isinstance(error, TooLarge)
 
 
 # Looked up once: networks of a few microseconds notice it.
@@ -81,6 +85,7 @@ class Context:
     Attributes:
         cl_context: pyopencl's object.
         programs, failures: by source; a failure is a build that the driver refused.
+        of_binaries: the digests of programs that were made of a binary.
         lock: held while a program is built.
     Raises:
         DeviceError: the device refuses a context.
@@ -91,6 +96,7 @@ class Context:
         # and Python lets attributes go in this order.
         self.programs: dict[str, cl.Program] = {}
         self.failures: dict[str, KernelBuildError] = {}
+        self.of_binaries: set[str] = set()
         self.lock = threading.RLock()
         with opencl("clCreateContext"):
             self.cl_context = cl.Context([cl_device])

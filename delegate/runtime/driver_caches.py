@@ -88,6 +88,7 @@ def _other(name: str) -> Path | None:
     with contextlib.suppress(CacheError):
         folder = cache.make_folder(f"drivers/{name.lower()}")
         if _has_room(folder):
+            cache.hold(f"drivers/{name.lower()}")
             return folder
     with contextlib.suppress(CacheError):
         return _temporary() / name.lower()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one program: what stays goes up once; a run copies in, launches, copies out."""
+"""Runs the plan of a partition: what stays goes up once; a run copies in, launches, copies out."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -13,144 +14,145 @@ import pyopencl as cl
 
 from delegate import progress
 from delegate.errors import DelegateError, DeviceError
-from delegate.launch import Program, size_bytes
-from delegate.runtime.calls import ONE_BY_ONE, Calls, Memory, calls_of
+from delegate.launch import size_bytes
+from delegate.plan.record import ONE_BY_ONE, MemoryPlan, PartitionPlan
+from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
-from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import NOWHERE, Bytes, Layout, Region, as_bytes
+from delegate.runtime.layout import Bytes, as_bytes
 from delegate.runtime.link import Link
+from delegate.runtime.places import Arena
+from delegate.runtime.programs import Programs
 from delegate.runtime.state import State
-from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
+from delegate.runtime.transfers import Copied, ReadyKernel, transfer_for
 from delegate.runtime.upload import write
-from delegate.runtime.weights import Taken, Weights
-from delegate.sandbox.trials import EXECUTOR, Trial
+from delegate.runtime.weights import Taken
 
 
 class Executor:
-    """A program with its memory and kernels on a device.
+    """A plan with its memory and kernels on a device. It decides nothing.
 
     Attributes:
-        program, batch; form: one of FORMS.
-        inputs, outputs: of the program, those that a run is given and gives.
-        has_halves: values of its float32 tensors are halves between launches.
-        trial: to make it; see delegate.sandbox.trials.
+        plan, batch; form: how its launches reach the device, one of FORMS.
+        inputs, outputs: the tensors that a run is given and gives.
     Raises:
-        DeviceError: it does not fit, or the driver refuses memory or does not keep it.
-        KernelBuildError: a kernel does not build.
+        DeviceError: it does not fit, or the driver refuses a program or memory, or does not keep
+            what memory was filled with.
     """
 
     def __init__(
         self,
         device: Device,
-        kernels: Kernels,
-        program: Program,
-        batch: int = 1,
-        form: str = ONE_BY_ONE,
-        transfer: str = COPIED,
-        weights: Weights | None = None,
+        programs: Programs,
+        plan: PartitionPlan,
+        constants: Taken,
         own_queue: bool = False,
         state: State | None = None,
-        region: Region = NOWHERE,
+        trying: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
-        """Take memory for `batch` pictures at once and upload what does not change.
+        """Take memory and upload what does not change.
 
-        `form`: one of FORMS; where the device cannot do it, launches go one by one. `transfer`: how
-        bytes cross, one of TRANSFERS. `weights`: where constants are, shared with other executors;
-        None: with none. `own_queue`: its runs go beside those of others. `state`: what brings and
-        keeps the values that it has; others cross as all tensors do, as for measuring. `region`:
-        the state's, also where it is tried without one.
+        `constants`: those of the plan, which are this executor's from here on, also after an error.
+        `own_queue`: its runs go beside those of others. `state`: what brings and keeps the values
+        that it has; others cross as all tensors do, as for measuring. `trying`: the context of runs
+        of which nobody knows yet whether they end the process.
         """
-        self.program = program
+        self.plan = plan
         self.inputs, self.outputs = (
             tuple(tensor for tensor in tensors if state is None or not state.has(tensor))
-            for tensors in (program.inputs, program.outputs)
+            for tensors in (plan.inputs, plan.outputs)
         )
-        self.has_halves = any(step.op == "to_halves" for step in program.steps)
-        self.batch = batch
+        self.batch, self.form = plan.batch, plan.form
+        self.trying = trying
         self._device = device
-        self._trials = kernels.trials
-        calls = calls_of(device, kernels, program, batch, form, region)
-        self._layout = layout = calls.layout
-        self.form, runs = calls.form, calls.trials
-        facts = runs, form, transfer, layout.arena_bytes, layout.inputs
-        self.trial = Trial.of(EXECUTOR, *facts)
+        self._state = state
+        self._constants: Taken | None = constants
+        self._arena: Arena | None = None  # that others have, too; None: it has its own
         self._buffers: list[cl.Buffer] = []
-        self._weights = Weights(device) if weights is None else weights
-        self._constants: Taken | None = None
         self._transfer: Copied | None = None
         # The arrays of the last run, whose sizes were found to be right.
         self._sized: tuple[Sequence[Bytes] | None, Sequence[Bytes] | None] = (None, None)
-        self._queue = device.another_queue() if own_queue else device.queue
         try:
-            with kernels.trials.of(self.trial):
-                with progress.phase("upload"):
-                    # That others have, too; None: it has its own.
-                    self._arena = None if state is None else state.arena(layout.arena_bytes)
-                    memory = self._upload(calls)
-                self._calls, self._memory, self._state = calls, memory, state
-                self._kind = transfer_for(transfer, batch, device.shares_memory)
-                made = self._transfer = self._made(memory)
-                for run, each in zip(runs, made.kernels, strict=True):
-                    if kernels.trials.is_due(run):
-                        self._run_once(run, each)
+            self._queue = device.another_queue() if own_queue else device.queue
+            self._kind = transfer_for(plan.transfer, self.batch, device.shares_memory)
+            self._programs = [programs.load(call.program) for call in plan.calls]
+            with progress.phase("upload"):
+                if state is not None:
+                    own = plan.memory
+                    self._arena = state.arena(own.arena_bytes, own.region)
+                arena = self._upload()
+            self._transfer = self._made(arena)
         except BaseException:
             self.close()
             raise
 
-    def _made(self, memory: Memory) -> Copied:
-        """Return what runs it in this memory."""
-        ready = self._calls.ready(memory)
-        crossing, link = self._crossing(memory.arena)
-        return self._kind(self._device, self._queue, memory.arena, crossing, ready, link)
+    @property
+    def has_halves(self) -> bool:
+        """Whether values of its float32 tensors are halves between launches."""
+        return self.plan.has_halves
 
-    def _crossing(self, arena: cl.Buffer) -> tuple[Layout, Link | None]:
-        """Return the layout of what a run is given and gives, and what brings the rest."""
-        layout, state = self._layout, self._state
+    def _made(self, arena: cl.Buffer) -> Copied:
+        """Return what runs it in this arena."""
+        memory, link = self._crossing(arena)
+        return self._kind(self._device, self._queue, arena, memory, self._ready(arena), link)
+
+    def _ready(self, arena: cl.Buffer) -> list[ReadyKernel]:
+        """Return the kernels in order, with their arguments."""
+        assert self._constants is not None
+        made: list[ReadyKernel] = []
+        for call, program in zip(self.plan.calls, self._programs, strict=True):
+            with opencl(f"clCreateKernel {call.kernel}"):
+                kernel = cl.Kernel(program, call.kernel)
+            with self._device.calling(f"clSetKernelArg {call.kernel}"):
+                # A kernel without constants is given some buffer in their place.
+                used = call.constants
+                constants = arena if used is None else self._constants.buffers[used]
+                own: list[object] = [*self._buffers[self._own :], np.int32(call.number)]
+                if call.block:
+                    own = [np.frombuffer(call.block, np.uint8)]
+                kernel.set_args(arena, constants, *own)
+            made.append((kernel, (call.global_size,), (call.local_size,)))
+        return made
+
+    def _crossing(self, arena: cl.Buffer) -> tuple[MemoryPlan, Link | None]:
+        """Return where what a run is given and gives lies, and what brings the rest."""
+        memory, state = self.plan.memory, self._state
         inputs, outputs = (
-            tuple((layout.offsets[tensor], size_bytes(tensor)) for tensor in some)
+            tuple((memory.offsets[tensor], size_bytes(tensor)) for tensor in some)
             for some in (self.inputs, self.outputs)
         )
-        crossing = replace(layout, inputs=inputs, outputs=outputs)
+        crossing = replace(memory, inputs=inputs, outputs=outputs)
         if state is None:
             return crossing, None
-        return crossing, Link(state, self._arena, arena, layout, self.program)
+        return crossing, Link(state, self._arena, arena, self.plan)
 
-    def _upload(self, calls: Calls) -> Memory:
-        """Fill every buffer."""
-        flags, layout, launches = cl.mem_flags, self._layout, self.program.launches
-        whole, as_one = calls.whole, calls.form != ONE_BY_ONE
-
-        def own(access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
-            self._buffers.append(self._buffer(access, values, is_checked))
-            return self._buffers[-1]
-
-        kib = (layout.arena_bytes + layout.constant_bytes) >> 10
+    def _upload(self) -> cl.Buffer:
+        """Fill every buffer; return the arena."""
+        flags, plan, memory = cl.mem_flags, self.plan, self.plan.memory
+        kib = (memory.arena_bytes + memory.constant_bytes) >> 10
         with self._device.calling(f"allocating {kib} KiB"):
             if self._arena is not None:
                 arena = self._arena.buffer
             else:
-                arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8), False)
-            self._constants = self._weights.take(self._queue, launches, as_one)
-            places = self._constants.places
-            blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in places])
-            more_ints = () if whole is None else (*layout.strides(launches), *whole.table)
-            ints = [*blocks, *more_ints] or [0]
+                zeros = np.zeros(memory.arena_bytes, np.uint8)
+                arena = self._buffer(flags.READ_WRITE, zeros, False)
+            self._own = len(self._buffers)  # where those begin that kernels take beside the arena
             # Kernels address memory by params: wrong ones could end the process.
-            more = [own(flags.READ_ONLY, as_bytes(np.array(ints, np.int32)), True)]
-            for tensor, offset in layout.stored.items():
-                data = as_bytes(np.asarray(tensor.data))
-                for slot in range(layout.batch):
-                    place = slot * layout.slot_bytes + offset
-                    cl.enqueue_copy(self._queue, arena, data, dst_offset=place)
-            if whole is not None:
-                control = as_bytes(np.zeros(whole.control_ints, np.int32))
-                more.append(own(flags.READ_WRITE, control, False))
-        return Memory(arena, [None if p is None else p.buffer for p in places], more, blocks)
+            ints = as_bytes(np.array(plan.ints or (0,), np.int32))
+            self._buffer(flags.READ_ONLY, ints, True)
+            for stored in memory.stored:
+                for slot in range(memory.batch):
+                    place = slot * memory.slot_bytes + stored.offset
+                    cl.enqueue_copy(self._queue, arena, stored.values, dst_offset=place)
+            if plan.control_ints:
+                control = as_bytes(np.zeros(plan.control_ints, np.int32))
+                self._buffer(flags.READ_WRITE, control, False)
+        return arena
 
     def _buffer(self, access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
         """Return a buffer of these values; `is_checked`: it was read back, and holds them."""
         made = self._device.buffer("memory", access, values.nbytes)
+        self._buffers.append(made)
         # Touching every byte makes a lazy driver allocate now, not within a run.
         if is_checked:
             write(self._queue, made, 0, values, np.empty_like(values))
@@ -158,17 +160,11 @@ class Executor:
             cl.enqueue_copy(self._queue, made, values)
         return made
 
-    def _run_once(self, trial: Trial, ready: ReadyKernel) -> None:
-        """Run a kernel by itself."""
-        with self._trials.of(trial), self._device.calling(f"running {ready[0].function_name}"):
-            cl.enqueue_nd_range_kernel(self._queue, *ready)
-            self._queue.finish()
-
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes.
 
         Shapes:
-            one uint8 array a program input or output, as long as the tensor's bytes times the
+            one uint8 array an input or output of the plan, as long as the tensor's bytes times the
             batch, picture after picture
         Raises:
             DeviceError: a size that does not fit, or a failed OpenCL call.
@@ -185,23 +181,23 @@ class Executor:
         if self._transfer is None:
             raise DeviceError("the delegate was closed")
         if self._arena is not None and self._arena.buffer is not self._transfer.arena:
-            self._move(self._arena.buffer)
+            self._move(self._arena)
         return self._transfer
 
-    def _move(self, arena: cl.Buffer) -> None:
-        """Go on in another arena, as the one that it has was too small for another executor."""
-        old, self._memory = self._transfer, self._memory._replace(arena=arena)
-        self._transfer = self._made(self._memory)
+    def _move(self, arena: Arena) -> None:
+        """Go on in another buffer, as the arena that it has was too small for another executor."""
+        old = self._transfer
+        self._transfer = self._made(arena.buffer)
         if old is not None:
             old.close()
 
     def _checked(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> Copied:
         transfer = self.transfer
-        layout = transfer.layout
+        memory = transfer.memory
         if self._sized[0] is inputs and self._sized[1] is outputs:
             return transfer
         for given, (_, size) in zip(
-            (*inputs, *outputs), (*layout.inputs, *layout.outputs), strict=True
+            (*inputs, *outputs), (*memory.inputs, *memory.outputs), strict=True
         ):
             if given.nbytes != size * self.batch:
                 raise DeviceError(f"{given.nbytes} bytes given, {size * self.batch} planned")
@@ -232,16 +228,24 @@ class Executor:
             self._queue.finish()
         return (time.perf_counter() - begin) / count
 
-    def trying(self) -> AbstractContextManager[object]:
-        """Return the context of a run that may end the process, of which a child tells first."""
-        return self._trials.of(self.trial)
+    def first_run(self) -> None:
+        """Run the launches once, on zeros: a driver's first run is slow. Raises as `repeat`."""
+        self.transfer.put_zeros()
+        self.repeat(1)
+
+    def run_call(self, number: int) -> None:
+        """Run one kernel of the plan by itself; raises DeviceError."""
+        call, ready = self.plan.calls[number], self.transfer.kernels[number]
+        with self._device.calling(f"running {call.kernel}"):
+            cl.enqueue_nd_range_kernel(self._queue, *ready)
+            self._queue.finish()
 
     def guarded(self) -> AbstractContextManager[object]:
         """Return a context behind a run in which an error loses the state, as within the run."""
         return self.transfer.calling("running")
 
     def steps(self) -> Steps:
-        """Return what runs the program a node at a time.
+        """Return what runs the plan a node at a time.
 
         Raises:
             DelegateError: its launches are not apart, or it runs several pictures at once.
@@ -249,7 +253,7 @@ class Executor:
         transfer = self.transfer
         if self.form != ONE_BY_ONE or self.batch != 1:
             raise DelegateError("its launches are not apart: make the delegate with profiling=True")
-        return Steps(self.program, transfer, self.inputs, self.outputs)
+        return Steps(self.plan, transfer, self.inputs, self.outputs)
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
@@ -263,13 +267,11 @@ class Executor:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def leave(self) -> Taken:
-        """Close it, but for its constants, which are the caller's; raises DeviceError if closed."""
-        if (constants := self._constants) is None:
+    def constants(self) -> Taken:
+        """Return one more hold on its constants, the caller's to close; raises DeviceError."""
+        if self._constants is None:
             raise DeviceError("the delegate was closed")
-        self._constants = None
-        self.close()
-        return constants
+        return self._constants.weights.held(self._constants)
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""

@@ -255,6 +255,7 @@ def _in_cache(name: str, files: Mapping[str, bytes]) -> Path:
     Raises: CacheError: there is another, or one cannot be written.
     """
     folder = cache.make_folder(name)
+    cache.hold(name)  # variables of this process name it
     for file, content in files.items():
         if cache.sha256_of(f"{name}/{file}") != hashlib.sha256(content).hexdigest():
             cache.write_cached(f"{name}/{file}", content)

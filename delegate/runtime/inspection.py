@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program in parts: a node at a time with its results, or its phases with their times."""
+"""Runs a plan in parts: a node at a time with its results, or its phases with their times."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.graph.packed import BITS, packed, unpacked
-from delegate.launch import Launch, Program, Step, size_bytes
+from delegate.launch import size_bytes
+from delegate.plan.record import LaunchPlan, PartitionPlan
 from delegate.runtime.layout import Bytes, as_bytes
 from delegate.runtime.transfers import Copied
 
+_INLINED = "inlined"  # the alternative of a node in whose place others run
 Values = Mapping[int, NDArray[Any]]  # tensor index -> its values, in its shape
 
 
@@ -89,11 +91,11 @@ class StepRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """A program of one picture, and what runs it."""
+    """A plan of one picture, and what runs it."""
 
-    program: Program
+    plan: PartitionPlan
     transfer: Copied
-    inputs: Sequence[Tensor]  # of the program, those that a run is given
+    inputs: Sequence[Tensor]  # of the plan, those that a run is given
     outputs: Sequence[Tensor]
 
     def run(
@@ -124,23 +126,22 @@ class Steps:
                 if tensor.index not in known:
                     self._write(tensor, values)
             self.transfer.queue.finish()
-            for step in self.program.steps:
-                read = _read(step)
-                for tensor in read:
+            for step in self.plan.steps:
+                for tensor in step.reads:
                     if tensor.index in known:
                         values = known[tensor.index]
                         if tensor.dtype in BITS:
                             values = packed(values, tensor.dtype)
                         self._write(tensor, as_bytes(values))
-                sizes = [self._alone(each, *next(kernels)) for each in step.alternative.launches]
+                sizes = [self._alone(each, *next(kernels)) for each in step.launches]
                 made.append(
                     StepRun(
                         step.node_index,
                         step.op,
-                        step.alternative.name,
-                        tuple(tensor.index for tensor in read if tensor.index >= 0),
+                        step.alternative,
+                        tuple(tensor.index for tensor in step.reads if tensor.index >= 0),
                         tuple(sizes),
-                        {t.index: self._values(t) for t in _written(step) if t in wanted},
+                        {t.index: self._values(t) for t in step.writes if t in wanted},
                     )
                 )
             if link is not None and given is None:
@@ -176,7 +177,7 @@ class Steps:
             computed = clock()
             transfer.take(outputs)
             ended = clock()
-        layout = transfer.layout
+        memory = transfer.memory
         return PartitionRun(
             called=called,
             begun=begun,
@@ -187,27 +188,27 @@ class Steps:
             returned=ended,
             calls=tuple(calls),
             launches=tuple(self.times(events)),
-            live_bytes=_live_bytes(self.program),
-            up_bytes=sum(size for _, size in layout.inputs),
-            down_bytes=sum(size for _, size in layout.outputs),
-            arena_bytes=layout.arena_bytes,
-            constant_bytes=layout.constant_bytes,
+            live_bytes=tuple(each.live_bytes for step in self.plan.steps for each in step.launches),
+            up_bytes=sum(size for _, size in memory.inputs),
+            down_bytes=sum(size for _, size in memory.outputs),
+            arena_bytes=memory.arena_bytes,
+            constant_bytes=memory.constant_bytes,
         )
 
     def times(self, events: Sequence[cl.Event]) -> list[LaunchTime]:
         """Return what the events of a run's launches tell: zeros where that cannot be a time."""
         rows = []
-        steps = [(s, launch) for s in self.program.steps for launch in s.alternative.launches]
+        steps = [(step, launch) for step in self.plan.steps for launch in step.launches]
         every = zip(steps, self.transfer.kernels, events, strict=True)
         for (step, launch), (_, (items,), (group,)), event in every:
             clock = _clock_of(event)
-            took, name = (clock[3] - clock[2]) / 1000, step.alternative.name
+            took, name = (clock[3] - clock[2]) / 1000, step.alternative
             own = step.node_index, step.op, launch.kernel, name, items, took, group, clock
             rows.append(LaunchTime(*own))
         return rows
 
     def _alone(
-        self, launch: Launch, kernel: cl.Kernel, items: tuple[int], group: tuple[int]
+        self, launch: LaunchPlan, kernel: cl.Kernel, items: tuple[int], group: tuple[int]
     ) -> LaunchSize:
         """Run a kernel, wait for it, and return its sizes and its time."""
         begin = time.perf_counter()
@@ -219,8 +220,8 @@ class Steps:
             launch.kernel,
             items[0],
             group[0],
-            tuple(f"{name}={value}" for name, value in launch.defines.items()),
-            tuple(f"{name}={v}" for name, v in launch.params.items() if isinstance(v, int)),
+            launch.macros,
+            launch.params,
             microseconds,
         )
 
@@ -233,7 +234,7 @@ class Steps:
         cl.enqueue_copy(self.transfer.queue, np.empty(4, np.uint8), self.transfer.arena)
 
     def _write(self, tensor: Tensor, values: Bytes) -> None:
-        transfer, offset = self.transfer, self.transfer.layout.offsets[tensor]
+        transfer, offset = self.transfer, self.transfer.memory.offsets[tensor]
         if values.nbytes != size_bytes(tensor):
             raise DeviceError(
                 f"tensor {tensor.index} is given {values.nbytes} bytes of another size"
@@ -242,7 +243,7 @@ class Steps:
             cl.enqueue_copy(transfer.queue, transfer.arena, values, dst_offset=offset)
 
     def _content(self, tensor: Tensor) -> Bytes:
-        transfer, offset = self.transfer, self.transfer.layout.offsets[tensor]
+        transfer, offset = self.transfer, self.transfer.memory.offsets[tensor]
         content = np.empty(size_bytes(tensor), np.uint8)
         if content.nbytes:
             cl.enqueue_copy(transfer.queue, content, transfer.arena, src_offset=offset)
@@ -266,35 +267,24 @@ def _clock_of(event: cl.Event) -> tuple[int, int, int, int]:
     return clock if clock[2] <= clock[3] else (0, 0, 0, 0)
 
 
-def _live_bytes(program: Program) -> tuple[int, ...]:
-    """Return for each launch the bytes of the tensors that were made and are still read."""
-    first, last = dict.fromkeys(program.inputs, 0), dict.fromkeys(program.inputs, 0)
-    root, launches = program.roots(), program.launches
-    for number, launch in enumerate(launches):
-        for tensor in (root.get(t, t) for t in (*launch.reads, *launch.writes)):
-            first.setdefault(tensor, number)
-            last[tensor] = number
-    number = len(launches)
-    last |= {root.get(tensor, tensor): number for tensor in program.outputs}
-    return tuple(
-        sum(size_bytes(t) for t, begin in first.items() if begin <= place <= last[t])
-        for place in range(number)
-    )
+def by_node(steps: Sequence[StepRun], inlined: Mapping[int, str]) -> list[StepRun]:
+    """Return the steps, all those of a node that is inlined as one."""
+    rows: list[StepRun] = []
+    for step in steps:
+        op = inlined.get(step.node)
+        if op is not None and rows and rows[-1].node == step.node:
+            before = rows.pop()
+            step = replace(
+                step,
+                inputs=tuple(dict.fromkeys((*before.inputs, *step.inputs))),
+                launches=(*before.launches, *step.launches),
+                values={**before.values, **step.values},
+            )
+        rows.append(step if op is None else replace(step, op=op, alternative=_INLINED))
+    return rows
 
 
-def _written(step: Step) -> list[Tensor]:
-    view = step.alternative.view
-    written = [t for launch in step.alternative.launches for t in launch.writes]
-    return list(dict.fromkeys([*written, *(() if view is None else view[1:])]))
-
-
-def _read(step: Step) -> list[Tensor]:
-    """Return the computed tensors that a step reads, and no other step of its own wrote."""
-    view = step.alternative.view
-    read = [t for launch in step.alternative.launches for t in launch.reads]
-    own = set(_written(step))
-    every = dict.fromkeys([*(() if view is None else view[:1]), *read])
-    # Of what is kept TFLite has variable tensors, as a run finds them.
-    is_seen = [not t.kept or (t.is_variable and t.index >= 0) for t in every]
-    every_seen = [t for t, seen in zip(every, is_seen, strict=True) if seen]
-    return [t for t in every_seen if t.data is None and t not in own]
+def of_tflite(launch: LaunchTime, inlined: Mapping[int, str]) -> LaunchTime:
+    """Return a launch as one of TFLite's node, also where other nodes are in its place."""
+    op = inlined.get(launch.node)
+    return launch if op is None else replace(launch, op=op, alternative=_INLINED)

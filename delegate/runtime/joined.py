@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import pyopencl as cl
-
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Launch
+from delegate.plan.record import ProgramPlan
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import HEAD_INTS
 from delegate.runtime.side_by_side import body, in_groups_of, numbered, scratch_of, tile_function
 from delegate.runtime.sources import source_of
-from delegate.sandbox.trials import KERNEL, RUN, Trial
+from delegate.sandbox.trials import KERNEL
 
 FILE = KERNEL_NAME = "runtime_joined"
 _MOST_TILES = 4  # of a launch; more of them gain by several groups
@@ -40,9 +39,8 @@ class Joined:
     """Some launches as one."""
 
     count: int  # of the launches
-    kernel: cl.Kernel
+    program: ProgramPlan
     group_items: int
-    trial: Trial  # to run it
 
 
 def groups_of(launches: Sequence[Launch]) -> list[Sequence[Launch]]:
@@ -117,7 +115,6 @@ def _joined(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> Joi
     source = source_of_joined(launches, is_cpu=device.info.type == "cpu")
     build = kernels.build_of(FILE, source.text)
     program = kernels.source(FILE, source.text, dict(source.defines))
-    kernel, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=KERNEL_NAME))
+    _, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=KERNEL_NAME))
     items = min(source.group_items, limit)
-    trial = build._replace(kind=RUN, kernel=KERNEL_NAME, sizes=(1, items))
-    return Joined(len(launches), kernel, items, trial)
+    return Joined(len(launches), kernels.plan_of(FILE, source.text), items)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 
 import pyopencl as cl
@@ -14,15 +13,14 @@ import pyopencl as cl
 from delegate import cache as disk_cache
 from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.verdict import Loss
-from delegate.isa import OWN_BUILTINS
 from delegate.launch import Launch
+from delegate.plan.record import ProgramPlan
 from delegate.runtime import forbidden
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
+from delegate.runtime.programs import Programs, binary_name
 from delegate.runtime.sources import chosen_of, defines_of, may_be_argument, source_for
-from delegate.sandbox import process
 from delegate.sandbox.trials import (
-    BINARY,
     BINARY_OF,
     BUILD,
     CHECK,
@@ -30,16 +28,11 @@ from delegate.sandbox.trials import (
     KERNEL,
     REFUSED,
     RUN,
-    SOURCE,
     Free,
     Trial,
 )
 from delegate.store import FACTS, Store
 
-OPTIONS = ["-cl-std=CL1.2"]
-# builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
-# 18,000 lines for each program: 0.08 s of 0.1.
-_OWN_BUILTINS = ["-D_OPENCL_H_", "-DOWN_BUILTINS"]
 _BUILDS = 4  # that tell whether a driver keeps what it compiled
 LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
 # For getting such binaries, an opened device; later starts get the others.
@@ -49,11 +42,19 @@ _log = logging.getLogger("delegate")
 
 
 class Kernels:
-    """The kernels of one opened device; their programs belong to its context."""
+    """The kernels of one opened device, for whoever plans; their programs belong to its context.
 
-    def __init__(self, device: Device, trials: Free | None = None) -> None:
-        """`trials`: what may be built here, and run."""
+    Attributes:
+        trials: what may be built and run here; programs: how they are made.
+    """
+
+    def __init__(
+        self, device: Device, trials: Free | None = None, has_binaries: bool = True
+    ) -> None:
+        """`trials`: what may be built here, and run. `has_binaries`: the cache may have them."""
+        self._has_binaries = has_binaries
         self.trials = trials or Free()
+        self.programs = Programs(device)
         self._device = device
         self._builds: dict[str, Trial] = {}  # by source
         self._told: set[str] = set()  # sources of the failures that were logged
@@ -61,10 +62,6 @@ class Kernels:
         # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
         self._driver_keeps: object = self._store.load(FACTS).get(_KEEPS)
         self._seconds_left = ASKING_SECONDS
-
-    @property
-    def _cl_context(self) -> cl.Context:
-        return self._device.context.cl_context
 
     def build(self, launch: Launch) -> cl.Program:
         """Return the built program of a launch.
@@ -99,7 +96,7 @@ class Kernels:
             failed = context.failures.get(name)
             if failed is None:
                 return context.programs[name]
-        if source not in self._told and not self.trials.tells:
+        if source not in self._told:
             self._told.add(source)
             _log.warning("%s; the driver's log:\n%s", failed, failed.log)
         # A new one each time: an error that was raised keeps alive all that its frames refer to.
@@ -107,52 +104,34 @@ class Kernels:
 
     def _load_or_build(self, file: str, source: str) -> cl.Program:
         build = self.build_of(file, source)
-        name = f"programs/{build.build}.bin"
-        with self.trials.of(build) as under_way:
-            if under_way.how == SOURCE:  # in a child, which may not have asked for a binary
-                return self._compiled(file, source)
-            binary = disk_cache.load(name)
-            if (program := self._from_binary(file, binary)) is not None:
-                under_way.how = BINARY
+        name = binary_name(build.name, build.digest)
+        with self.trials.of(build):
+            binary = disk_cache.load(name) if self._has_binaries else None
+            if (program := self.programs.from_binary(file, binary)) is not None:
+                self._device.context.of_binaries.add(build.digest)
                 return program
-            if not (is_gone := under_way.how == BINARY):
-                under_way.how = SOURCE
-                program = self._compiled(file, source)
-        if is_gone:  # since a child made it
-            self.trials.forget(build)
-            return self._load_or_build(file, source)
-        if self._driver_keeps and build.is_of_a_model:
+            program = self.programs.compiled(file, source)
+        if not self._has_binaries or (self._driver_keeps and build.is_of_a_model):
             return program  # NOTE: PoCL takes 5 s for a language model's, and saves 0.1 a start
         if self._driver_keeps and (binary is None or self._seconds_left <= 0):
             disk_cache.store(name, b"")  # a later start asks: it has less to do
             return program
         return self._with_binary(program, file, source, build)
 
-    def _from_binary(self, file: str, binary: bytes | None) -> cl.Program | None:
-        """Return what a binary holds, built; None: there is none, or the driver refuses it."""
-        if not binary:
-            return None
-        try:
-            with opencl("clCreateProgramWithBinary"):
-                program = cl.Program(self._cl_context, [self._device.cl_device], [binary])
-            return self._compile(program, file)
-        except DeviceError:
-            return None  # a driver may refuse its own old binary: build it again
-
     def _with_binary(self, program: cl.Program, file: str, source: str, build: Trial) -> cl.Program:
         """Store a program's binary; return the program to use."""
-        name = f"programs/{build.build}.bin"
+        name = binary_name(build.name, build.digest)
         try:
             with self.trials.of(build._replace(kind=BINARY_OF)):
                 binary = self._binary_of(program, file, source)
                 if not (binary and disk_cache.store(name, binary) and self.trials.tells):
                     return program
                 # Who repeats this begins with the binary, so it is what is tried here.
-                loaded = self._from_binary(file, binary)
+                loaded = self.programs.from_binary(file, binary)
         except DeviceError:
             return program  # a driver without binaries: it builds at each start
         if loaded is not None:
-            self.trials.note(build, BINARY)
+            self._device.context.of_binaries.add(build.digest)
         return loaded or program
 
     def _binary_of(self, program: cl.Program, file: str, source: str) -> bytes | None:
@@ -175,7 +154,7 @@ class Kernels:
         """
         for _ in range(_BUILDS):  # other work on the machine may have made one of them slow
             begin = time.perf_counter()
-            self._compiled(file, source)
+            self.programs.compiled(file, source)
             if time.perf_counter() - begin < asked / 2:
                 return True
         return False
@@ -183,10 +162,15 @@ class Kernels:
     def build_of(self, file: str, source: str) -> Trial:
         """Return the trial to build a source, with a digest of all it is compiled from and for."""
         if source not in self._builds:
-            facts = (self._device.identity, *self.options(file))
+            facts = (self._device.identity, *self.programs.options(file))
             whole = "\0".join((*facts, forbidden.lines(self._device.profile) + source)).encode()
             self._builds[source] = Trial(BUILD, file, hashlib.sha256(whole).hexdigest()[:40])
         return self._builds[source]
+
+    def plan_of(self, file: str, source: str) -> ProgramPlan:
+        """Return how a program that was built here is made again."""
+        digest = self.build_of(file, source).digest
+        return ProgramPlan(file, source, digest, digest in self._device.context.of_binaries)
 
     def trial(self, kind: str, launch: Launch, batch: int = 1) -> Trial:
         """Return a trial of a launch's kernel."""
@@ -197,37 +181,6 @@ class Kernels:
         """Return the trials to run launches once."""
         return [self.trial(RUN, launch, batch) for launch in launches]
 
-    def _own_options(self, file: str) -> list[str]:
-        if self._device.profile is not None:
-            return forbidden.options(self._device.profile)
-        # More groups on a unit hide what loads wait for; the persistent kernel has one group there.
-        with opencl("clGetDeviceInfo"):
-            has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
-        is_one = file.startswith("runtime_persistent")
-        return ["-cl-nv-maxrregcount=128"] if has_option and not is_one else []
-
-    def _compiled(self, file: str, source: str, more_options: Sequence[str] = ()) -> cl.Program:
-        """Return the program of a source, built; raises DeviceError, whose text is the log."""
-        limited = forbidden.lines(self._device.profile) + source
-        return self._compile(cl.Program(self._cl_context, limited), file, more_options)
-
-    def _compile(
-        self, program: cl.Program, file: str, more_options: Sequence[str] = ()
-    ) -> cl.Program:
-        with warnings.catch_warnings():
-            # pyopencl warns of every remark of the compiler; tests/kernels reads the log itself.
-            warnings.simplefilter("ignore")
-            try:
-                # Asked before the build, pyopencl leaves out its cache, which knows no versions of
-                # drivers, and its copy of a source that fails, in the temporary folder.
-                with opencl("clGetProgramInfo"):
-                    program.get_info(cl.program_info.REFERENCE_COUNT)
-                with process.Inside():
-                    options = [*self.options(file), *more_options]
-                    return program.build(options=options, cache_dir=False)
-            except cl.Error as error:
-                raise DeviceError(_log_of(program, self._device) or str(error)) from error
-
     def anew(
         self, file: str, source: str, more_options: Sequence[str] = ()
     ) -> tuple[cl.Program, str]:
@@ -236,13 +189,8 @@ class Kernels:
         Raises:
             DeviceError: the driver refuses it; its text is the log.
         """
-        program = self._compiled(file, source, more_options)
-        return program, _log_of(program, self._device)
-
-    def options(self, file: str) -> list[str]:
-        """Return the options that a file's programs are built with."""
-        own = _OWN_BUILTINS if OWN_BUILTINS in self._device.proven else []
-        return [*OPTIONS, *own, *self._own_options(file)]
+        program = self.programs.compiled(file, source, more_options)
+        return program, self.programs.log_of(program)
 
     def kernel(self, launch: Launch) -> tuple[cl.Kernel, int]:
         """Return a kernel object of the launch's own and the work-group size it can run at.
@@ -275,7 +223,7 @@ class Kernels:
         """
         for launch in launches:
             checked = self.trial(CHECK, launch)
-            if self.trials.known(checked) == DONE or self.trials.awaits(checked):
+            if self.trials.known(checked) == DONE:
                 continue
             try:
                 self.kernel(launch)
@@ -288,10 +236,3 @@ class Kernels:
                 self.trials.note(checked, REFUSED)
                 return str(error)
         return None
-
-
-def _log_of(program: cl.Program, device: Device) -> str:
-    try:
-        return str(program.get_build_info(device.cl_device, cl.program_build_info.LOG)).strip()
-    except cl.Error:
-        return ""

@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Launch, Program, constants_of, size_bytes
+from delegate.plan.record import NOWHERE, MemoryPlan, Region, Stored
 from delegate.runtime.replicated import Replication, not_replicated, replicated
 
 Bytes = NDArray[np.uint8]
@@ -25,16 +25,6 @@ SLACK_BYTES = 64
 LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
 _REPLICA_ALIGNMENT = 256  # bytes: cores that fetch lines in pairs fetch no other's
 HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
-
-
-class Region(NamedTuple):
-    """The begin of an arena that executors of several programs have: each kept value's place."""
-
-    offsets: Mapping[str, int]  # by name, in bytes
-    size_bytes: int
-
-
-NOWHERE = Region({}, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +51,13 @@ class Layout:
     def arena_bytes(self) -> int:
         """The arenas of all pictures, and the replicas."""
         return self.slot_bytes * self.batch + self.replica_bytes * self.groups
+
+    def memory(self) -> MemoryPlan:
+        """Return what an executor needs of it."""
+        stored = (Stored(at, as_bytes(np.asarray(t.data))) for t, at in self.stored.items())
+        sizes = self.batch, self.slot_bytes, self.arena_bytes, self.inputs, self.outputs
+        own = self.offsets, tuple(stored), self.constant_bytes, self.region
+        return MemoryPlan(*sizes, *own)
 
     def blocks(
         self, launches: Sequence[Launch], offsets: Sequence[Mapping[Constant, int]]

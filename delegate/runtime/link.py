@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import contextlib
 
-import numpy as np
 import pyopencl as cl
 
 from delegate.errors import DeviceError
-from delegate.launch import Program
-from delegate.runtime.layout import Layout, as_bytes
+from delegate.plan.record import PartitionPlan
 from delegate.runtime.places import Arena, Place
 from delegate.runtime.state import Guarded, State
 
@@ -27,31 +25,31 @@ class Link:
         state: State,
         arena: Arena | None,
         buffer: cl.Buffer,
-        layout: Layout,
-        program: Program,
+        plan: PartitionPlan,
     ) -> None:
         """`arena`: that other executors have, too, None: there is none; `buffer`: the arena's own.
 
         Raises: DeviceError: no room.
         """
         self.state, self.arena = state, arena
-        self._buffer, self._stored = buffer, layout.stored
+        memory = plan.memory
+        self._buffer, self._stored = buffer, memory.stored
         # This Link in its place would make a circle, which holds the device's context.
         self._mark = object()
         known = {} if arena is None else arena.places
 
         def at(offset: int) -> Place:
-            return known.setdefault(offset, Place(buffer, offset, layout.slot_bytes))
+            return known.setdefault(offset, Place(buffer, offset, memory.slot_bytes))
 
         # Where a run finds values. Nothing but new ones is written there.
-        found = [tensor for tensor in program.inputs if state.has(tensor)]
-        self._found = {tensor.kept: at(layout.offsets[tensor]) for tensor in found}
-        homes = {name: at(place) for name, place in layout.region.offsets.items()} | self._found
-        made = [at(layout.offsets[tensor]) for tensor in program.outputs]
+        found = [tensor for tensor in plan.inputs if state.has(tensor)]
+        self._found = {tensor.kept: at(memory.offsets[tensor]) for tensor in found}
+        homes = {name: at(place) for name, place in memory.region.offsets.items()} | self._found
+        made = [at(memory.offsets[tensor]) for tensor in plan.outputs]
         # Each new value, where a run makes it, and where it goes before outputs are taken: to where
         # the next run finds it, or, if None, to its own buffer.
         self._left: list[tuple[str, Place, Place | None]] = []
-        for tensor, place in zip(program.outputs, made, strict=True):
+        for tensor, place in zip(plan.outputs, made, strict=True):
             if state.has(tensor):
                 home = homes.get(tensor.kept)
                 # The old value may be an output, too, or another value's next one.
@@ -79,9 +77,9 @@ class Link:
         if self.arena is None or self.arena.last is self._mark:
             return
         self.arena.last = None
-        for tensor, offset in self._stored.items():
-            values = as_bytes(np.asarray(tensor.data))
-            cl.enqueue_copy(self.state.device.queue, self._buffer, values, dst_offset=offset)
+        queue = self.state.device.queue
+        for each in self._stored:
+            cl.enqueue_copy(queue, self._buffer, each.values, dst_offset=each.offset)
         self.arena.last = self._mark
 
     def keep(self) -> None:

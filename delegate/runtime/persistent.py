@@ -7,21 +7,20 @@ import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-import pyopencl as cl
-
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.isa import ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS
 from delegate.launch import Launch
+from delegate.plan.record import ProgramPlan
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import HEAD_INTS, Layout
 from delegate.runtime.side_by_side import body, in_groups_of, numbered, scratch_of, tile_function
 from delegate.runtime.sources import source_of
-from delegate.sandbox.trials import KERNEL, RUN, Trial
+from delegate.sandbox.trials import KERNEL
 
 _LINE_INTS = 32  # of a count, in cache lines of its own
 _ITEMS_A_UNIT = 128  # fewer wait for memory most of the time: a unit takes another group then
-_FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
+_FILE = KERNEL_NAME = "runtime_persistent"
 _log = logging.getLogger("delegate")
 
 
@@ -29,12 +28,11 @@ _log = logging.getLogger("delegate")
 class Persistent:
     """A program as one launch."""
 
-    kernel: cl.Kernel
+    program: ProgramPlan
     groups: int
     group_items: int
     table: Sequence[int]  # of launches, and room to read on; see runtime_persistent.cl
     control_ints: int  # of its counts, zero before the first run; see there, too
-    trial: Trial  # to run it
 
 
 def persistent_kernel(
@@ -75,18 +73,17 @@ def persistent_kernel(
         source += source_of(_FILE, defines)
         build = kernels.build_of(file, source)
         program = kernels.source(file, source, defines)
-        kernel, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=_KERNEL))
+        _, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=KERNEL_NAME))
     except (DeviceError, KernelBuildError) as error:
         _log.info("launches run one by one: %s", error)
         return None
     group_items = min(group_items, limit)
     groups = device.compute_units * (1 if one_item else max(1, _ITEMS_A_UNIT // group_items))
-    sizes = groups, group_items, tiles
-    trial = build._replace(kind=RUN, kernel=_KERNEL, sizes=sizes)
     control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
     # A group copies as many ints as the longest block has from where the last one begins.
     table += [0] * block_ints
-    return Persistent(kernel, groups, group_items, table, control_ints, trial)
+    made_of = kernels.plan_of(file, source)
+    return Persistent(made_of, groups, group_items, table, control_ints)
 
 
 def _side_by_side(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from delegate.graph.ir import Tensor
 from delegate.launch import element_type
-from delegate.runtime.executor import Executor
 from delegate.runtime.layout import Bytes
 
 # Repeated runs that float32 agreed to, such as of a model that masks with infinities. Then halves
@@ -25,21 +25,50 @@ _NOT_FINITE, _ZEROS = "infinite or no number", "zero everywhere"
 _log = logging.getLogger("delegate")
 
 
-class RangeWatch:
+class Watched(Protocol):
+    """What an executor has, in this process or another one."""
+
+    @property
+    def outputs(self) -> Sequence[Tensor]:
+        """The tensors that a run gives."""
+
+    @property
+    def batch(self) -> int:
+        """Pictures of a run."""
+
+    @property
+    def has_halves(self) -> bool:
+        """Whether values of its float32 tensors are halves between launches."""
+
+    def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        """Run once."""
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+
+
+_Executor = TypeVar("_Executor", bound=Watched)
+
+
+class RangeWatch(Generic[_Executor]):
     """Looks at what the runs of an executor give."""
 
-    def __init__(self, make: Callable[[], Executor] | None) -> None:
+    def __init__(self, make: Callable[[], _Executor] | None) -> None:
         """`make`: gives an executor of the same partition in float32; raises DelegateError.
 
         None: a run cannot be done again, for it leaves values to the next one.
         """
         self._make = make
-        self._floats: Executor | None = None
+        self._floats: _Executor | None = None
         self._left = _MOST_AGREED
 
     def checked(
-        self, executor: Executor, inputs: Sequence[Bytes], outputs: Sequence[Bytes], count: int = 0
-    ) -> Executor:
+        self,
+        executor: _Executor,
+        inputs: Sequence[Bytes],
+        outputs: Sequence[Bytes],
+        count: int = 0,
+    ) -> _Executor:
         """Return the executor of the next run: this one, or that in float32, which is the caller's.
 
         The outputs become those of float32 then. `count`: the pictures that count; 0: all.
@@ -80,7 +109,7 @@ class RangeWatch:
             self._floats = None
 
 
-def _told(executor: Executor, outputs: Sequence[Bytes], count: int) -> list[str]:
+def _told(executor: Watched, outputs: Sequence[Bytes], count: int) -> list[str]:
     """Return for each output why it is no result; "": it may be one."""
     pairs = zip(executor.outputs, outputs, strict=True)
     return [_why(tensor, values, executor.batch, count) for tensor, values in pairs]
@@ -95,7 +124,7 @@ def _why(tensor: Tensor, values: Bytes, batch: int, count: int) -> str:
     return _ZEROS if numbers.size > 1 and not numbers.any() else ""
 
 
-def _words(executor: Executor, told: Sequence[str]) -> str:
+def _words(executor: Watched, told: Sequence[str]) -> str:
     place = next(place for place, why in enumerate(told) if why)
     tensor = executor.outputs[place]
     name = f" ({tensor.name})" if tensor.name else ""

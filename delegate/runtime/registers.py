@@ -54,7 +54,7 @@ def registers_launch(vectors: int) -> Launch:
 
 
 def _asked(device: Device, kernels: Kernels) -> int:
-    if any(option.startswith(_OPTION) for option in kernels.options("runtime_registers")):
+    if any(option.startswith(_OPTION) for option in kernels.programs.options("runtime_registers")):
         return 0  # this compiler is told how many to use, and the blocks were measured with that
     launches = [registers_launch(vectors) for vectors in _VECTORS]
     sources = [kernels.source_of(launch) for launch in launches]
@@ -64,8 +64,6 @@ def _asked(device: Device, kernels: Kernels) -> int:
     if isinstance(kept, int):
         return kept
     trials, trial = kernels.trials, Trial.of(REGISTERS, device.identity, digest)
-    if trials.awaits(trial):
-        return 0
     found = _found(device, kernels, launches)
     if found is not None:
         store.save(FACTS, {name: found})

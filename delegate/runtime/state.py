@@ -8,81 +8,49 @@ share a State run in the device's one queue, so each run sees what the one befor
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from delegate.errors import DeviceError
-from delegate.graph.ir import Tensor
-from delegate.launch import element_type
+from delegate.plan.record import Region
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
-from delegate.runtime.layout import NOWHERE, Region, as_bytes, room_of
-from delegate.runtime.places import Arena, Place, Value, Values
+from delegate.runtime.kept_values import KeptValues
+from delegate.runtime.places import Arena, Place, Values
 
 
-class State:
-    """The kept values of an interpreter, or of a Model's stream of runs.
+class State(KeptValues):
+    """Those in the memory of a device that this process has.
 
     Attributes:
-        by_name: the values; lock: for them; device: where they are.
+        device: where they are.
         settled: the mark of the Link whose last run left all values where its next one finds them.
-        region: where the values begin the arena that executors share; NOWHERE: each has its own.
     """
 
-    def __init__(
-        self, device: Device, batch: int = 1, remedy: str = "reset it", has_arena: bool = False
-    ) -> None:
-        """`batch` pictures have a value each. `remedy`: what whoever lost it is told to do.
-
-        `has_arena`: executors share an arena, as each run ends before the next one begins.
-        """
+    def __init__(self, device: Device, *about: Any, **more: Any) -> None:
+        """`about`, `more`: as KeptValues."""
+        super().__init__(*about, **more)
         self.device = device
-        self.region = NOWHERE
-        self._remedy = remedy
-        self._batch = batch
-        self._has_arena = has_arena
         self._arena: Arena | None = None
-        self.by_name: dict[str, Value] = {}
         self.settled: object = None
-        self._lost = ""  # why no value can be trusted
-        # One that a thread may take again: a signal's handler may reset what its thread runs.
-        self.lock = threading.RLock()
 
-    def add(self, tensors: Iterable[Tensor], initial: Mapping[str, Values] | None = None) -> None:
-        """Begin the values of these tensors that are not there.
+    def _begun(self) -> None:
+        self.settled = None
+        if self._has_arena:
+            # Executors that were made before have the arena before, and the new value's place is
+            # behind all that they know.
+            self._arena = None
 
-        `initial`: what they begin with, by name; else as TFLite's variables: an int8 tensor with
-        its zero point, others with zero bytes. One that is there in another shape begins anew.
+    def arena(self, size: int, region: Region) -> Arena | None:
+        """Return what an executor shares with others, of so many bytes at least.
+
+        `region`: that it was planned with. None: they share none, or with another region.
+        Raises: DeviceError: no room.
         """
-        with self.lock:
-            for tensor in tensors:
-                found = self.by_name.get(tensor.kept)
-                if found is not None and found.is_of(tensor):
-                    continue
-                values = _beginning(tensor, self._batch, (initial or {}).get(tensor.kept))
-                self.by_name[tensor.kept] = Value(values, values)
-                self.settled = None
-                if self._has_arena:
-                    # Executors that were made before have the arena before, and this one's place
-                    # is behind all that they know.
-                    offsets, end = self.region
-                    offsets = {**offsets, tensor.kept: end}
-                    self.region, self._arena = Region(offsets, end + room_of(tensor)), None
-
-    def has(self, tensor: Tensor) -> bool:
-        """Whether it keeps the value of which this is a version."""
-        return tensor.kept in self.by_name
-
-    def arena(self, size: int) -> Arena | None:
-        """Return what an executor with this region shares with others, of so many bytes at least.
-
-        None: they share none. Raises: DeviceError: no room.
-        """
-        if not self._has_arena:
+        if not self._has_arena or region != self.region:
             return None
         with self.lock:
             if self._arena is None or self._arena.buffer.size < size:
@@ -119,39 +87,10 @@ class State:
             with self.device.calling("reading state"):
                 return {name: each.read(self.device.queue) for name, each in self.by_name.items()}
 
-    def put(self, values: Mapping[str, Values]) -> None:
-        """Go on with these in the place of the values; those that are left out stay.
-
-        Raises:
-            ValueError: no value has such a name, shape and type. DeviceError: also if what is left
-                out is lost.
-        """
-        with self.lock:
-            for name, given in values.items():
-                if name not in self.by_name:
-                    known = ", ".join(map(repr, self.by_name)) or "none"
-                    raise ValueError(f"no state is named {name!r}; there is: {known}")
-                own = self.by_name[name].initial
-                array = np.asarray(given)
-                if (array.shape, array.dtype) != (own.shape, own.dtype):
-                    raise ValueError(
-                        f"state {name!r} is {own.dtype} of shape {own.shape}, and "
-                        f"{array.dtype} of shape {array.shape} is given"
-                    )
-            if self.by_name.keys() - values.keys():
-                self.require()
-            for name, given in values.items():
-                self.by_name[name].become(np.array(given))
-            self._lost, self.settled = "", None
-
-    def lose(self, why: str) -> None:
-        """Trust no value any more, until `reset`."""
-        self._lost = self._lost or why
-
-    def require(self) -> None:
-        """Return if the values are those that the last run left; raises DeviceError."""
-        if self._lost:
-            raise DeviceError(f"the state is lost, as a run failed ({self._lost}): {self._remedy}")
+    def _put(self, values: Mapping[str, Values]) -> None:
+        for name, given in values.items():
+            self.by_name[name].become(np.array(given))
+        self.settled = None
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
@@ -176,19 +115,3 @@ class Guarded:
             raise
         if exception[1] is not None:
             self._state.lose(str(exception[1]) or type(exception[1]).__name__)
-
-
-def _beginning(tensor: Tensor, batch: int, initial: Values | None) -> Values:
-    """Return a value's first content, in the shape (batch, *tensor's); zeros lie there once.
-
-    Source: tflite/core/subgraph.cc ResetVariableTensors
-    """
-    dtype = element_type(tensor.dtype)
-    if initial is None:
-        zero_points = tensor.quantization.zero_point if tensor.quantization is not None else ()
-        initial = np.array(zero_points[0] if zero_points and dtype == np.int8 else 0, dtype)
-    elif as_bytes(initial).any():
-        initial = initial.astype(dtype).reshape(tensor.shape)  # a copy: it may be TFLite's memory
-    else:
-        initial = np.zeros((), dtype)
-    return np.broadcast_to(initial, (batch, *tensor.shape))

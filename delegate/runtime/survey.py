@@ -22,8 +22,8 @@ from delegate.profiles import DeviceProfile
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo, device_info
-from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.runtime.registers import registers
 
 # NVIDIA's compiler then says in the log what a kernel needs.
@@ -236,7 +236,7 @@ def _copies(device: Device) -> tuple[float, float]:
 def _run_seconds(device: Device, kernels: Kernels, launch: Launch) -> float:
     """Return the least seconds of a launch and the wait for its end."""
     step = Step(0, "", Alternative("", (launch,)))
-    with Executor(device, kernels, Program((step,), (), launch.writes)) as executor:
+    with planned_executor(device, kernels, Program((step,), (), launch.writes)) as executor:
         return _least(lambda: executor.repeat(1, wait=True))
 
 
@@ -279,7 +279,7 @@ class KernelBuilder:
 
     def options(self, file: str) -> tuple[str, ...]:
         """Return the options that programs of a .cl file are built with."""
-        return tuple(self._kernels.options(file))
+        return tuple(self._kernels.programs.options(file))
 
     def build(self, file: str, kernel: str, source: str) -> KernelBuild:
         """Build a kernel of a source, the text of a .cl file after its macros.

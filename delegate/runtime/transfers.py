@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from delegate.plan.record import MemoryPlan
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
-from delegate.runtime.layout import Bytes, Layout
+from delegate.runtime.layout import Bytes
 from delegate.runtime.link import Link
 from delegate.runtime.mapping import mapped, unmap_if_possible
 from delegate.runtime.places import Arena
@@ -29,7 +30,7 @@ class Copied:
     A run is `put`, `enqueue` and `take`, which other ways change; who calls these catches errors.
 
     Attributes:
-        device, queue, arena, layout, link; kernels: in launch order.
+        device, queue, arena, memory, link; kernels: in launch order.
         events: of the last run's launches.
     """
 
@@ -38,7 +39,7 @@ class Copied:
         device: Device,
         queue: cl.CommandQueue,
         arena: cl.Buffer,
-        layout: Layout,
+        memory: MemoryPlan,
         kernels: Sequence[ReadyKernel],
         link: Link | None = None,
     ) -> None:
@@ -47,15 +48,15 @@ class Copied:
         self.device = device
         self.queue = queue
         self.arena = arena
-        self.layout = layout
+        self.memory = memory
         self.kernels = kernels
         self.link = link
         # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
         self._copies: list[object] = []
         # Made once: networks of a few microseconds notice it.
         self._running = self.calling("running")
-        self._input_places = [self._place(place, True) for place in layout.inputs]
-        self._output_places = [self._place(place, False) for place in layout.outputs]
+        self._input_places = [self._place(place, True) for place in memory.inputs]
+        self._output_places = [self._place(place, False) for place in memory.outputs]
 
     def calling(self, call: str) -> opencl | Guarded:
         """Return the context of a run's calls; an error in it loses the state."""
@@ -101,7 +102,7 @@ class Copied:
 
     def put_zeros(self) -> None:
         """As `put`, with zeros for all inputs; raises DeviceError."""
-        sizes = [self.layout.batch * size for _, size in self.layout.inputs]
+        sizes = [self.memory.batch * size for _, size in self.memory.inputs]
         zeros = np.zeros(max(sizes, default=0), np.uint8)
         if self.link is not None:
             self.link.leave()
@@ -143,13 +144,13 @@ class Copied:
     def _place(self, place: tuple[int, int], is_input: bool) -> dict[str, Any]:
         """The arguments that say where in the arena a tensor's bytes of all pictures lie."""
         offset, size = place
-        if self.layout.batch == 1:
+        if self.memory.batch == 1:
             return {"dst_offset" if is_input else "src_offset": offset}
         return {
             "buffer_origin": (offset, 0, 0),
             "host_origin": (0, 0, 0),
-            "region": (size, self.layout.batch, 1),
-            "buffer_pitches": (self.layout.slot_bytes, 0),
+            "region": (size, self.memory.batch, 1),
+            "buffer_pitches": (self.memory.slot_bytes, 0),
             "host_pitches": (size, 0),
         }
 
@@ -160,14 +161,14 @@ class Mapped(Copied):
     def put(self, inputs: Sequence[Bytes]) -> None:
         """Copy into mapped memory."""
         access = cl.map_flags.WRITE_INVALIDATE_REGION
-        for source, place in zip(inputs, self.layout.inputs, strict=True):
+        for source, place in zip(inputs, self.memory.inputs, strict=True):
             if source.nbytes:
                 with mapped(self.queue, self.arena, access, *place) as view:
                     np.copyto(view, source)
 
     def take(self, outputs: Sequence[Bytes]) -> None:
         """Copy from mapped memory."""
-        for result, place in zip(outputs, self.layout.outputs, strict=True):
+        for result, place in zip(outputs, self.memory.outputs, strict=True):
             if result.nbytes:
                 with mapped(self.queue, self.arena, cl.map_flags.READ, *place) as view:
                     np.copyto(result, view)
@@ -194,10 +195,10 @@ class Pinned(Copied):
 
     def _staged(self) -> tuple[list[Bytes], list[Bytes]]:
         if self._staging is None:
-            layout = self.layout
-            sizes = [layout.batch * size for _, size in (*layout.inputs, *layout.outputs)]
+            memory = self.memory
+            sizes = [memory.batch * size for _, size in (*memory.inputs, *memory.outputs)]
             made = [self.host_array(size) for size in sizes]
-            self._staging = made[: len(layout.inputs)], made[len(layout.inputs) :]
+            self._staging = made[: len(memory.inputs)], made[len(memory.inputs) :]
         return self._staging
 
     def host_array(self, size: int) -> Bytes:
@@ -230,8 +231,8 @@ class Direct(Copied):
         self._unmap = weakref.finalize(self, unmap_if_possible, whole.base, queue)
         self._unmap.atexit = False
         # Small copies: writing through a memoryview is faster, and reading through an array.
-        self._inputs = [whole.data[at : at + size] for at, size in self.layout.inputs]
-        self._outputs = [whole[at : at + size] for at, size in self.layout.outputs]
+        self._inputs = [whole.data[at : at + size] for at, size in self.memory.inputs]
+        self._outputs = [whole[at : at + size] for at, size in self.memory.outputs]
         self._waiting: Sequence[Bytes] | None = None  # outputs of the run that was submitted
         self._work = (self.link and self.link.arena) or Arena(arena)
 

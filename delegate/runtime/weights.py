@@ -19,6 +19,7 @@ import numpy as np
 import pyopencl as cl
 
 from delegate.launch import Constant, Launch, constants_of
+from delegate.plan.record import SegmentPlan
 from delegate.runtime.context import Context
 from delegate.runtime.device import Device
 from delegate.runtime.layout import LARGEST_BYTES, SLACK_BYTES, aligned, plan_constants
@@ -39,7 +40,7 @@ class Place(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Shelf:
+class Shelf:
     """A buffer of constants."""
 
     buffer: cl.Buffer
@@ -47,6 +48,7 @@ class _Shelf:
     end: int = 0  # of what lies in it
     places: dict[Key, int] = field(default_factory=dict)  # offsets in bytes
     sizes: set[int] = field(default_factory=set)  # of the constants in it
+    segments: list[SegmentPlan] = field(default_factory=list)  # those that have a file
     users: int = 0
 
     @property
@@ -59,8 +61,7 @@ class Taken:
     """The constants that an executor has.
 
     Attributes:
-        weights: where they are; shelves: on which.
-        places: of each launch's; None where it has none.
+        weights: where they are; shelves: on which; places: of each launch's, None: it has none.
         recipes: of those that are known by how they are made. Where no executor has the arrays any
             more, others may come to lie at their place.
     """
@@ -69,13 +70,18 @@ class Taken:
         self,
         weights: Weights,
         places: Sequence[Place | None],
-        shelves: Iterable[_Shelf],
+        shelves: Iterable[Shelf],
         recipes: Mapping[Recipe, Key],
     ) -> None:
         self.places = places
         self.recipes = recipes
         self.weights = weights
         self.shelves = [*shelves]
+
+    @property
+    def buffers(self) -> list[cl.Buffer]:
+        """The buffers that they are in."""
+        return [shelf.buffer for shelf in self.shelves]
 
     def close(self) -> None:
         """Give them back; a second call does nothing."""
@@ -84,14 +90,14 @@ class Taken:
         self.weights.give_back(shelves)
 
 
-class _Room:
+class Room:
     """What lies in the memory of a context; several engines may share it."""
 
     def __init__(self) -> None:
         # One that a thread may take again: the garbage collector may close an executor at any time.
         self.lock = threading.RLock()
         # Weak: an executor that nobody closed keeps nothing here for good.
-        self.shelves: weakref.WeakSet[_Shelf] = weakref.WeakSet()
+        self.shelves: weakref.WeakSet[Shelf] = weakref.WeakSet()
         self.taken: weakref.WeakSet[Taken] = weakref.WeakSet()
         self.keys: weakref.WeakKeyDictionary[Constant, Key] = weakref.WeakKeyDictionary()
         self.recipes: weakref.WeakKeyDictionary[Constant, Recipe | None]
@@ -131,8 +137,8 @@ def _let_go(recipe: Recipe | None) -> None:
         let_go(array)
 
 
-_rooms: weakref.WeakKeyDictionary[Context, _Room] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()  # of these
+_rooms: weakref.WeakKeyDictionary[Context, Room] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
 
 
 class Weights:
@@ -140,16 +146,16 @@ class Weights:
 
     def __init__(self, device: Device, is_shared: bool = False) -> None:
         """`is_shared`: with all others of the context that are."""
-        self._device = device
-        self._room = _Room()
+        self.device = device
+        self.room = Room()
         if is_shared:
             with _lock:
-                self._room = _rooms.setdefault(device.context, self._room)
+                self.room = _rooms.setdefault(device.context, self.room)
 
     @property
     def size_bytes(self) -> int:
         """The device's memory that is taken now."""
-        own = [taken for taken in [*self._room.taken] if taken.weights is self]
+        own = [taken for taken in [*self.room.taken] if taken.weights is self]
         return sum(shelf.size_bytes for shelf in {shelf for each in own for shelf in each.shelves})
 
     def take(self, queue: cl.CommandQueue, launches: Sequence[Launch], as_one: bool) -> Taken:
@@ -164,15 +170,15 @@ class Weights:
         """
         of_each, of_all = [launch.constants for launch in launches], constants_of(launches)
         groups = [of_all] * len(launches) if as_one else of_each
-        with self._room.lock, self._room.learning(of_all):
-            keys = self._room.keys
-            shelves: dict[tuple[Constant, ...], _Shelf | None] = {}
+        with self.room.lock, self.room.learning(of_all):
+            keys = self.room.keys
+            shelves: dict[tuple[Constant, ...], Shelf | None] = {}
             for group in filter(None, dict.fromkeys(groups)):
                 shelves[group] = self._holder(queue, group, as_one)
             absent = [c for group, shelf in shelves.items() if shelf is None for c in group]
             new = self._filled(queue, [*dict.fromkeys(absent)], as_one) if absent else None
             places: list[Place | None] = []
-            taken: dict[_Shelf, None] = {}
+            taken: dict[Shelf, None] = {}
             recipes: dict[Recipe, Key] = {}
             for constants, group in zip(of_each, groups, strict=True):
                 shelf = shelves.get(group) or new
@@ -182,53 +188,62 @@ class Weights:
                 taken[shelf] = None
                 offsets = {c: shelf.places[keys[c]] for c in constants}
                 places.append(Place(shelf.buffer, offsets))
-                made = {recipe: keys[c] for c in constants if (recipe := self._room.recipe(c))}
+                made = {recipe: keys[c] for c in constants if (recipe := self.room.recipe(c))}
                 recipes |= made
             for shelf in taken:
                 shelf.users += 1
-                self._room.shelves.add(shelf)
+                self.room.shelves.add(shelf)
             found = Taken(self, places, taken, recipes)
-            self._room.taken.add(found)
+            self.room.taken.add(found)
             for recipe in recipes:
                 _let_go(recipe)
             return found
 
-    def give_back(self, shelves: Iterable[_Shelf]) -> None:
+    def held(self, taken: Taken) -> Taken:
+        """Return one more hold on what an executor has."""
+        with self.room.lock:
+            for shelf in taken.shelves:
+                shelf.users += 1
+            found = Taken(self, taken.places, taken.shelves, taken.recipes)
+            self.room.taken.add(found)
+            return found
+
+    def give_back(self, shelves: Iterable[Shelf]) -> None:
         """Free what nobody else has; `shelves`: of a Taken."""
-        with self._room.lock:
+        with self.room.lock:
             for shelf in shelves:
                 shelf.users -= 1
                 if shelf.users == 0:
-                    self._room.shelves.discard(shelf)
+                    self.room.shelves.discard(shelf)
                     shelf.buffer.release()
 
     def _holder(
         self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool
-    ) -> _Shelf | None:
+    ) -> Shelf | None:
         """Return a shelf that has all of these; that of a whole program may get the last few."""
 
-        def with_room(lacking: Mapping[_Shelf, int]) -> dict[_Shelf, int]:
+        def with_room(lacking: Mapping[Shelf, int]) -> dict[Shelf, int]:
             found = lacking.items()
             return {shelf: size for shelf, size in found if size <= (shelf.room if as_one else 0)}
 
         lacking = with_room(
             {
                 shelf: sum(aligned(c) for c in constants if c.size_bytes not in shelf.sizes)
-                for shelf in [*self._room.shelves]
+                for shelf in [*self.room.shelves]
             }
         )
         # What is new by its size is not even packed to be looked for.
         like = [c for c in constants if any(c.size_bytes in shelf.sizes for shelf in lacking)]
-        new = [constant for constant in like if self._room.made(constant) is None]
+        new = [constant for constant in like if self.room.made(constant) is None]
         digests = packed_ahead(new, lambda _, values: digest_of(values))
         with contextlib.closing(digests):
             for constant in like:
                 if not lacking:
                     return None
-                if constant not in self._room.keys:
+                if constant not in self.room.keys:
                     found = self._key(queue, constant.size_bytes, next(digests), lacking)
-                    self._room.keys[constant] = found
-                key = self._room.keys[constant]
+                    self.room.keys[constant] = found
+                key = self.room.keys[constant]
                 for shelf in lacking:
                     if constant.size_bytes in shelf.sizes and key not in shelf.places:
                         lacking[shelf] += aligned(constant)
@@ -237,12 +252,12 @@ class Weights:
             return None
         best = min(lacking, key=lacking.__getitem__)
         if lacking[best]:
-            keys = self._room.keys
+            keys = self.room.keys
             self._put(queue, best, [c for c in constants if keys.get(c) not in best.places])
         return best
 
     def _key(
-        self, queue: cl.CommandQueue, size_bytes: int, digest: bytes, shelves: Iterable[_Shelf]
+        self, queue: cl.CommandQueue, size_bytes: int, digest: bytes, shelves: Iterable[Shelf]
     ) -> Key:
         """Return the key of what lies on a shelf and has this digest, or a new one."""
         for shelf in shelves:
@@ -257,16 +272,14 @@ class Weights:
                     return key
         return Key(size_bytes, digest)
 
-    def _filled(
-        self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool
-    ) -> _Shelf:
+    def _filled(self, queue: cl.CommandQueue, constants: Sequence[Constant], as_one: bool) -> Shelf:
         """Return a new shelf with these."""
         size, _ = plan_constants(constants)
-        self._device.check_buffer("constants", size, LARGEST_BYTES)
+        self.device.check_buffer("constants", size, LARGEST_BYTES)
         if as_one:
             spare = min(_SPARE_BYTES, size // 16)
-            size = max(size, min(size + spare, self._device.max_alloc_bytes, LARGEST_BYTES))
-        shelf = _Shelf(self._device.buffer("constants", cl.mem_flags.READ_ONLY, size), size)
+            size = max(size, min(size + spare, self.device.max_alloc_bytes, LARGEST_BYTES))
+        shelf = Shelf(self.device.buffer("constants", cl.mem_flags.READ_ONLY, size), size)
         try:
             self._put(queue, shelf, constants)
         except BaseException:
@@ -274,14 +287,14 @@ class Weights:
             raise
         return shelf
 
-    def _put(self, queue: cl.CommandQueue, shelf: _Shelf, constants: Sequence[Constant]) -> None:
+    def _put(self, queue: cl.CommandQueue, shelf: Shelf, constants: Sequence[Constant]) -> None:
         """Put constants behind those that a shelf has; after an error it has what it had."""
         size, offsets = plan_constants(constants)
-        recipes = {each: self._room.recipe(each) for each in constants}
+        recipes = {each: self.room.recipe(each) for each in constants}
         part = Part(shelf.buffer, shelf.end, size, offsets, lambda each: _let_go(recipes[each]))
-        (pack_in_place if self._device.shares_memory else upload)(queue, part)
-        keys = {each: self._room.made(each) or Key(each.size_bytes) for each in constants}
-        self._room.keys.update(keys)
+        (pack_in_place if self.device.shares_memory else upload)(queue, part)
+        keys = {each: self.room.made(each) or Key(each.size_bytes) for each in constants}
+        self.room.keys.update(keys)
         shelf.places |= {key: shelf.end + offsets[constant] for constant, key in keys.items()}
         shelf.sizes |= {constant.size_bytes for constant in constants}
         shelf.end += size - SLACK_BYTES

@@ -5,6 +5,8 @@ A message is a line of JSON, with bytes after it where its "bytes" counts them:
 
     the parent's requests    {"path": "a.png"}
     the child's events       {"error": "", "bytes": 12} and the 12 bytes of a tensor
+
+What is said often is a line with a number alone, which takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from typing import Any, TextIO
 
 Buffer = bytes | memoryview | pickle.PickleBuffer
 Payload = bytes | memoryview | list[Buffer]  # in parts, where it is not in one
+_NUMBER_BYTES = 64  # and more: what is longer is read on
+_READ_BYTES = 1 << 16  # at once: larger memory is asked of the operating system each time
+_LONG_READ_BYTES = 1 << 20
 
 
 class Channel:
@@ -47,6 +52,29 @@ class Channel:
             while view:
                 view = view[os.write(self._sink, view) :]
 
+    def send_number(self, number: int) -> None:
+        """Write a number, which the other side receives as {"number": number}."""
+        os.write(self._sink, b"%d\n" % number)  # a pipe takes a line as a whole
+
+    def number(self, seconds: float = math.inf) -> int | None:
+        """Return the next message if it is a number, and came by itself.
+
+        Else return None, as when none came in time: `receive` returns what came.
+
+        Raises: EOFError: there is no other one.
+        """
+        if self._held or self._begun is not None:
+            return None
+        if seconds != math.inf and not self._poll.poll(math.ceil(seconds * 1000)):
+            return None
+        read = os.read(self._source, _NUMBER_BYTES)
+        if not read:
+            raise EOFError
+        if read.endswith(b"\n") and read[:-1].isdigit():
+            return int(read)
+        self._held += read
+        return None
+
     def receive(self, seconds: float = math.inf) -> dict[str, Any] | None:
         """Return the next message, its bytes as its "payload"; None: none came in time.
 
@@ -57,8 +85,11 @@ class Channel:
         until = time.monotonic() + seconds
         while True:
             if self._begun is None and (end := self._held.find(b"\n")) >= 0:
+                line = self._taken(end + 1)
                 with contextlib.suppress(ValueError):
-                    message = json.loads(self._taken(end + 1))
+                    if line[:-1].isdigit():
+                        return {"number": int(line)}
+                    message = json.loads(line)
                     if isinstance(message, dict):
                         self._begun = message, message.pop("bytes", 0)
             elif self._begun is not None and len(self._held) >= self._begun[1]:
@@ -77,7 +108,8 @@ class Channel:
         """Read what comes next; whether something came in time."""
         if not self._poll.poll(None if seconds == math.inf else math.ceil(seconds * 1000)):
             return False
-        read = os.read(self._source, 1 << 20)
+        size = _READ_BYTES if self._begun is None else _LONG_READ_BYTES
+        read = os.read(self._source, size)
         if not read:
             raise EOFError
         self._held += read

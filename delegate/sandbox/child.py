@@ -110,6 +110,7 @@ class Child:
         *,
         keeps_stderr: bool = True,
         has_own_session: bool = True,
+        is_awaited_stopped: bool = True,
         pipe_bytes: int = -1,
         check: Callable[[], object] = lambda: None,
     ) -> None:
@@ -121,12 +122,14 @@ class Child:
             keeps_stderr: what it writes there is kept for `Ended`; else it is this process's.
             has_own_session: `kill` then ends all that the child started, too. Either way Ctrl-C
                 does not reach the child.
+            is_awaited_stopped: no time counts in which it is stopped, as by Ctrl-Z.
             pipe_bytes: the size of the pipes, as in subprocess.Popen.
             check: called again and again while an event is waited for; it may raise.
 
         Raises: OSError: it cannot start.
         """
         self._has_own_session, self._check = has_own_session, check
+        self._is_awaited_stopped = is_awaited_stopped
         self._using = threading.Lock()  # what `close` closes
         self._mark = 0
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, () if has_own_session else (signal.SIGINT,))
@@ -161,14 +164,27 @@ class Child:
         if is_last:
             self._requests.close()
 
-    def event(self, seconds: float = math.inf) -> dict[str, Any]:
-        """Return the next event, as Channel.receive does.
+    def exchange(self, number: int, seconds: float = math.inf) -> dict[str, Any] | None:
+        """Write a number; return None if the event is the same one, else it. Raises: as `event`."""
+        # NOTE: networks of a few microseconds notice each line.
+        first = seconds if seconds == math.inf else min(_SLICE_SECONDS, seconds)
+        with self._using:
+            if not self._requests.closed:
+                try:
+                    self._channel.send_number(number)
+                    if self._channel.number(first) == number:
+                        return None
+                except (BrokenPipeError, EOFError):  # `event` finds out how it ended
+                    pass
+        return self.event(seconds, 0.0 if first == math.inf else first)
 
-        No time counts in which either process is stopped, as Ctrl-Z does.
+    def event(self, seconds: float = math.inf, waited: float = 0.0) -> dict[str, Any]:
+        """Return the next event, as Channel.receive does; `waited`: seconds that are over.
+
+        No time counts in which this process is stopped, as Ctrl-Z does.
 
         Raises: Died: the child ended, or told nothing for so long.
         """
-        waited = 0.0
         while True:
             self._check()
             part = min(_SLICE_SECONDS, max(0.0, seconds - waited))
@@ -235,6 +251,9 @@ class Child:
         self.close()
 
     def _is_stopped(self) -> bool:
+        """Whether it is stopped, and that counts."""
+        if not self._is_awaited_stopped:
+            return False
         try:
             text = Path(f"/proc/{self._process.pid}/stat").read_text()
         except OSError:

@@ -39,6 +39,7 @@ class Heard:
     has_said: bool = False  # anything
     is_answered: bool = False  # it did all that was asked
     answer: Any = None
+    payload: bytes = b""  # of the answer
     ended: Ended = _ALIVE  # how, if not
 
     def hear(self, event: Mapping[str, Any]) -> None:
@@ -58,6 +59,7 @@ class Heard:
                 progress.relayed(word, *arguments)
             case {"answer": answer}:
                 self.is_answered, self.answer = True, answer
+                self.payload = event.get("payload", b"")
 
 
 def ask(*request: object, step_seconds: int | None = None) -> Heard:
@@ -109,42 +111,10 @@ def begin() -> None:
         _helper = _helper or _Helper()
 
 
-def begin_ahead(**environment: str) -> None:
-    """Start the child that `go_ahead` will give a request, in this environment."""
-    global _ahead
-    with _ahead_lock:
-        stop_ahead()
-        _ahead = _Helper(**environment)
-
-
-def go_ahead(*request: object, **environment: str) -> None:
-    """Let another child work on a request until `stop_ahead`; nobody listens to it."""
-    with _ahead_lock:
-        is_other = _ahead is None or not _ahead.is_new or _ahead.environment != os.environ
-        if is_other or (_ahead is not None and _ahead.wait(0) is not None):  # it waited for long
-            begin_ahead(**environment)
-        assert _ahead is not None
-        _ahead.begin(request)
-
-
-def stop_ahead() -> None:
-    """End the child that works ahead, if there is one, and do not wait for its end."""
-    global _ahead
-    with _ahead_lock:
-        ended, _ahead = _ahead, None
-    if ended is not None:
-        ended.kill()
-        # It may have to write a file to the end first.
-        threading.Thread(target=ended.end, daemon=True).start()
-
-
-def await_ahead(seconds: float) -> None:
-    """Wait for the end of what works ahead, if there is anything."""
-    with _ahead_lock:
-        waited = _ahead
-    if waited is not None:
-        waited.wait(seconds)
-    stop_ahead()
+def renew() -> None:
+    """Let the next request be another child's."""
+    with _lock:
+        _close()
 
 
 class _Helper(Child):
@@ -160,31 +130,17 @@ class _Helper(Child):
         self.environment = dict(os.environ)
         self.is_new = True
         self._sender = Sender()
-        self._beginning: threading.Thread | None = None
         own = {"OPENBLAS_NUM_THREADS": "1", **environment}  # NumPy starts threads nobody needs
         # In this process's group: who ends the group ends the child.
         super().__init__(command_of("delegate.start.helper_child"), own, has_own_session=False)
 
-    def begin(self, request: object) -> None:
-        """Send the last request beside what this thread goes on with: the child may import yet."""
-        self.is_new = False
-        how = (request, STEP_SECONDS, True)
-        self._beginning = threading.Thread(target=self.request, args=how, daemon=True)
-        self._beginning.start()
-
-    def end(self) -> None:
-        """Close it when nothing is sent any more: another file may get a closed one's number."""
-        if self._beginning is not None:
-            self._beginning.join()
-        self.close()
-
-    def request(self, request: object, step_seconds: int, is_last: bool = False) -> None:
-        """Send a request; `is_last`: the child ends after it."""
+    def request(self, request: object, step_seconds: int) -> None:
+        """Send a request."""
         limits = step_seconds + _SLACK_SECONDS, BETWEEN_SECONDS + _SLACK_SECONDS
         room = surroundings.room_before() if surroundings.shortages() else None
         sent = (request, *limits, room, _log.getEffectiveLevel())
         self.is_new = False
-        self.send(self._sender.pickled(sent), is_last)
+        self.send(self._sender.pickled(sent))
 
     def heard(self, request: object, step_seconds: int) -> Heard:
         """Send a request and listen to its end, or the child's."""
@@ -199,16 +155,12 @@ class _Helper(Child):
 
 
 _helper: _Helper | None = None
-_ahead: _Helper | None = None  # another one, which nobody listens to
 _lock = threading.Lock()
-_ahead_lock = threading.RLock()  # another one: `_lock` is held while a child works
 
 
 @atexit.register
 def _end() -> None:
     _close()
-    if _ahead is not None:
-        _ahead.kill()
 
 
 def _close(is_idle: bool = True) -> None:

@@ -15,6 +15,7 @@ import atexit
 import ctypes
 import os
 import platform
+import signal
 import sys
 import time
 from threading import get_ident
@@ -27,6 +28,7 @@ _LEAVING_SECONDS = 0.01  # from the last line of `Inside` to the C code that cal
 # Of arch_prctl on x86-64, where it has no function in the C library; see
 # https://docs.kernel.org/arch/x86/xstate.html
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _user = 0  # the process that called drivers first: this one, or one that it was forked from
 _stays: dict[int, int] = {}  # thread -> how many `Inside` it is in
 _ending: int | None = None  # the thread that ends the process
@@ -89,6 +91,16 @@ def tile_registers_refused() -> str:
     if call(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA) == 0:
         return ""
     return f"Linux gives this process no tile registers: {os.strerror(ctypes.get_errno())}"
+
+
+def die_with(parent: int) -> None:
+    """Let Linux end this process when the thread of the parent that started it ends.
+
+    That holds where a driver hangs, and where a fork of the parent has the other end of the pipe.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it had ended before
+        signal.raise_signal(signal.SIGKILL)
 
 
 def keep_for_good(thing: object) -> None:

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from delegate.errors import DeviceError
 from delegate.sandbox import helper, surroundings
@@ -70,8 +69,7 @@ class Records:
     """How the trials of a device and driver ended, and what deaths in this start say of them.
 
     Attributes:
-        done: how, of those that a child got through. Under limits only self-tests are, as a child
-            with more room may have done it.
+        done: how self-tests ended.
         left_out: why, of those that this start does without: banned ones, and others for this
             start alone.
     """
@@ -82,20 +80,22 @@ class Records:
         self._broken = broken
         self._first: dict[Trial, Heard] = {}
         self._deaths: Counter[str] = Counter()
-        is_short = bool(surroundings.shortages())
         self.done: dict[Trial, str] = {
-            trial: how
-            for trial, how in _done(self._store).items()
-            if trial.kind == SELF_TEST or not is_short
+            trial: how for trial, how in _done(self._store).items() if trial.kind == SELF_TEST
         }
         self.left_out: dict[Trial, str] = {
             ban.trial: ban.why for ban in _bans(self._store) if ban.holds
         }
 
+    @property
+    def are_banned(self) -> bool:
+        """Whether later starts leave out all that this one does."""
+        return self.left_out.keys() <= {ban.trial for ban in _bans(self._store) if ban.holds}
+
     def ask(
         self, request: Callable[[], tuple[object, ...]], step_seconds: int | None = None
-    ) -> Any:
-        """Let children do a request until one answers, whose answer is returned.
+    ) -> Heard:
+        """Let children do a request until one answers, and return what that one said.
 
         What ends two of them is left out. `request`: makes it anew for each child; () ends it.
         Raises:
@@ -103,10 +103,11 @@ class Records:
         """
         while wanted := request():
             heard = helper.ask(*wanted, step_seconds=step_seconds)
-            self.add(heard.found)
+            self.add({t: how for t, how in heard.found.items() if t.kind == SELF_TEST})
             if heard.is_answered:
-                return heard.answer
+                return heard
             self.blame(heard)
+        return Heard()
 
     def add(self, found: Mapping[Trial, str]) -> None:
         """Keep what was found; other processes' findings stay."""

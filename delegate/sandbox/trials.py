@@ -2,9 +2,8 @@
 """What may end or hold the process that does it, and who may do it.
 
 A trial is one such thing: to build a kernel's file, to run a kernel at its sizes, to make an
-executor. It is named by all that the driver is given, so it means the same in every process. There
-are two policies: a child does a trial and tells how it ended (`Told`); the user's process repeats
-what a child did, or has one do it (delegate/start/rehearsal.py). `Free` is for those without one.
+executor. It is named by all that the driver is given, so it means the same in every process. A
+child does a trial and tells how it ended (`Told`); `Free` is for processes that need no child.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from delegate.errors import KilledChild
 
@@ -37,10 +36,8 @@ _WORDS = {
 }
 # How a trial ended.
 DONE = "done"
-SOURCE, BINARY = "source", "binary"  # what was built from
 REFUSED = "refused"  # by the driver, which says why if it is asked again
 WRONG = "wrong"  # it computes something else than it should
-_Found = TypeVar("_Found")
 
 
 class Trial(NamedTuple):
@@ -96,81 +93,53 @@ class Trial(NamedTuple):
 class UnderWay:
     """A trial that is under way."""
 
-    how: str = DONE  # how it ended; in the user's process: how it ended in the child
+    how: str = DONE  # how it ended
 
 
 class Free:
-    """Allows everything but what is left out, and keeps no trial.
+    """Allows everything but what is left out.
 
     Attributes:
-        met: why trials were refused.
+        tells: whether another process hears each trial before it begins.
+        left_out: why trials are not done; met: of those that were asked for.
     """
 
-    tells = False  # whether another process hears each trial
-    repeats = False  # whether another process did all of them first
+    tells = False
 
-    def __init__(
-        self,
-        done: dict[Trial, str] | None = None,
-        left_out: Mapping[Trial, str] | None = None,
-        how: str = DONE,
-    ) -> None:
-        """`done`: how trials ended; `left_out`: why others are not done. `how`: each ends."""
-        self._done = {} if done is None else done
-        self._left_out = {} if left_out is None else left_out
-        self._how = how
+    def __init__(self, left_out: Mapping[Trial, str] | None = None) -> None:
+        self.left_out = dict(left_out or {})
         self.met: set[str] = set()
+        self._done: dict[Trial, str] = {}
 
     @contextmanager
     def of(self, trial: Trial) -> Iterator[UnderWay]:
         """Do the trial inside of this context.
 
         Raises:
-            KilledChild: children died of it. GivenUp: no child does it.
+            KilledChild: children died of it.
         """
         self._refuse_left_out(trial)
-        yield UnderWay(self._how)
+        yield UnderWay()
 
     def known(self, trial: Trial) -> str | None:
-        """Return how a trial ended in a child; None: not at all, or it is left out."""
+        """Return how a trial ended in this process; None: not at all, or it is left out."""
         return None if self._why_not(trial) else self._done.get(trial)
-
-    def awaits(self, trial: Trial) -> bool:
-        """Whether a child is to do this first; then it counts as done, and all is asked again."""
-        return False
-
-    def settled(self, request: tuple[object, ...], look: Callable[[], _Found]) -> _Found:
-        """Return what `look` finds when nothing that it asked for awaits a child any more.
-
-        It looks up what is known, and builds and runs nothing that is not. `request`: what a child
-        is asked to do, a method of Engine and its arguments. Raises: what `look` raises.
-        """
-        return look()
-
-    @property
-    def left_out(self) -> frozenset[Trial]:
-        """What is not done now."""
-        return frozenset(self._left_out)
 
     def is_due(self, trial: Trial) -> bool:
         """Whether to run this now only to see whether it ends the process."""
         return False
 
     def note(self, trial: Trial, how: str) -> None:
-        """Record a result without a trial."""
+        """Keep how a trial ended."""
         self._done[trial] = how
-
-    def forget(self, trial: Trial) -> None:
-        """Take a trial for untried."""
-        self._done.pop(trial, None)
 
     def _why_not(self, trial: Trial) -> str | None:
         """Return how children died of this, of its build or of others of its file, or its fault."""
-        if self._left_out:
+        if self.left_out:
             build = Trial(BUILD, trial.name, trial.digest)
             for each in (trial, build, Trial(FILE, trial.name)):
-                if each in self._left_out:
-                    return self._left_out[each]
+                if each in self.left_out:
+                    return self.left_out[each]
         return "it computes wrongly" if self._done.get(trial) == WRONG else None
 
     def _refuse_left_out(self, trial: Trial) -> None:
@@ -180,29 +149,14 @@ class Free:
             raise KilledChild(why)
 
 
-class Guessing(Free):
-    """Who compiles ahead: takes each kernel for one that builds, and keeps no binary.
-
-    The driver is to keep what it compiled. A wrong guess costs that process alone.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(how=SOURCE)
-
-    def known(self, trial: Trial) -> str | None:
-        return DONE if trial.kind == CHECK else super().known(trial)
-
-
 class Told(Free):
     """A child process: does it, and tells so before and after."""
 
     tells = True
 
-    def __init__(
-        self, done: Mapping[Trial, str], left_out: Mapping[Trial, str], tell: Callable[..., None]
-    ) -> None:
+    def __init__(self, left_out: Mapping[Trial, str], tell: Callable[..., None]) -> None:
         """`tell`: called with trying=TRIAL, and with tried=TRIAL and how=HOW."""
-        super().__init__({**done}, left_out)
+        super().__init__(left_out)
         self._tell = tell
 
     @contextmanager
@@ -217,10 +171,6 @@ class Told(Free):
 
     def is_due(self, trial: Trial) -> bool:
         return trial not in self._done
-
-    def knows(self, done: Mapping[Trial, str], left_out: Mapping[Trial, str]) -> bool:
-        """Whether it knows this and nothing else."""
-        return self._done == done and self._left_out == left_out
 
     def note(self, trial: Trial, how: str) -> None:
         super().note(trial, how)

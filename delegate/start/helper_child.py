@@ -8,6 +8,7 @@ begins, one that ended, a line to log, the answer.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import pickle
@@ -15,31 +16,29 @@ import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from delegate import compiler, progress
+from delegate import progress
 from delegate.errors import DelegateError, DeviceError
-from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
-from delegate.graph.partition import partition_of, plain_nodes
-from delegate.isa import BY_NAME, OWN_BUILTINS, likely_on
+from delegate.graph.partition import Partition
+from delegate.isa import BY_NAME, OWN_BUILTINS
 from delegate.options import Options
+from delegate.plan.codec import Answer, encoded
+from delegate.plan.contents import places_elsewhere
+from delegate.plan.record import Region
 from delegate.profiles import DeviceProfile
 from delegate.runtime import icds
-from delegate.runtime.bench import DeviceBench
-from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo, matching
-from delegate.runtime.kernels import Kernels
+from delegate.runtime.leases import saved
 from delegate.runtime.survey import tried_platforms
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
-from delegate.sandbox.trials import PLATFORMS, Guessing, Told, Trial
-from delegate.start.engine import Engine
-from delegate.start.opening import granted, target_of
+from delegate.sandbox.trials import PLATFORMS, Told, Trial
+from delegate.start.opening import open_device
+from delegate.start.planner import Planner
 from delegate.start.self_tests import PASSED, tested
-from delegate.tflite.library import installed_rules
-from delegate.tuning.chooser import State
+from delegate.target import Target
 
 IDLE_SECONDS = 10  # without a request
 _log = logging.getLogger("delegate")
@@ -57,14 +56,14 @@ class _Teller(logging.Handler):
         self._trying: list[Trial] = []
         self.step_seconds = self.between_seconds = 0
 
-    def tell(self, **told: Any) -> None:
+    def tell(self, payload: bytes = b"", **told: Any) -> None:
         """Tell an event."""
         if "trying" in told:
             self._trying.append(told["trying"])
         elif self._trying and self._trying[-1] == told.get("tried"):
             self._trying.pop()
         signal.alarm(self.step_seconds if self._trying else self.between_seconds)
-        self._parent.send(**told)
+        self._parent.send(payload, **told)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell a line to log."""
@@ -89,19 +88,19 @@ def main() -> int:
             word, *arguments = request
             with progress.told_to(lambda *step: teller.tell(progress=step)):
                 answer = getattr(performer, word)(*arguments)
-            teller.tell(answer=answer)
+            payload = answer.pop("payload") if isinstance(answer, dict) else b""
+            teller.tell(payload, answer=answer)
             signal.alarm(0)
     return 0
 
 
 class _Performer:
-    """What the child does. An engine is kept for the next request, if the parent knows the same."""
+    """What the child does. What plans is kept for the next request, if that is for the same."""
 
     def __init__(self, teller: _Teller) -> None:
         self._tell = teller.tell
         self._same: object = None
-        self._engine: Engine | None = None
-        self._told = Told({}, {}, teller.tell)
+        self._planner: Planner | None = None
 
     def platforms(self, environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """Ask every library for all that is asked when devices are listed; return the platforms.
@@ -109,7 +108,7 @@ class _Performer:
         `environment`: the variables that say which libraries, where the loader is not to decide.
         """
         os.environ.update(environment or {})
-        with Told({}, {}, self._tell).of(Trial(PLATFORMS)):
+        with Told({}, self._tell).of(Trial(PLATFORMS)):
             return [asdict(each) for each in tried_platforms()]
 
     def self_tests(
@@ -125,7 +124,7 @@ class _Performer:
         """
         _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
         info, known = self._found(info.index, info.identity), {*passed}
-        told = Told({}, {}, self._tell)
+        told = Told({}, self._tell)
         for test in progress.each(tests, lambda test: f"self-test {test.name}"):
             name = test.name
             with told.of(test) as under_way:
@@ -138,66 +137,68 @@ class _Performer:
             if under_way.how == PASSED:
                 known.add(name)
 
-    def ahead(self, options: Options, graphs: Sequence[Graph]) -> None:
-        """Compile what will be launched; the driver is to keep it on disk.
-
-        Of one graph that is what its nodes launch, the last first: another child begins at the
-        first. Of several it is each graph as one kernel, which takes longer than all else.
-        """
-        info = matching(options.device)[0]
-        if info.type != "cpu":
-            return  # it may be for one process at a time
-        likely = likely_on(info.type, Path("/proc/cpuinfo").read_text().split())
-        isa = granted(frozenset(n for n in likely if not {n, "all"} & {*options.exclude_isa}))
-        device = Device(info, options.profiling, isa, options.profile)
-        if len(graphs) > 1:
-            self._as_one_kernel_each(options, device, graphs)
-            return
-        bench = DeviceBench(device, Kernels(device, Guessing()))
-        target = target_of(device, installed_rules())
-        for node in reversed(plain_nodes(infer(graphs[0]).nodes)):
-            with contextlib.suppress(DelegateError):
-                bench.warm_up(compiler.first_choice(node, target, bench.check))
-
-    def _as_one_kernel_each(
-        self, options: Options, device: Device, graphs: Sequence[Graph]
-    ) -> None:
-        """Compile graphs as `engine` will where nothing was measured."""
-        engine = Engine(options, lambda *_: Guessing(), device)
-        engine.chooser.go_on({}, 0.0)
-        target = engine.target(installed_rules())
-        # Nobody listens: a pipe that is full would hold this process.
-        with progress.told_to(lambda *_: None), contextlib.suppress(DelegateError):
-            for graph in map(infer, graphs):
-                if not {*options.exclude_ops} & {node.op for node in graph.nodes}:
-                    engine.executor(partition_of(graph, range(len(graph.nodes))), target).close()
-
-    def engine(
+    def plan(
         self,
         same: tuple[str, Options],
-        request: Sequence[Any],
-        done: dict[Trial, str],
         left_out: dict[Trial, str],
-        state: State,
-    ) -> State:
-        """Do what the parent's engine is about to do; return the chooser's state."""
-        if self._engine is None or same != self._same or not self._told.knows(done, left_out):
-            if self._engine is not None:
-                self._engine.close()
+        seconds_left: float,
+        call: str,
+        arguments: Sequence[Any],
+    ) -> dict[str, Any]:
+        """Plan what the parent's engine needs; return the answer, with its bytes as "payload".
+
+        `same`: the device's identity and the options. `seconds_left`: that measuring may take.
+        """
+        planner = self._planner_of(same, left_out)
+        planner.chooser.begin(seconds_left)
+        planner.trials.met.clear()
+        payload, error = b"", None
+        try:
+            payload = getattr(self, f"_{call}")(planner, *arguments)
+        except DelegateError as raised:
+            _log.debug("in a child process: %s", raised)
+            error = type(raised).__name__, str(raised)
+        head = json.dumps([sorted(planner.trials.met), error]).encode()
+        return {
+            "payload": head + b"\n" + payload,
+            "error": error[0] if error else "",
+            "seconds_left": planner.chooser.seconds_left,
+            "elsewhere": places_elsewhere(),
+        }
+
+    def _planner_of(self, same: tuple[str, Options], left_out: dict[Trial, str]) -> Planner:
+        planner = self._planner
+        if planner is None or same != self._same or planner.trials.left_out != left_out:
+            if planner is not None:
+                planner.device.close()
             identity, options = same
             self._found(options.device, identity)
-            self._told = told = Told(done, left_out, self._tell)
-            self._engine, self._same = Engine(options, lambda *_: told), same
-        engine, (call, *arguments) = self._engine, request
-        engine.chooser.go_on(*state)
-        try:
-            if call == "executor":
-                engine.executor(*arguments).close()
-            else:
-                getattr(engine, call)(*arguments)  # "target", "verdicts"
-        except DelegateError as error:
-            _log.debug("in a child process: %s", error)  # the parent meets it itself
-        return engine.chooser.state()
+            trials = Told(left_out, self._tell)
+            planner = self._planner = Planner(options, open_device(options), trials)
+            self._same = same
+        return planner
+
+    def _registers(self, planner: Planner) -> bytes:
+        return json.dumps(planner.registers()).encode()
+
+    def _verdicts(
+        self, planner: Planner, graph: Graph, target: Target, exclude_ops: Sequence[str]
+    ) -> bytes:
+        found = planner.verdicts(graph, target, exclude_ops)
+        return json.dumps([[*verdict, verdict.is_lost] for verdict in found]).encode()
+
+    def _partition(
+        self, planner: Planner, partition: Partition, target: Target, batch: int, region: Region
+    ) -> bytes:
+        device, chooser = planner.device, planner.chooser
+        with (
+            planner.tried(partition, target, batch, region) as executor,
+            contextlib.closing(executor.constants()) as taken,
+            device.calling("reading constants back"),
+        ):
+            constants = saved(planner.weights, device.queue, taken)
+            tuning = chooser.mode, chooser.left, chooser.left_seconds
+            return encoded(Answer(executor.plan, constants, *tuning))
 
     def _found(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device that the parent means."""

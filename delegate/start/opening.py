@@ -7,6 +7,7 @@ import logging
 
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.isa import AMX, most_lanes
+from delegate.isolation.in_child import AnyDevice
 from delegate.options import Options
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
@@ -52,7 +53,7 @@ def open_device(options: Options) -> Device:
     raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
 
 
-def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
+def target_of(device: AnyDevice, rules: Rules, registers: int = 0) -> Target:
     """Return what lowering may know of a device."""
     return Target(
         device_type=device.type,

@@ -23,15 +23,15 @@ from delegate.graph.ir import Tensor
 from delegate.isa import AMX, BY_NAME, LANES16, OWN_BUILTINS, PARAMS_ARGUMENT, Feature
 from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
 from delegate.ops._numbers import fixed_point
+from delegate.plan.record import PERSISTENT
 from delegate.profiles import DeviceProfile
-from delegate.runtime.calls import PERSISTENT
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import PERMISSION_HINT, DeviceInfo
 from delegate.runtime.dot_products import is_accelerated
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.sandbox import process
-from delegate.sandbox.trials import SOURCE, Free
 
 DEVICE = "device"  # the name of the test without which a device is not used
 FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
@@ -87,9 +87,9 @@ def self_test(device: Device, is_fresh: bool = False) -> str | None:
     kernels = Kernels(device)
     if is_fresh:
         launch = replace(launch, defines={"FRESH": str(time.time_ns())})
-        kernels = Kernels(device, Free(how=SOURCE))
+        kernels = Kernels(device, has_binaries=False)
     program = Program((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
-    executor = Executor(device, kernels, program)
+    executor = planned_executor(device, kernels, program)
     got, expected = _results(executor, _CASES.shape), _expected()
     executor.close()
     for column, what in enumerate(("two roundings", "one rounding", "vectors", "division")):
@@ -178,7 +178,7 @@ def feature_test(device: Device, feature: Feature) -> str:
         # Groups of one item and of several run two kernels.
         ends = (_order_test(device, _order_program(feature, n)) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
-    executor = Executor(device, Kernels(device), program_of(feature))
+    executor = planned_executor(device, Kernels(device), program_of(feature))
     is_right = np.array_equal(_results(executor, (16, 8)), _answers(feature))
     return PASSED if is_right else _WRONG
 
@@ -243,7 +243,7 @@ def _builtin_answers() -> NDArray[np.int32]:
 
 
 def _order_test(device: Device, program: Program) -> str:
-    executor = Executor(device, Kernels(device), program, form=PERSISTENT)
+    executor = planned_executor(device, Kernels(device), program, form=PERSISTENT)
     if executor.form != PERSISTENT:
         return f"no {PERSISTENT} launches"
     for values, expected in zip(*_order_runs(), strict=True):

@@ -15,8 +15,7 @@ import numpy as np
 
 from delegate.errors import AbiMismatch, ModelError
 from delegate.graph.ir import Graph, Node
-from delegate.graph.kept import with_variables
-from delegate.graph.resources import Resources, with_resources
+from delegate.graph.resources import Resources
 from delegate.tflite import schema
 from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.locate import locate
@@ -92,20 +91,6 @@ class Graphs:
             is_inlined = node.index in taken and node.body is not None
             for number in _called_by(node):
                 self._is_inlined[number] = is_inlined and self._is_inlined.get(number, True)
-
-    def run(self) -> list[Graph]:
-        """Return what is run of the given model: its first graph, then the longest first.
-
-        Raises:
-            ModelError: the first graph cannot be read.
-        """
-        if (file := self._file) is None:
-            return [] if self.given is None else [self.given]
-        found = [file.graph(number) for number in range(len(file.subgraphs))]
-        called = [each for each in found if each and not each.is_called]
-        run = [with_resources(each, file.resources) for each in called]
-        in_order = sorted(run, key=lambda each: (each.subgraph != 0, -len(each.nodes)))
-        return [with_variables(each) for each in in_order]
 
     def resources(self, context: int) -> Resources:
         """Return what all graphs of a TfLiteContext's model say of resource variables.

@@ -7,6 +7,7 @@ cross are four kinds of one Choice.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -18,8 +19,8 @@ from delegate.runtime import turns
 from delegate.store import CHOICES, Store
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
-# Time limit of one start, self-tests included, and as long again as it took before anything was
-# measured, up to so long: else a large model's starts hardly measure. Later starts do the rest.
+# Time limit of a first start, self-tests included, and as long again as it took before anything was
+# measured, up to so long: else a large model's start hardly measures.
 QUICK_SECONDS = 2.0
 _MOST_AGAIN_SECONDS = 10.0
 ROUNDS = {QUICK: 3, FULL: 12}
@@ -30,10 +31,6 @@ _UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C costs no more
 _log = logging.getLogger("delegate")
 
 
-# What is known, by key; the seconds that measuring may still take; what other shapes gave, by key.
-State = tuple[dict[str, str], float, dict[str, str]]
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One thing to choose on a device.
@@ -42,7 +39,6 @@ class Choice:
         key: what it is remembered by; two choices that share it are equally fast.
         candidates: names; another one that was kept does not count.
         default: what is taken where nothing was measured; None: whoever asks knows.
-        can_wait: a quick start that has chosen anything leaves this one to later starts.
         is_long: only people who asked for the fastest wait for it.
         kin: what it is of, whatever its shape; (): of nothing that has other shapes.
         size: how much is computed, in any unit.
@@ -51,19 +47,24 @@ class Choice:
     key: str
     candidates: Collection[str]
     default: str | None = None
-    can_wait: bool = False
     is_long: bool = False
     kin: tuple[object, ...] = ()
     size: int = 0
+
+    @property
+    def family(self) -> str:
+        """What it is remembered by for other shapes; "": it has none."""
+        if not self.kin:
+            return ""
+        return f"family {hashlib.sha256(repr(self.kin).encode()).hexdigest()[:24]}"
 
 
 class Chooser:
     """What is chosen on one device.
 
     Attributes:
-        mode: "off" measures nothing, "quick" for some seconds a start, later starts go on, and
-            "full" to the end.
-        seconds_left: that measuring may still take in this start.
+        mode: "off" measures nothing, "quick" for some seconds, and "full" to the end.
+        seconds_left: that measuring may still take.
     """
 
     def __init__(self, mode: str, store: Store, spent: float = 0.0) -> None:
@@ -74,101 +75,85 @@ class Chooser:
         self.seconds_left = QUICK_SECONDS - spent if mode == QUICK else float("inf")
         self._begun_s: float | None = time.perf_counter()  # None: something was to be measured
         self._store = store
-        self._chosen: dict[str, str] | None = None  # by key; None: not loaded yet
+        self._known: dict[str, str | None] = {}  # by key: measured, or looked up; None: it is not
         self._new: dict[str, str] = {}  # what was measured and not saved yet
-        self._has_chosen = False  # in this start
-        self._wait: Callable[[str], None] | None = None  # tells what a child is to measure
-        self._awaited: set[str] = set()  # keys of that
-        self._left: set[str] = set()  # keys that later starts measure
-        self._taken: dict[str, str] = {}  # by key: what was taken over from another shape
-        self._of_kin: dict[tuple[object, ...], tuple[str, int]] = {}  # what is known, of what size
+        self._left: set[str] = set()  # keys that were not measured
+        self._measured_count, self._measuring_s = 0, 0.0
         self._saved_s = time.perf_counter()
-
-    def leave_to_child(self, wait: Callable[[str], None]) -> None:
-        """Measure nothing from here on: `wait` is told the key of what is not known."""
-        self._wait = wait
 
     @property
     def left(self) -> int:
-        """Count the choices that were due in this start and wait for a later one."""
+        """Count the choices that were not measured since `begin`."""
         return len(self._left)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether nothing that was asked for waits to be measured, here or in a child."""
-        return not self._left and self._awaited <= self._known().keys()
+    def left_seconds(self) -> float:
+        """Return about how long these would take with mode "full"; 0: nothing was measured."""
+        rounds = ROUNDS[FULL] / ROUNDS[QUICK] if self.mode == QUICK else 1
+        return self.left * rounds * self._measuring_s / max(1, self._measured_count)
 
-    def state(self) -> State:
-        """Return what another process goes on from."""
-        return self._known(), self.seconds_left, self._taken
-
-    def go_on(
-        self, known: Mapping[str, str], seconds_left: float, taken: Mapping[str, str] | None = None
-    ) -> None:
-        """Go on from another process's state."""
-        self._taken |= taken or {}
-        before = len(self._known())
-        self._chosen = self._known() | dict(known)
-        self._has_chosen |= len(self._chosen) > before
-        self.seconds_left = seconds_left
+    def begin(self, seconds_left: float) -> None:
+        """Count what is left from here on; a quick start may still measure for so long."""
+        self._left = set()
+        if self.mode == QUICK:
+            self.seconds_left = seconds_left
 
     def take(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         """Return the candidate that is known to be the fastest, else what `measure` finds.
 
-        It is not asked to measure in mode "off", nor when the seconds for it are used up, nor where
-        a child measures: then, and where it finds nothing, that is the default. Another shape of
-        the same has the same fastest candidate, if it is not far larger or smaller, unless people
-        wait for the fastest.
+        It is not asked to measure in mode "off", nor when the seconds for it are used up: then, and
+        where it finds nothing, that is the default. Another shape of the same has the same fastest
+        candidate, if it is not far larger or smaller, unless people wait for the fastest.
         """
         if self.mode == OFF:
             return choice.default
         self._left.discard(choice.key)
-        known = self._known().get(choice.key)
+        known = self._look_up(choice.key)
         if known not in choice.candidates and self.mode != FULL:
-            known = self._taken.get(choice.key) or self._taken_over(choice)
-            if known is not None and known in choice.candidates:
-                # For the child, too, which knows nothing of other shapes.
-                self._taken[choice.key] = known
+            known = self._taken_over(choice)
         if known not in choice.candidates:
             known = self._measured(choice, measure)
-        if known and choice.kin:
-            self._of_kin[choice.kin] = known, choice.size
         return choice.default if known is None else known
 
     def _taken_over(self, choice: Choice) -> str | None:
         """Return what is known of another shape."""
-        if choice.key in self._awaited and self.seconds_left > 0:
-            return None  # the child would be told of it, and would not measure what it is asked for
-        known, size = self._of_kin.get(choice.kin, ("", 0))
-        is_near = max(size, choice.size) <= _NEAR * min(size, choice.size)
-        return known if choice.kin and known and is_near else None
+        found = self._look_up(choice.family) if choice.family else None
+        size, _, known = (found or "").partition(" ")
+        if not size.isdecimal():
+            return None
+        is_near = max(int(size), choice.size) <= _NEAR * min(int(size), choice.size)
+        return known if is_near else None
 
     def _measured(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         if choice.is_long and self.mode != FULL:
             return None
-        if (choice.can_wait and self._has_chosen and self.mode == QUICK) or self.seconds_left <= 0:
+        if self.seconds_left <= 0:
             self._left.add(choice.key)
             return None
         if self._begun_s is not None:
             self.seconds_left += min(time.perf_counter() - self._begun_s, _MOST_AGAIN_SECONDS)
             self._begun_s = None
-        if self._wait is not None:
-            self._awaited.add(choice.key)
-            self._wait(choice.key)
-            return None
         begin = time.perf_counter()
         with progress.phase("tune"):
             found = measure()
         now = time.perf_counter()
         self.seconds_left -= now - begin
+        self._measured_count, self._measuring_s = (
+            self._measured_count + 1,
+            (self._measuring_s + now - begin),
+        )
         if found is not None:
-            self._known()[choice.key] = self._new[choice.key] = found
-            self._has_chosen = True
+            self._keep(choice.key, found)
+            if choice.family:
+                self._keep(choice.family, f"{choice.size} {found}")
             if now - self._saved_s > _UNSAVED_SECONDS:
                 self.save()
         elif self.seconds_left <= 0:
             self._left.add(choice.key)
         return found
+
+    def _keep(self, key: str, found: str) -> None:
+        self._known[key] = self._new[key] = found
 
     def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
         """Return the name of what runs faster; each is called with a count and gives seconds.
@@ -191,8 +176,9 @@ class Chooser:
             self._new = {}
         self._saved_s = time.perf_counter()
 
-    def _known(self) -> dict[str, str]:
-        if self._chosen is None:
-            kept = self._store.load(CHOICES)
-            self._chosen = {key: name for key, name in kept.items() if isinstance(name, str)}
-        return self._chosen
+    def _look_up(self, key: str) -> str | None:
+        """Return what is known of a choice."""
+        if key not in self._known:
+            found = self._store.look_up(CHOICES, key)
+            self._known[key] = found if isinstance(found, str) else None
+        return self._known[key]

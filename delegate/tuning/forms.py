@@ -18,9 +18,9 @@ from typing import NamedTuple
 from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Alternative, Program
+from delegate.plan.record import JOINED, ONE_BY_ONE, PERSISTENT
 from delegate.runtime.agreement import outputs_of, random_inputs, right_of
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.calls import JOINED, ONE_BY_ONE, PERSISTENT
 from delegate.runtime.executor import Executor
 from delegate.runtime.joined import are_joined
 from delegate.tuning.chooser import FULL, Choice, Chooser
@@ -182,13 +182,13 @@ class Forms:
                 stack.callback(executor.close)
             else:
                 executor.close()
-        return _right(made)
+        return _right(made, {name: program for name, (program, _) in forms.items()})
 
     def _is_faster_literal(self, key: str, program: Program, form: str, batch: int) -> bool:
         """Whether a program was measured to be faster with its numbers as literals.
 
-        Starts after the one that chose the form build its kernels, a few each. One kernel of all
-        launches cannot be built by parts.
+        Its kernels are built only while there are seconds for it. One kernel of all launches cannot
+        be built by parts.
         """
 
         def measure() -> str | None:
@@ -202,7 +202,7 @@ class Forms:
                 _log.info("numbers stay loads: %s", error)
                 return LOADED
 
-        choice = Choice(key, NUMBERS, LOADED, can_wait=True, is_long=form == PERSISTENT)
+        choice = Choice(key, NUMBERS, LOADED, is_long=form == PERSISTENT)
         return self._chooser.take(choice, measure) == LITERAL
 
     def _key(self, programs: Sequence[Program], batch: int) -> str:
@@ -235,7 +235,7 @@ def _words(program: Program, form: str) -> str:
     return f"may take {seconds} s: compiling all launches as one kernel{literals}"
 
 
-def _right(made: dict[str, Executor]) -> dict[str, Executor]:
+def _right(made: dict[str, Executor], programs_of: Mapping[str, Program]) -> dict[str, Executor]:
     """Return those that compute on random bytes what most do.
 
     Of two that disagree the first stays: it is nearer to what the nodes were compared as. Programs
@@ -244,8 +244,8 @@ def _right(made: dict[str, Executor]) -> dict[str, Executor]:
     """
     names = [*reversed(made)]
     found = {name: outputs_of(made[name], random_inputs(made[name])) for name in names}
-    programs = {made[name].program for name in names}
-    groups = [[name for name in names if made[name].program is program] for program in programs]
+    programs = {programs_of[name] for name in names}
+    groups = [[name for name in names if programs_of[name] is program] for program in programs]
     if not any(map(_rounds_floats, programs)):
         groups = [names]
     right: dict[str, bool] = {}
@@ -256,7 +256,7 @@ def _right(made: dict[str, Executor]) -> dict[str, Executor]:
         if not right[name]:
             _log.warning(
                 "%d nodes: '%s' computes wrongly on this device and is not used",
-                len(made[name].program.steps), name.split(", ")[-1],
+                len(programs_of[name].steps), name.split(", ")[-1],
             )  # fmt: skip
     return {name: each for name, each in made.items() if right[name]}
 

@@ -17,6 +17,7 @@ from delegate.errors import DeviceError, KernelBuildError, Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 from delegate.lowered import Lowered
+from delegate.plan.key import digest_of
 from delegate.runtime.bench import DeviceBench, Reference
 from delegate.tuning.chooser import FULL, ROUNDS, Choice, Chooser
 
@@ -135,9 +136,9 @@ def _digest(source: str) -> bytes:
     return hashlib.sha256(source.encode()).digest()
 
 
-def _constants(node: Node) -> list[int]:
-    """Return what tells a node from those of other graphs: where its constants lie."""
-    return [id(t.data) for t in node.inputs if t is not None and t.data is not None]
+def _constants(node: Node) -> list[bytes]:
+    """Return what tells a node from those of other graphs: its constants."""
+    return [digest_of(t.data) for t in node.inputs if t is not None and t.data is not None]
 
 
 def _size(value: Tensor | Constant) -> object:

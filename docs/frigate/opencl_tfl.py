@@ -14,12 +14,14 @@ from frigate.detectors.detection_api import DetectionApi
 from frigate.detectors.detector_config import BaseDetectorConfig
 from numpy.typing import NDArray
 
+from delegate import DelegateError
 from label_image import Detector
 
 Value = TypeVar("Value")
 
 # Frigate gives a default model to detectors whose names end so.
 DETECTOR_KEY = "opencl_tfl"
+_RUN_SECONDS = 60  # then a driver hangs
 _ROWS, _LEAST_SCORE = 20, 0.4  # as Frigate's other detectors have them
 # What a model's `input_tensor` may be, and how its axes become picture, height, width, channels.
 _ORDERS = {
@@ -62,6 +64,8 @@ class OpenCLTfl(DetectionApi):
             labels=[],  # Frigate has labels of its own, and counts as the model does
             task=detector_config.task,
             threshold=_LEAST_SCORE,
+            isolate=True,
+            run_timeout=_RUN_SECONDS,
         )
 
     def detect_raw(self, tensor_input: NDArray[Any]) -> NDArray[np.float32]:
@@ -78,7 +82,11 @@ class OpenCLTfl(DetectionApi):
         picture = np.ascontiguousarray(pixels)
         height, width = picture.shape[:2]
         rows = np.zeros((_ROWS, 6), np.float32)
-        for row, found in zip(rows, self._detect(picture), strict=False):
+        try:
+            things = self._detect(picture)
+        except DelegateError:  # a driver failed; another process has the device now
+            things = self._detect(picture)
+        for row, found in zip(rows, things, strict=False):
             left, top, right, bottom = found.box
             sides = top / height, left / width, bottom / height, right / width
             row[:] = found.index, found.score, *sides

@@ -94,7 +94,7 @@ ATTACKS = (
     Attack("lie"),
     # Untuned: children that try kernels would take the deaths, and the run would be right.
     Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT), "--tune", "off")),
-    Attack("cold death", forgets=("known", "icds", "programs")),
+    Attack("cold death", forgets=("devices", "records", "icds", "programs")),
     Attack("kernel death", forgets=_WORK),
 )
 

@@ -3,7 +3,8 @@
 // passes every other call on. tests/attacks/faults.py builds it, sets its variables and reads what it counted:
 //   FAULT_CALL   the function       FAULT_NTH   its call in a process, from 1       FAULT_LASTS=1   and all later calls
 //   FAULT_KIND   error (FAULT_STATUS: the status), skip (says it is done, does nothing), flip (one bit of what
-//                crosses), abort, crash, hang, kill (SIGKILL), stop (of the whole group, as by Ctrl-Z)
+//                crosses), abort, crash, hang, kill (SIGKILL), stop (of the whole group, as by Ctrl-Z),
+//                thread (a thread of the driver aborts a moment later)
 //   FAULT_KERNEL only calls of clCreateKernel for kernels with this in their names count
 //   FAULT_IN     command: only in the first process; children: only in those it starts; nothing: in all
 //   FAULT_ONCE   a file that is made where it goes wrong: in no other process does it go wrong then
@@ -14,6 +15,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -59,6 +61,12 @@ __attribute__((destructor)) static void end(void) {
     close(file);
 }
 
+static void *abort_later(void *unused) {
+    (void)unused;
+    usleep(1000);
+    abort();
+}
+
 static int find_loader(struct dl_phdr_info *info, size_t size, void *found) {
     (void)size;
     if (!info->dlpi_name || !strstr(info->dlpi_name, "libOpenCL")) return 0;
@@ -91,6 +99,8 @@ static int is_hit(const char *name) {
     if (until && access(until, F_OK) != 0) return 0;
     if (once && open(once, O_WRONLY | O_CREAT | O_EXCL, 0644) < 0) return 0;
     if (strcmp(kind, "abort") == 0) abort();
+    pthread_t thread;
+    if (strcmp(kind, "thread") == 0 && pthread_create(&thread, NULL, abort_later, NULL) == 0) return 0;
     if (strcmp(kind, "crash") == 0) *(volatile int *)8 = 1;
     if (strcmp(kind, "kill") == 0) raise(SIGKILL);
     if (strcmp(kind, "stop") == 0) kill(0, SIGSTOP);

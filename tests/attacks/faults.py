@@ -22,8 +22,9 @@ class Fault:
 
     Attributes:
         call: an OpenCL function; nth: its call in a process, from 1; kind: "error" (with `status`),
-            "skip", "flip", "abort", "crash", "hang", "kill" or "stop", which faults.c explains;
-            lasts: whether later calls fail, too; place: COMMAND, CHILDREN or "" for every process;
+            "skip", "flip", "abort", "crash", "hang", "kill", "stop" or "thread", which faults.c
+            explains; lasts: whether later calls fail, too; place: COMMAND, CHILDREN or "" for every
+            process;
             once: a file that is made when it goes wrong, so that it does so in one process only;
             until: a file: nothing goes wrong before it is there;
             kernel: of clCreateKernel, only calls for kernels with this in their names count.
@@ -73,7 +74,7 @@ def build_library(folder: Path) -> Path | None:
     if command is None:
         return None
     library = folder / "libfaults.so"
-    subprocess.run([*command, "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
+    subprocess.run([*command, "-o", library, SOURCE, "-ldl", "-pthread"], check=True, timeout=60)
     return library
 
 

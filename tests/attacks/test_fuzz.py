@@ -33,7 +33,7 @@ from delegate.inspect import (
 from delegate.isa import FEATURES
 from delegate.partition_kernel import PartitionKernel
 from delegate.passes import PASSES, run_passes
-from delegate.runtime.calls import FORMS, ONE_BY_ONE
+from delegate.plan.record import FORMS, ONE_BY_ONE
 from delegate.runtime.link import Link
 from delegate.start.engine import Engine
 from delegate.target import Target
@@ -241,7 +241,9 @@ def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo)
         engine = Engine(Options(device.index, tune="off"))
         made = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
     assert made.form == ONE_BY_ONE
-    assert {launch.is_literal for launch in made.program.launches} == {numbers == "literal"}
+    assert {e.is_literal for step in made.plan.steps for e in step.launches} == {
+        numbers == "literal"
+    }
 
 
 def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> Result:

@@ -39,9 +39,9 @@ import pyopencl
 os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
 from delegate import list_devices
 from delegate.inspect import device_profile_text, read_device_profile
-from delegate.start import probe, rehearsal
+from delegate.start import engine, probe
 from delegate.isa import ORDERS, tried_on
-rehearsal.is_on = False  # the guard bytes are only in this process
+engine.is_on = False  # the guard bytes are only in this process
 # It runs groups one after the other: self-tests whose groups wait for each other hang, each twice.
 probe.tried_on = lambda kind: tuple(name for name in tried_on(kind) if name not in ORDERS)
 (device,) = list_devices()
@@ -135,7 +135,7 @@ from delegate.inspect import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
 from delegate.runtime import kernels, sources
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
+from delegate.runtime.planned import planned_executor
 from tests.support.guards import guarded
 body = sys.argv[1]
 text = sources.text_of("kernel.clh") + "TILE(planted) {" + body + "}\\nKERNEL(planted)\\n"
@@ -147,7 +147,7 @@ program = Program((Step(0, "", Alternative("", (launch,))),), (source,), (result
 opened = Device(device)
 got = np.zeros(64, np.int32)
 with guarded() as written:
-    executor = Executor(opened, kernels.Kernels(opened), program)
+    executor = planned_executor(opened, kernels.Kernels(opened), program)
     executor.run([np.arange(64, dtype=np.int32).view(np.uint8)], [got.view(np.uint8)])
 print(got.tolist(), *written)
 """

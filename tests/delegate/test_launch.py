@@ -15,17 +15,18 @@ from delegate import DeviceError, DeviceInfo, Model, Options, ops
 from delegate.inspect import Node, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, is_temporary, temporary
+from delegate.plan.record import FORMS, ONE_BY_ONE
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.calls import FORMS, ONE_BY_ONE
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.support.compare import interpreter, invoke
 from tests.support.deal import any_driver
-from tests.support.forms import executor_of
+from tests.support.forms import chosen_of, executor_of
 from tests.support.nets import assert_equal_outputs, delegate_for, net
 
 NAME = "with a temporary"
@@ -56,7 +57,7 @@ def _two_ways(no_choices: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def taken(executor: Executor) -> list[str]:
-    return [step.alternative.name for step in executor.program.steps]
+    return [step.alternative for step in executor.plan.steps]
 
 
 def wrong(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -75,7 +76,7 @@ def test_choices_between_both_see_outputs_alone(
     with caplog.at_level(logging.WARNING, "delegate"):
         measured = executor_of(engine, GRAPH, batch=batch)
     assert wrong(caplog) == []
-    (node,) = [step for step in measured.program.steps if step.op == "MAXIMUM"]
+    (node,) = [step for step in measured.plan.steps if step.op == "MAXIMUM"]
     assert node.names[0] == NAME
     assert len(node.names) > 1
     first, plain = (
@@ -98,8 +99,9 @@ def test_choices_between_both_see_outputs_alone(
 def test_every_form_runs_it(device: DeviceInfo, form: str, is_literal: bool) -> None:
     engine = Engine(Options(device.index, tune="off", alternative=NAME))
     loaded = executor_of(engine, GRAPH)
-    program = loaded.program.literal() if is_literal else loaded.program
-    executor = Executor(engine.device, Kernels(engine.device), program, form=form)
+    program = chosen_of(engine, GRAPH).program
+    program = program.literal() if is_literal else program
+    executor = planned_executor(engine.device, Kernels(engine.device), program, form=form)
     if form == ONE_BY_ONE or engine.device.proven & ORDERS:
         assert executor.form == form
     inputs = random_inputs(loaded)
@@ -121,9 +123,10 @@ def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
 
     def other(executor: Executor, inputs: Sequence[Any]) -> Any:
         found = real(executor, inputs)
-        launch = executor.program.launches[0]
-        seen.append([is_temporary(tensor) for tensor in executor.program.outputs])
-        if fault is not None and launch.is_literal and launch.writes == launches[fault].writes:
+        (step,) = executor.plan.steps
+        launch = step.launches[0]
+        seen.append([is_temporary(tensor) for tensor in executor.plan.outputs])
+        if fault is not None and launch.is_literal and step.writes == launches[fault].writes:
             found[0][0] ^= 1
         return found
 

@@ -171,11 +171,11 @@ def test_the_predicted_executors_are_the_ones_that_run(
 ) -> None:
     made: list[Executor] = []
 
-    def counted(*arguments: Any) -> Executor:
-        made.append(Executor(*arguments))
+    def counted(*arguments: Any, **options: Any) -> Executor:
+        made.append(Executor(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr("delegate.start.engine.Executor", counted)
+    monkeypatch.setattr("delegate.runtime.in_process.Executor", counted)
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     interpreter(model, delegate)

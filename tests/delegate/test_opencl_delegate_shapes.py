@@ -19,6 +19,7 @@ from delegate.launch import Constant
 from delegate.runtime.executor import Executor
 from delegate.runtime.weights import Weights
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
+from tests.support.forms import constant_bytes
 from tests.support.nets import (
     THREE_PARTITIONS,
     assert_equal_outputs,
@@ -93,7 +94,7 @@ def test_another_size_uploads_no_constant_again(
     model = write_model(conv_pool())
     delegate = delegate_for(model, device)
     ours, reference = interpreter(model, delegate), interpreter(model)
-    first, size = len(uploads), delegate._engine.weights.size_bytes
+    first, size = len(uploads), constant_bytes(delegate._engine)
     assert first > 0
     picture = np.random.default_rng(3).integers(0, 256, (3, 7, 6, 2)).astype(np.uint8)
     for made in (ours, reference):
@@ -101,9 +102,9 @@ def test_another_size_uploads_no_constant_again(
         made.allocate_tensors()
     assert_equal_outputs(invoke(ours, [picture]), invoke(reference, [picture]))
     assert len(uploads) == first
-    assert delegate._engine.weights.size_bytes == size
+    assert constant_bytes(delegate._engine) == size
     delegate.close()
-    assert delegate._engine.weights.size_bytes == 0
+    assert constant_bytes(delegate._engine) == 0
 
 
 def test_constants_of_another_size_give_way_where_they_fill_the_device(
@@ -116,7 +117,7 @@ def test_constants_of_another_size_give_way_where_they_fill_the_device(
     executor, asked = engine.executor, []
 
     def no_room_beside(*arguments: Any, **state: Any) -> Executor:
-        asked.append(engine.weights.size_bytes)
+        asked.append(constant_bytes(engine))
         if asked[-1]:
             raise TooLarge("no room")
         return executor(*arguments, **state)

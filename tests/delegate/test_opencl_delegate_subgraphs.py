@@ -15,6 +15,7 @@ from delegate.inspect import Graph, Tensor, read_model, read_signatures
 from delegate.tflite.reader import _read_subgraph
 from delegate.tflite.table import File
 from tests.support.compare import interpreter, invoke
+from tests.support.forms import constant_bytes
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import LEFT, POOL, assert_equal_outputs, delegate_for, image
 from tests.support.subgraphs import two_signatures, write_subgraphs
@@ -165,7 +166,7 @@ def test_two_signatures_hold_each_constant_once(device: DeviceInfo) -> None:
     plain, ours = interpreter(alone, single), interpreter(model, delegate)
     reference = interpreter(model)
     assert taken(delegate) == {0: [0], 1: [0]}
-    assert delegate._engine.weights.size_bytes == single._engine.weights.size_bytes > 0
+    assert constant_bytes(delegate._engine) == constant_bytes(single._engine) > 0
     for number, count in enumerate((4, 4)):
         x = np.random.default_rng(count).integers(0, 256, (count, 64)).astype(np.uint8)
         got, expected = (
@@ -225,14 +226,14 @@ def test_both_signatures_of_an_interpreter_hold_each_constant_once(device: Devic
     delegate = delegate_for(model, device)
     made = interpreter(model, delegate)
     assert taken(delegate) == {0: [0], 1: [0, 1]}
-    both = delegate._engine.weights.size_bytes
+    both = constant_bytes(delegate._engine)
     (first, second), sizes_of_each = (pictures(1, (1, n, n, 3))[0] for n in (6, 4)), []
     for number, picture in enumerate((first, second)):
         runner = made.get_signature_runner(f"graph {number}")
         plain = interpreter(model).get_signature_runner(f"graph {number}")
         assert_equal_outputs(runner(x0=picture)["y0"], plain(x0=picture)["y0"])
         with Model(model, device.index, signature=f"graph {number}", tune="off") as alone:
-            sizes_of_each.append(alone._on._engine.weights.size_bytes)
+            sizes_of_each.append(constant_bytes(alone._on._engine))
             assert_equal_outputs(alone.run(picture)[0], plain(x0=picture)["y0"])
     # What one has beside the other is the table of its own kernels, if any.
     assert both == max(sizes_of_each) < sum(sizes_of_each)

@@ -58,8 +58,8 @@ def test_an_engine_runs_those_it_is_told(device: DeviceInfo) -> None:
     partition = partition_of(residual(), range(3))
     for names, has_pad in (((), True), (tuple(PASSES), False)):
         engine = Engine(Options(device.index, tune="off", passes=names))
-        program = engine.executor(partition, engine.target(Rules())).program
-        assert ("PAD" in {step.op for step in program.steps}) == has_pad
+        plan = engine.executor(partition, engine.target(Rules())).plan
+        assert ("PAD" in {step.op for step in plan.steps}) == has_pad
         engine.close()
 
 

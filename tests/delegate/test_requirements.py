@@ -14,8 +14,8 @@ from delegate.graph.partition import partition_of
 from delegate.inspect import read_model, write_model
 from delegate.runtime.agreement import random_inputs, same_outputs
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.target import Target
 from tests.support.compare import Arrays, interpreter, invoke
 from tests.support.deal import any_driver
@@ -159,7 +159,10 @@ def test_what_is_measured_and_compared_fits(device: DeviceInfo) -> None:
     program = compile_partition(partition_of(graph, [1]), Target(), lambda _, ways: ways[-1])
     opened = Device(device)
     kernels = Kernels(opened)
-    with Executor(opened, kernels, program) as one, Executor(opened, kernels, program) as other:
+    with (
+        planned_executor(opened, kernels, program) as one,
+        planned_executor(opened, kernels, program) as other,
+    ):
         (need,) = program.steps[0].alternative.requirements
         for seed in range(20):
             place = program.inputs.index(need.tensor)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, NoDeviceError
 from label_image import RunError
 from tests.support.command import pooling_model
+from tests.support.isolated import children, is_alive
 from tests.support.model import t
 from tests.support.process import ROOT
 from tests.support.scenes import constant_model, detector
@@ -91,6 +94,22 @@ def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
     np.testing.assert_allclose(rows[0], [0, 0.8, 0, 0, 1, 0.5], atol=1e-6)
     np.testing.assert_allclose(rows[1], [1, 0.6, 0, 0.5, 1, 1], atol=1e-6)
     assert not rows[2:].any()
+
+
+def test_a_driver_that_dies_costs_no_frame(
+    plugin: ModuleType, device: DeviceInfo, tmp_path: Path
+) -> None:
+    side, heads = 64, np.zeros((1, 4 + 30, 84), np.float32)
+    heads[0, :4, 0], heads[0, 4, 0] = np.array([6, 6, 8, 10]) / side, 0.9
+    before = children()
+    made = opened(plugin, tmp_path / "m.tflite", constant_model(heads), side, str(device.index))
+    frame = np.zeros((1, side, side, 3), np.uint8)
+    rows = made.detect_raw(frame)
+    (first,) = children() - before
+    os.kill(first, signal.SIGKILL)
+    np.testing.assert_array_equal(made.detect_raw(frame), rows)
+    assert rows[0, 1] == np.float32(0.9)
+    assert not is_alive(first)
 
 
 class Word(Enum):

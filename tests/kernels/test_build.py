@@ -19,10 +19,11 @@ from delegate.halves import halved
 from delegate.inspect import KernelBuildError, Node
 from delegate.isa import FEATURES, FP16, INTEGER_DOT_PRODUCT, STORED_HALVES
 from delegate.launch import Alternative, Launch
-from delegate.runtime import kernels as runtime_kernels
+from delegate.runtime import programs as runtime_programs
 from delegate.runtime import sources
 from delegate.runtime.device import Device
-from delegate.runtime.kernels import OPTIONS, Kernels
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.programs import OPTIONS, Programs
 from delegate.runtime.registers import registers_launch
 from delegate.runtime.sources import defines_of, files, source_of
 from delegate.runtime.survey import rate_launch
@@ -182,13 +183,13 @@ def asks_for(way: Way) -> tuple[int, int]:
 @pytest.fixture
 def kernels(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     # NOTE: PoCL and rusticl drop their warnings when a build succeeds, so it must not.
-    monkeypatch.setattr(runtime_kernels, "OPTIONS", [*OPTIONS, "-Werror"])
-    own_options = Kernels._own_options
+    monkeypatch.setattr(runtime_programs, "OPTIONS", [*OPTIONS, "-Werror"])
+    own_options = Programs._own_options
 
-    def with_others(self: Kernels, file: str) -> list[str]:
+    def with_others(self: Programs, file: str) -> list[str]:
         return [*own_options(self, file), *unoptimised(file)]
 
-    monkeypatch.setattr(Kernels, "_own_options", with_others)
+    monkeypatch.setattr(Programs, "_own_options", with_others)
     return Kernels(_opened(device))
 
 

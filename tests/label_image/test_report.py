@@ -142,7 +142,7 @@ def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
 def test_tuning_that_is_not_finished_is_said() -> None:
     assert "not finished" not in text_of(ALL)
     left = replace(ALL, tuning_left=1)
-    assert "tuning not finished: 1 choice left for later starts; --tune full" in text_of(left)
+    assert "tuning 1 choice not measured: --tune full" in text_of(left)
     entry = document({}, series_of(gpu(left), EQUAL))
     assert entry["gpu"]["tuning_left"] == 1
 

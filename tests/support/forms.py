@@ -11,10 +11,13 @@ from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
 from delegate.launch import Program, size_bytes
+from delegate.plan.record import LaunchPlan
 from delegate.runtime.executor import Executor
 from delegate.start.engine import Engine
+from delegate.start.planner import Planner
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
+from delegate.tuning.forms import Chosen
 from tests.support.cases import Way
 
 
@@ -38,17 +41,39 @@ def executor_of(
     return engine.executor(partition, engine.target(installed_rules()), batch)
 
 
+def chosen_of(
+    engine: Engine, graph: Graph, nodes: Sequence[int] | None = None, batch: int = 1
+) -> Chosen:
+    """Return the program that an engine without a child runs some nodes as, and its form."""
+    partition = partition_of(graph, range(len(graph.nodes)) if nodes is None else nodes)
+    return planner_of(engine).chosen(partition, engine.target(installed_rules()), batch)
+
+
+def planner_of(engine: Engine) -> Planner:
+    """Return what plans for an engine without a child."""
+    assert isinstance(engine._planning, Planner)
+    return engine._planning
+
+
+def constant_bytes(engine: Engine) -> int:
+    """Return what the constants of all executors take that an engine without a child made."""
+    return planner_of(engine).weights.size_bytes
+
+
+def launches_of(executor: Executor) -> list[LaunchPlan]:
+    """Return the launches of an executor, in order."""
+    return [launch for step in executor.plan.steps for launch in step.launches]
+
+
 def assert_same_runs(expected: Executor, other: Executor, runs: int) -> None:
     """Assert that two executors of one program and batch give the same bytes of random inputs."""
     rng = np.random.default_rng(1)
-    program, batch = expected.program, expected.batch
+    plan, batch = expected.plan, expected.batch
     for _ in range(runs):
-        inputs = [
-            rng.integers(0, 256, batch * size_bytes(t)).astype(np.uint8) for t in program.inputs
-        ]
+        inputs = [rng.integers(0, 256, batch * size_bytes(t)).astype(np.uint8) for t in plan.inputs]
         results = []
         for executor in (expected, other):
-            outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in program.outputs]
+            outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in plan.outputs]
             executor.run(inputs, outputs)
             results.append(outputs)
         for wanted, got in zip(*results, strict=True):

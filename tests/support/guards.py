@@ -51,7 +51,7 @@ def guarded() -> Iterator[list[str]]:
 
 def _guard(executor: Executor) -> tuple[Any, ...]:
     """Write guard bytes; return the tensors' places, which bytes are guards, and those bytes."""
-    offsets = executor._layout.offsets
+    offsets = executor.plan.memory.offsets
     before = _bytes_of_arena(executor)
     slots = before.reshape(executor.batch, -1)
     is_guard = _guards(offsets, slots.shape[1])

@@ -281,6 +281,9 @@ def test_every_option_is_known_by_its_name() -> None:
         "alternative": "plain",
         "in_child_first": "False",
         "passes": "fuse_pad",
+        "isolate": "0",
+        "run_timeout": "2.5",
+        "plan": "m.plan",
     }
     assert set(texts) == set(Options.__dataclass_fields__)
     assert options_of(texts) == Options(
@@ -294,4 +297,6 @@ def test_every_option_is_known_by_its_name() -> None:
         alternative="plain",
         in_child_first=False,
         passes=("fuse_pad",),
+        run_timeout=2.5,
+        plan="m.plan",
     )

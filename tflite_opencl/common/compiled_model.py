@@ -164,7 +164,7 @@ def options_text(options: Mapping[str, Any]) -> str:
     def text(value: Any) -> str:
         if isinstance(value, bool):
             return str(int(value))
-        return str(value) if isinstance(value, str | int) else ",".join(value)
+        return str(value) if isinstance(value, str | int | float | os.PathLike) else ",".join(value)
 
     return ";".join(f"{key}:{text(value)}" for key, value in options.items() if value is not None)
 

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from delegate.inspect import (
     CacheError,
     cache_folder,
+    hold,
     make_folder,
     open_part,
     sha256_of,
@@ -97,6 +98,7 @@ def fetched(name: str, official: Mapping[str, OfficialFile] = OFFICIAL) -> Path 
     if (wanted := official.get(name)) is None:
         return None
     path = cache_folder() / wanted.file_name
+    hold(wanted.file_name)
     if (found := sha256_of(wanted.file_name)) is None:
         return None
     if found not in wanted.file_sha256:

@@ -21,6 +21,8 @@ from tflite_opencl.common.errors import CommandError, UsageError, require_writab
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.files import keep
 from tflite_opencl.common.flag_values import (
+    MOST_PICTURES,
+    at_most,
     delegate_options,
     duration,
     height_width,
@@ -81,9 +83,11 @@ SHARED = {
                          "of models that are not quantised", truth, "0|1", "f"),
     "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
     "device_timeout": Shared("seconds after which OpenCL is given up", duration, "SECONDS"),
-    "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (2 "
-                   "seconds a start, until all is known), full (to the end, with more runs and "
-                   "more ways to launch)",
+    "plan": Shared("run by a plan that `tflite-opencl plan` wrote for this device, and measure "
+                   "nothing"),
+    "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (a "
+                   "few seconds in the first start), full (to the end, with more runs and more "
+                   "ways to launch)",
                    one_of("off", "quick", "full"), "off|quick|full"),
     "external_delegate_path": Shared("a delegate library (libteflon.so, libvx_delegate.so)", str),
     "external_delegate_options": Shared('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
@@ -95,7 +99,9 @@ SHARED = {
     "markdown": Shared(f"write a table in Markdown{_STDOUT}"),
     "against": Shared("show what changed since this file was kept"),
     "models": Shared("a folder of .tflite files", metavar="DIR"),
-    "output": Shared("the folder of what is written", metavar="DIR"),
+    "batch": Shared("several pictures, N at once where OpenCL runs the whole model",
+                    at_most(MOST_PICTURES, positive), "N"),
+    "output": Shared("where what is made is written", metavar="PATH"),
     "list": Shared("show what there is to choose from, and exit", None),
     "scheduler": Shared("spread the work over the workers of a Dask scheduler, or over N of this "
                         "machine's own", scheduler, "tcp://HOST:PORT|local:N"),
@@ -162,7 +168,7 @@ def model_of(options: argparse.Namespace) -> str:
 
 def add_device_arguments(parser: argparse.ArgumentParser, tune: str = "quick") -> None:
     """Add the arguments that say where a model runs; `tune`: the default of --tune."""
-    add_flags(parser, "device", "device_profile", exclude_ops=(), tune=tune)
+    add_flags(parser, "device", "device_profile", "plan", exclude_ops=(), tune=tune)
     add_flag(parser, "allow_fp16", False)
 
 
@@ -179,6 +185,7 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
         precision=precision_of(given.allow_fp16),
         profiling=profiling,
         alternative=getattr(given, "alternative", None),
+        plan=getattr(given, "plan", None),
     )
 
 

@@ -82,7 +82,7 @@ class Delegation:
     driver: str
     verdicts: Sequence[Verdict]
     partitions: Sequence[Sequence[int]]  # node indices
-    tuning_left: int = 0  # choices that later starts measure
+    tuning_left: int = 0  # choices that were not measured
     lost: int = 0  # nodes that the CPU ran because child processes died of their kernels
     # Of another delegate in the same interpreter:
     library: str = ""  # its file's name; "" = there is none

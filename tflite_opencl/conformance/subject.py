@@ -24,7 +24,7 @@ COMPILED_MODEL = "compiledmodel:"  # and a folder; none: no delegate, the CPU al
 OPENCL_OPTIONS = sorted(
     each.name
     for each in fields(Options)
-    if "str" in str(each.type).split(" | ") and each.name != "device"
+    if "str" in str(each.type).split(" | ") and each.name not in ("device", "plan")
 )
 
 

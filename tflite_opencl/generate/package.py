@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from delegate.inspect import CacheError, cache_folder, write_cached
+from delegate.inspect import CacheError, cache_folder, hold, write_cached
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError
 
@@ -30,6 +30,7 @@ def weights(is_fetched: bool) -> Path:
     """
     package = importlib.util.find_spec(NAME)
     places = list(package.submodule_search_locations or ()) if package else []
+    hold(GGUF)
     for path in (*(Path(place, GGUF) for place in places), cache_folder() / GGUF):
         if path.is_file():
             return path

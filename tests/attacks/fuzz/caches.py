@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ _SECONDS = 60  # a run without a cache takes a few
 _FLIP, _CUT, _SWAP, _FOREIGN, _FOLDER, _PIPE, _LINK = (
     "flip", "cut", "swap", "foreign", "folder", "pipe", "link",
 )  # fmt: skip
+_WRITABLE, _GIVEN, _AT_ONCE = "others may write to it", "another user's", "two runs at once"
+_NOBODY = 65534
 # Sound JSON or text with a sound digest, but of something else.
 _FOREIGN_TEXTS = (
     "",
@@ -38,7 +41,7 @@ _FOREIGN_TEXTS = (
     "\xff\x00",
 )
 # A program's binary is native code: a foreign one with a sound digest may do anything.
-_TEXTS = ("known",)
+_TEXTS = ("devices", "records")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,10 @@ class Edit:
 
 
 class OfCaches(Attack):
-    """A small model's warm cache with some of its entries changed."""
+    """A small model's warm cache with some of its entries changed.
+
+    Two runs at once have a limit of 0 MiB: each removes what the other one does not use yet.
+    """
 
     name = "caches"
 
@@ -72,9 +78,16 @@ class OfCaches(Attack):
             if ran.outcome != RIGHT:
                 raise RuntimeError(f"with a sound cache: {ran.outcome}: {ran.lines}")
 
-    def _run(self, folder: Path) -> Ran:
-        variables = {cache.ENVIRONMENT_VARIABLE: str(folder)}
+    def _run(self, folder: Path, **more: str) -> Ran:
+        variables = {cache.ENVIRONMENT_VARIABLE: str(folder), **more}
         return run_label_image(self._scratch, self._device, seconds=_SECONDS, **variables)
+
+    def _run_at_once(self, folder: Path) -> Ran:
+        """Return how the worse of two runs ended."""
+        with ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(self._run, folder, **{cache.LIMIT_VARIABLE: "0"}) for _ in "12"]
+        ended = [each.result() for each in both]
+        return next((each for each in ended if each.outcome != RIGHT), ended[0])
 
     def draw(self, rng: random.Random) -> tuple[None, list[Any]]:
         return None, [self._edit(rng) for _ in range(rng.randint(1, 3))]
@@ -86,7 +99,8 @@ class OfCaches(Attack):
         return [self._verdict([Edit(**each) for each in json.loads(text)]) for text in contents]
 
     def _edit(self, rng: random.Random) -> Edit:
-        kind = rng.choice((_FLIP, _CUT, _SWAP, _FOREIGN, _FOREIGN, _FOLDER, _PIPE, _LINK))
+        kinds = (_FLIP, _CUT, _SWAP, _FOREIGN, _FOREIGN, _FOLDER, _PIPE, _LINK, _WRITABLE)
+        kind = rng.choice((*kinds, _GIVEN, _AT_ONCE))
         folders = sorted(path.name for path in self._warm.iterdir() if path.is_dir())
         folder = rng.choice(_TEXTS if kind == _FOREIGN else folders)
         return Edit(folder, rng.randrange(100), kind, rng.randrange(1000))
@@ -97,7 +111,8 @@ class OfCaches(Attack):
         try:
             for edit in edits:
                 _make(tampered, edit)
-            ran = self._run(tampered)
+            is_at_once = any(edit.kind == _AT_ONCE for edit in edits)
+            ran = self._run_at_once(tampered) if is_at_once else self._run(tampered)
         finally:
             shutil.rmtree(tampered)
         if ran.outcome == RIGHT:
@@ -128,7 +143,12 @@ def _make(folder: Path, edit: Edit) -> None:
         text = _FOREIGN_TEXTS[edit.at % len(_FOREIGN_TEXTS)]
         with mock.patch.dict(os.environ, {cache.ENVIRONMENT_VARIABLE: str(folder)}):
             cache.store(f"{edit.folder}/{path.name}", text.encode("latin-1"))
-    else:
+    elif edit.kind == _WRITABLE:
+        path.chmod(0o666)
+    elif edit.kind == _GIVEN:
+        if os.geteuid() == 0:  # only root gives a file away
+            os.chown(path, _NOBODY, _NOBODY)
+    elif edit.kind != _AT_ONCE:
         path.unlink()
         if edit.kind == _FOLDER:
             path.mkdir()

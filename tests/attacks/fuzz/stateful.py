@@ -25,7 +25,7 @@ from delegate import Model, Unsupported
 from delegate.graph.kept import kept_tensors, name_of
 from delegate.graph.kept import with_variables as kept_graph
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
-from delegate.runtime.calls import FORMS
+from delegate.plan.record import FORMS
 from delegate.tuning.forms import NUMBERS
 from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle

@@ -23,7 +23,7 @@ from delegate.halves import STEEP
 from delegate.inspect import Graph, device_profile_names, with_tensors
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
-from delegate.runtime.calls import FORMS, ONE_BY_ONE
+from delegate.plan.record import FORMS, ONE_BY_ONE
 from delegate.tuning.chooser import FULL, Choice, Chooser
 from delegate.tuning.forms import NUMBERS, Forms
 from tests.attacks.fuzz import apart, called, stateful

@@ -15,8 +15,8 @@ from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.target import Target
 from tests.support.cases import GROUPS, SIMT, Way, assert_exact_way, changed, retyped
 from tests.support.compare import RUNTIME
@@ -272,7 +272,7 @@ def test_indices_beyond_what_is_proven_read_nothing_else(device: DeviceInfo) -> 
         (3, 1): np.array([-(2**29), 3, 2**29], np.int32).view(np.uint8),
     }
     result = np.zeros(6, np.uint8)
-    executor = Executor(opened, Kernels(opened), program)
+    executor = planned_executor(opened, Kernels(opened), program)
     executor.run([given[tensor.shape] for tensor in program.inputs], [result])
     assert result.tolist() == [0, 1, 6, 7, 8, 9]
 

@@ -11,8 +11,8 @@ from delegate.inspect import Node, Tensor
 from delegate.isa import STORED_HALVES
 from delegate.launch import Program, Step
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.start.probe import examine
 from delegate.target import Target
 
@@ -36,7 +36,7 @@ def run(device: DeviceInfo, node: Node, values: np.ndarray) -> np.ndarray:
     step = Step(0, node.op, way)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
-    executor = Executor(opened, Kernels(opened), Program((step,), (source,), (result,)))
+    executor = planned_executor(opened, Kernels(opened), Program((step,), (source,), (result,)))
     out = np.zeros(result.shape, result.dtype)
     executor.run([values.reshape(-1).view(np.uint8)], [out.reshape(-1).view(np.uint8)])
     executor.close()

@@ -25,6 +25,7 @@ from delegate.tflite.reference import reference_outputs
 from tests.attacks.planted import plant
 from tests.support.deal import any_driver
 from tests.support.delay import delays, variable
+from tests.support.forms import planner_of
 from tests.support.model import const, graph_of, op, t
 from tflite_opencl.common.build import as_int4, in_blocks
 from tflite_opencl.conformance.cases import all_cases
@@ -86,7 +87,7 @@ def _flipped(constant: Constant) -> np.ndarray:  # type: ignore[type-arg]
 @pytest.mark.slow
 def test_faults_in_variants_of_integers_are_noticed(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    right, missed, noticed = engine._bench.right, [], 0
+    right, missed, noticed = planner_of(engine)._bench.right, [], 0
     for name, node, variant, plain in each_variant(engine.target(installed_rules())):
         assert right(node, [variant, plain], nobody) == [True, True], name
         launch, *others = variant.launches
@@ -223,8 +224,8 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
     assert [m for m in caplog.messages if "wrongly" in m] == [
         "node 0 (DEPTHWISE_CONV_2D): 'plain' computes wrongly on this device and is not used"
     ]
-    (step,) = executor.program.steps
-    assert step.alternative.name in names[:-1]
+    (step,) = executor.plan.steps
+    assert step.alternative in names[:-1]
     executor.close()
     engine.close()
 
@@ -257,5 +258,5 @@ def test_a_temporary_tensor_is_no_output(device: DeviceInfo) -> None:
     *_, plain = ops.lower(node, target)
     *_, other = ops.lower(op("ADD", [read, read], [between]), target)
     both = replace(plain, launches=(*other.launches, *plain.launches))
-    assert engine._bench.right(node, [both, plain], nobody) == [True, True]
+    assert planner_of(engine)._bench.right(node, [both, plain], nobody) == [True, True]
     engine.close()

@@ -128,7 +128,7 @@ _OURS = {"TFLITE_OPENCL_CACHE": "/dev/null/ours"}
 def surroundings(name: str, folder: Path) -> tuple[str, dict[str, str]]:
     """Return code to run first, and variables; nothing of the user's can be written."""
     locked = folder / "locked"
-    (locked / "known").mkdir(parents=True)
+    (locked / "devices").mkdir(parents=True)
     locked.chmod(0)
     found: dict[str, tuple[str, dict[str, str]]] = {
         "no folder": ("", {"HOME": "/dev/null", **_OURS}),

@@ -22,6 +22,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.mapping import unmap
+from delegate.runtime.planned import planned_executor
 from delegate.runtime.transfers import (
     DIRECT,
     TRANSFERS,
@@ -42,7 +43,7 @@ SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
 
 def executor_on(device: DeviceInfo, graph: Graph = SUMS, profiling: bool = False) -> Executor:
     opened = Device(device, profiling)
-    return Executor(opened, Kernels(opened), plain_program(graph))
+    return planned_executor(opened, Kernels(opened), plain_program(graph))
 
 
 @cache
@@ -60,7 +61,7 @@ def require_direct(device: DeviceInfo) -> None:
 
 
 def run(executor: Executor, values: NDArray[np.uint8]) -> list[list[int]]:
-    outputs = [np.zeros(values.size, np.uint8) for _ in executor.program.outputs]
+    outputs = [np.zeros(values.size, np.uint8) for _ in executor.plan.outputs]
     executor.run([values], outputs)
     return [output.tolist() for output in outputs]
 
@@ -88,7 +89,9 @@ def test_every_transfer_brings_the_same_bytes(
     if (transfer, batch) == (DIRECT, 1):
         require_direct(device)
     opened = Device(device)
-    executor = Executor(opened, Kernels(opened), plain_program(SUMS), batch, transfer=transfer)
+    executor = planned_executor(
+        opened, Kernels(opened), plain_program(SUMS), batch, transfer=transfer
+    )
     rng = np.random.default_rng(4)
     for _ in range(3):
         values = rng.integers(0, 256, batch * 18).astype(np.uint8)
@@ -109,7 +112,7 @@ def test_blocks_as_arguments_give_the_same_bytes(
     opened = Device(device, proven=[PARAMS_ARGUMENT], profile=limits)
     kernels, program = Kernels(opened), plain_program(SUMS)
     assert all(kernels.is_argument(launch) for launch in program.launches)
-    executor = Executor(opened, kernels, program, batch)
+    executor = planned_executor(opened, kernels, program, batch)
     values = np.random.default_rng(4).integers(0, 256, batch * 18).astype(np.uint8)
     assert run(executor, values) == sums(values)
 
@@ -132,7 +135,7 @@ def test_memory_that_cannot_be_unmapped_is_never_freed() -> None:
 def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
     for transfer in transfers_on(device):
         opened = Device(device)
-        executor = Executor(opened, Kernels(opened), plain_program(SUMS), transfer=transfer)
+        executor = planned_executor(opened, Kernels(opened), plain_program(SUMS), transfer=transfer)
         given, *taken = (executor.transfer.host_array(18) for _ in range(3))
         given[:] = np.arange(18) + 120
         executor.submit([given], taken)
@@ -143,7 +146,7 @@ def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
 def test_several_executors_share_a_device(device: DeviceInfo) -> None:
     opened = Device(device)
     kernels = Kernels(opened)
-    first, second = (Executor(opened, kernels, plain_program(SUMS)) for _ in range(2))
+    first, second = (planned_executor(opened, kernels, plain_program(SUMS)) for _ in range(2))
     low, high = np.full(18, 120, np.uint8), np.full(18, 150, np.uint8)
     for _ in range(2):
         assert run(first, low) == sums(low)
@@ -195,9 +198,9 @@ def test_what_does_not_fit_in_one_buffer_is_refused(
     opened = Device(device)
     opened.max_alloc_bytes = limit
     with pytest.raises(DeviceError, match=text):
-        Executor(opened, Kernels(opened), plain_program(SUMS))
+        planned_executor(opened, Kernels(opened), plain_program(SUMS))
     opened.max_alloc_bytes = 256
-    Executor(opened, Kernels(opened), plain_program(SUMS)).close()
+    planned_executor(opened, Kernels(opened), plain_program(SUMS)).close()
 
 
 def test_a_driver_that_refuses_memory_leaves_none_taken(
@@ -278,7 +281,7 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
     if not opened.shares_memory:
         pytest.skip("the host does not see this device's memory")
     require_direct(device)
-    executor = Executor(opened, Kernels(opened), plain_program(SUMS), transfer=DIRECT)
+    executor = planned_executor(opened, Kernels(opened), plain_program(SUMS), transfer=DIRECT)
     transfer = executor.transfer
     assert isinstance(transfer, Direct)
     finish, seen = cl.CommandQueue.finish, []
@@ -310,7 +313,7 @@ def test_an_empty_tensor_crosses_as_nothing(device: DeviceInfo, transfer: str) -
     plain, opened = plain_program(SUMS), Device(device)
     first, last = image(0, 3), image(0, 3)
     program = replace(plain, inputs=(first, *plain.inputs), outputs=(*plain.outputs, last))
-    executor = Executor(opened, Kernels(opened), program, transfer=transfer)
+    executor = planned_executor(opened, Kernels(opened), program, transfer=transfer)
     nothing, values = np.empty(0, np.uint8), np.full(18, 130, np.uint8)
     results = [np.empty(18, np.uint8), np.empty(18, np.uint8)]
     for _ in range(2):

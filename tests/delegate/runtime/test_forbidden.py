@@ -16,8 +16,8 @@ from delegate.inspect import KernelBuildError, read_device_profile
 from delegate.launch import Launch
 from delegate.runtime import sources
 from delegate.runtime.device import Device, allowed, identity_with
-from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from delegate.start.probe import examine
 from tests.delegate.runtime.test_executor import SUMS, run, sums
 from tests.support.forms import plain_program
@@ -127,7 +127,7 @@ def test_an_argument_of_unknown_size_is_refused(
 def test_buffers_keep_the_profiles_size(device: DeviceInfo) -> None:
     small = Device(device, profile=replace(V3D, max_alloc_bytes=100))
     with pytest.raises(DeviceError) as raised:
-        Executor(small, Kernels(small), plain_program(SUMS))
+        planned_executor(small, Kernels(small), plain_program(SUMS))
     assert re.fullmatch(
         r"arena of \d+ bytes: one buffer of this device holds at most 100 \(device profile v3d\)",
         str(raised.value),
@@ -140,7 +140,9 @@ def test_buffers_keep_the_profiles_size(device: DeviceInfo) -> None:
 def test_what_keeps_the_limits_runs(device: DeviceInfo) -> None:
     opened = Device(device, profile=V3D)
     values = np.arange(18, dtype=np.uint8)
-    assert run(Executor(opened, Kernels(opened), plain_program(SUMS)), values) == sums(values)
+    assert run(planned_executor(opened, Kernels(opened), plain_program(SUMS)), values) == sums(
+        values
+    )
 
 
 def test_facts_are_the_profiles(device: DeviceInfo) -> None:

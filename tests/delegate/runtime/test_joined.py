@@ -11,11 +11,11 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import Graph
 from delegate.launch import Constant, Launch, Program
-from delegate.runtime.calls import JOINED, ONE_BY_ONE
+from delegate.plan.record import JOINED, ONE_BY_ONE
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
 from delegate.runtime.joined import groups_of
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from tests.support.cases import LANES_4, SIMT, Way, require_isa
 from tests.support.forms import assert_same_runs, program_of
 from tests.support.model import graph_of, op, t
@@ -40,8 +40,8 @@ def assert_same(device: DeviceInfo, program: Program) -> None:
     opened = Device(device)
     kernels = Kernels(opened)
     with (
-        Executor(opened, kernels, program) as apart,
-        Executor(opened, kernels, program, form=JOINED) as joined,
+        planned_executor(opened, kernels, program) as apart,
+        planned_executor(opened, kernels, program, form=JOINED) as joined,
     ):
         assert (apart.form, joined.form) == (ONE_BY_ONE, JOINED)
         assert len(apart.transfer.kernels) == len(program.launches)
@@ -96,6 +96,8 @@ def test_what_cannot_be_joined_is_launched_one_by_one(
     if why == "does not build":
         monkeypatch.setattr("delegate.runtime.joined.KERNEL_NAME", "missing")
     opened = Device(device)
-    with Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), batch, JOINED) as executor:
+    with planned_executor(
+        opened, Kernels(opened), program_of(CHAIN, SIMT), batch, JOINED
+    ) as executor:
         assert executor.form == ONE_BY_ONE
         assert len(executor.transfer.kernels) == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceError, DeviceInfo, cache
+from delegate import DeviceError, DeviceInfo
 from delegate.inspect import KernelBuildError
 from delegate.isa import OWN_BUILTINS, PARAMS_ARGUMENT
 from delegate.launch import Launch
@@ -35,7 +35,7 @@ ADD = lower(net([("ADD", [0, 0], 1)]).nodes[0], Target())[-1].launches[0]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder of the test's own."""
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr("delegate.cache.folder._warned", set())
     monkeypatch.setattr(Kernels, "_is_kept", lambda *_: False)
     return tmp_path / "cache"
 
@@ -107,7 +107,7 @@ def test_what_a_driver_keeps(
     opened = Kernels(Device(device))
     clock = iter([now for each in again for now in (7.0, 7.0 + each)])
     monkeypatch.setattr(kernels_module.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(opened, "_compiled", lambda *_: None)
+    monkeypatch.setattr(opened.programs, "compiled", lambda *_: None)
     assert opened._is_kept(asked, "add", "kernel void f() {}") is kept
     assert next(clock, None) is None
 
@@ -303,7 +303,7 @@ def test_devices_of_one_context_have_programs_of_their_own_options(device: Devic
     built = []
     for proven in ((), (OWN_BUILTINS,), ()):
         kernels = Kernels(Device(device, proven=proven, shares_context=True))
-        assert ("-DOWN_BUILTINS" in kernels.options("add")) == bool(proven)
+        assert ("-DOWN_BUILTINS" in kernels.programs.options("add")) == bool(proven)
         built.append(kernels.build(ADD))
     assert built[0] is built[2] is not built[1]
 

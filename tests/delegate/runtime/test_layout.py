@@ -23,10 +23,10 @@ from delegate.launch import (
     size_bytes,
     temporary,
 )
+from delegate.plan.record import Region
 from delegate.runtime.layout import (
     ALIGNMENT,
     SLACK_BYTES,
-    Region,
     block_of,
     layout_of,
     phases_of,

@@ -14,14 +14,15 @@ from delegate import DeviceInfo, Options
 from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, Program
+from delegate.plan.record import ONE_BY_ONE, PERSISTENT
 from delegate.runtime import persistent, side_by_side, sources
-from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import layout_of, phases_of
 from delegate.runtime.persistent import persistent_kernel
+from delegate.runtime.planned import planned_executor
 from delegate.runtime.replicated import not_replicated
+from delegate.sandbox.trials import BUILD, Trial
 from delegate.start.opening import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.compare import inputs_for, interpreter, invoke, oracle
@@ -72,8 +73,8 @@ def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
 
 def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30) -> None:
     kernels = Kernels(device)
-    apart = Executor(device, kernels, program, batch)
-    whole = Executor(device, kernels, program, batch, PERSISTENT)
+    apart = planned_executor(device, kernels, program, batch)
+    whole = planned_executor(device, kernels, program, batch, PERSISTENT)
     assert (whole.form, apart.form) == (PERSISTENT, ONE_BY_ONE)
     kernels_of = [len(each.transfer.kernels) for each in (whole, apart)]
     assert kernels_of == [1, len(program.launches)]
@@ -96,8 +97,8 @@ def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
         layout = layout_of(program, is_whole=True)
         made = persistent_kernel(opened, Kernels(opened), program.launches, layout)
         assert made is not None
-        assert made.trial.name == f"runtime_{file}"
-        assert made.trial.is_of_a_model
+        assert made.program.file == f"runtime_{file}"
+        assert Trial(BUILD, made.program.file).is_of_a_model
     assert_same(opened, loaded.literal(), runs=2)
 
 
@@ -161,7 +162,7 @@ def test_larger_groups_have_scratch_memory_for_each_item(
 
 def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
     opened = Device(device)
-    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
+    executor = planned_executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
     assert executor.form == ONE_BY_ONE
     assert len(executor.transfer.kernels) == 3
 
@@ -170,8 +171,8 @@ def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = ordered(device)
-    monkeypatch.setattr("delegate.runtime.persistent._KERNEL", "missing")
-    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
+    monkeypatch.setattr("delegate.runtime.persistent.KERNEL_NAME", "missing")
+    executor = planned_executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
     assert executor.form == ONE_BY_ONE
 
 

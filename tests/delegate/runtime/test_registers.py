@@ -11,6 +11,7 @@ from delegate import DeviceInfo
 from delegate.inspect import device_registers, read_device_profile
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.programs import Programs
 from delegate.runtime.registers import most_kept, registers
 
 ALL = (4, 16, 24, 32, 48, 64, 96)
@@ -44,7 +45,7 @@ def test_what_is_told(asked: list[tuple[int, int, int]], kept: int) -> None:
 
 def is_told(opened: Device) -> bool:
     """Whether the driver's options tell the compiler how many to use."""
-    options = Kernels(opened).options("runtime_registers")
+    options = Programs(opened).options("runtime_registers")
     return any(option.startswith("-cl-nv-maxrregcount") for option in options)
 
 
@@ -89,5 +90,5 @@ def test_a_compiler_that_is_told_is_not_asked(
     opened = Device(device)
     opened.type = "gpu"
     kernels = Kernels(opened)
-    monkeypatch.setattr(Kernels, "_own_options", lambda *_: ["-cl-nv-maxrregcount=128"])
+    monkeypatch.setattr(Programs, "_own_options", lambda *_: ["-cl-nv-maxrregcount=128"])
     assert registers(opened, kernels) == 0

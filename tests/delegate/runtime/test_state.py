@@ -17,6 +17,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import as_bytes
+from delegate.runtime.planned import planned_executor
 from delegate.runtime.state import State
 from tests.support.deal import any_driver
 from tests.support.forms import plain_program
@@ -49,8 +50,8 @@ class Bed:
         self.expected = np.zeros(SHAPE, np.int32)
 
     def executor(self, graph: Graph) -> Executor:
-        own = {"state": self.state, "region": self.state.region}
-        return Executor(self._opened, self.kernels, plain_program(graph), **own)
+        made = self._opened, self.kernels, plain_program(graph)
+        return planned_executor(*made, state=self.state, region=self.state.region)
 
     def update(self, place: int, value: int) -> None:
         row = np.full(PART, value, np.int32)
@@ -124,7 +125,7 @@ def test_what_executors_share_is_taken_from_none(shared: Bed, copies: list[int])
     shared.update(2, 4)
     assert copies == [60]  # ADD reads the old value where it writes the new one
     assert shared.is_right
-    (row, at), (x,) = (executor.transfer.layout.inputs for executor in shared.executors)
+    (row, at), (x,) = (executor.transfer.memory.inputs for executor in shared.executors)
     assert min(row[0], at[0], x[0]) >= shared.state.region.size_bytes
 
 
@@ -156,8 +157,8 @@ def test_constants_in_an_arena_are_there_after_another_ones_run(shared: Bed) -> 
     old, new = t(SHAPE, "int32", name="old"), t(SHAPE, "int32", name="new")
     graph = graph_of([op("ADD", [old, t(SHAPE, "int32", data=constant)], [new])], [old], [new])
     fixed = shared.executor(carried(graph, {"new": "old"}))
-    (own,) = fixed.transfer.layout.stored.values()
-    assert own in [at for at, _ in shared.executors[1].transfer.layout.inputs]
+    (own,) = (each.offset for each in fixed.transfer.memory.stored)
+    assert own in [at for at, _ in shared.executors[1].transfer.memory.inputs]
     for run in (fixed.run, lambda *_: fixed.repeat(2)):
         shared.add(1)
         run([], [])
@@ -171,7 +172,7 @@ def test_a_value_of_another_shape_begins_in_another_arena(shared: Bed) -> None:
     longer = t((6, 3), "int32", name="old")
     shared.state.add([replace(longer, kept="old")])
     assert shared.state.values()["old"].shape == (1, 6, 3)
-    other = shared.state.arena(arena.size)
+    other = shared.state.arena(arena.size, shared.state.region)
     assert other is not None
     assert other.buffer is not arena
 

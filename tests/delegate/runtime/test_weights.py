@@ -18,17 +18,18 @@ from delegate.errors import TooLarge
 from delegate.inspect import Graph
 from delegate.isa import ORDERS
 from delegate.launch import Constant, Launch
+from delegate.plan.record import ONE_BY_ONE, PERSISTENT
 from delegate.runtime import upload as module
 from delegate.runtime import weights as weights_module
 from delegate.runtime.agreement import same_outputs
-from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import SLACK_BYTES, Bytes
+from delegate.runtime.planned import planned_executor
 from delegate.runtime.weights import Place, Taken, Weights
 from delegate.start.engine import Engine
-from tests.support.forms import executor_of
+from tests.support.forms import chosen_of, constant_bytes, executor_of, planner_of
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image
 from tests.support.opencl import opencl_error
@@ -363,7 +364,9 @@ SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
     "partition": lambda engine, _: executor_of(engine, convolutions(), (1,)),
     "batch": lambda engine, _: executor_of(engine, convolutions(), (0,), batch=3),
     "sibling": lambda engine, first: engine.sibling(first),
-    "literal": lambda engine, first: engine._made(first.program.literal(), ONE_BY_ONE, 1),
+    "literal": lambda engine, _: planner_of(engine)._made(
+        chosen_of(engine, convolutions(), (0,)).program.literal(), ONE_BY_ONE, 1
+    ),
 }
 
 
@@ -372,16 +375,19 @@ SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
 def test_executors_of_an_engine_share_what_is_equal(device: DeviceInfo, kind: str) -> None:
     engine = Engine(Options(device.index, tune="off"))
     first = executor_of(engine, convolutions(), (0,))
-    size = engine.weights.size_bytes
+    size = constant_bytes(engine)
     assert size > 0
     second = SECOND[kind](engine, first)
-    assert engine.weights.size_bytes == size
+    assert constant_bytes(engine) == size
     first.close()
-    assert engine.weights.size_bytes == size
-    alone = Executor(engine.device, Kernels(engine.device), second.program, second.batch)
+    assert constant_bytes(engine) == size
+    nodes = (1,) if kind == "partition" else (0,)
+    graph = convolutions(height=9) if kind == "shape" else convolutions()
+    program = chosen_of(engine, graph, nodes, second.batch).program
+    alone = planned_executor(engine.device, Kernels(engine.device), program, second.batch)
     assert same_outputs(second, alone)
     second.close()
-    assert engine.weights.size_bytes == 0
+    assert constant_bytes(engine) == 0
     engine.close()
 
 
@@ -391,17 +397,16 @@ def test_forms_share_their_constants(device: DeviceInfo, first_form: str) -> Non
     engine = Engine(Options(device.index, tune="off"))
     if not engine.device.proven & ORDERS:
         pytest.skip(f"{device.name} does not order memory between work-groups")
-    with executor_of(engine, convolutions()) as executor:
-        program = executor.program
+    program = chosen_of(engine, convolutions()).program
     forms = first_form, PERSISTENT if first_form == ONE_BY_ONE else ONE_BY_ONE
-    made = [engine._made(program, form, 1) for form in forms]
+    made = [planner_of(engine)._made(program, form, 1) for form in forms]
     assert tuple(each.form for each in made) == forms
-    size = engine.weights.size_bytes
+    size = constant_bytes(engine)
     assert same_outputs(*made)
     made[0].close()
-    assert engine.weights.size_bytes == size
+    assert constant_bytes(engine) == size
     made[1].close()
-    assert engine.weights.size_bytes == 0
+    assert constant_bytes(engine) == 0
     engine.close()
 
 
@@ -409,8 +414,9 @@ def test_an_executor_that_does_not_fit_keeps_nothing(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    with executor_of(engine, convolutions(), (0,)) as executor:
-        program, size = executor.program, engine.weights.size_bytes
+    program = chosen_of(engine, convolutions(), (0,)).program
+    with executor_of(engine, convolutions(), (0,)):
+        size = constant_bytes(engine)
     real, made = cl.Buffer, list[cl.Buffer]()
 
     def third_fails(*arguments: Any) -> cl.Buffer:  # arena, constants, blocks
@@ -420,21 +426,21 @@ def test_an_executor_that_does_not_fit_keeps_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(cl, "Buffer", third_fails)
         with pytest.raises(TooLarge):
-            engine._made(program, ONE_BY_ONE, 1)
+            planner_of(engine)._made(program, ONE_BY_ONE, 1)
     assert len(made) == 2
-    assert engine.weights.size_bytes == 0
-    with engine._made(program, ONE_BY_ONE, 1):
-        assert engine.weights.size_bytes == size
+    assert constant_bytes(engine) == 0
+    with planner_of(engine)._made(program, ONE_BY_ONE, 1):
+        assert constant_bytes(engine) == size
     engine.close()
 
 
 def test_an_executor_that_nobody_closed_keeps_nothing_for_good(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
     executor = executor_of(engine, convolutions(), (0,))
-    assert engine.weights.size_bytes > 0
+    assert constant_bytes(engine) > 0
     del executor
     gc.collect()
-    assert engine.weights.size_bytes == 0
+    assert constant_bytes(engine) == 0
     engine.close()
 
 

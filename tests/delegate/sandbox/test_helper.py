@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,40 +72,6 @@ def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
     assert time.monotonic() - begin < child.END_SECONDS
 
 
-def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done: list[str] = []
-
-    class StandIn:
-        def __init__(self) -> None:
-            self.environment = dict(os.environ)
-
-        @property
-        def is_new(self) -> bool:
-            stopping.start()
-            stopping.join(0.2)
-            return True
-
-        def wait(self, _: float) -> None:
-            pass
-
-        def begin(self, _: object) -> None:
-            done.append("sent")
-
-        def kill(self) -> None:
-            done.append("killed")
-
-        def end(self) -> None:
-            pass
-
-    stopping = threading.Thread(target=helper.stop_ahead, daemon=True)
-    monkeypatch.setattr(helper, "_ahead", StandIn())
-    helper.go_ahead("ahead")
-    stopping.join()
-    assert done == ["sent", "killed"]
-
-
 def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
     heard.hear({"a": 1})  # is passed over
@@ -120,7 +85,9 @@ def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
         heard.hear({"log": "100% wrong", "level": 30})
     assert caplog.messages == ["100% wrong"]
     heard.hear({"answer": None})
-    assert heard.is_answered
+    assert (heard.is_answered, heard.payload) == (True, b"")
+    heard.hear({"answer": {"error": ""}, "payload": b"a plan"})
+    assert (heard.answer, heard.payload) == ({"error": ""}, b"a plan")
 
 
 def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:

@@ -12,18 +12,16 @@ from delegate.errors import KilledChild
 from delegate.sandbox.trials import (
     BINARY_OF,
     BUILD,
-    CHECK,
     DONE,
     EXECUTOR,
     FILE,
     KERNEL,
     PLATFORMS,
+    REFUSED,
     RUN,
     SELF_TEST,
-    SOURCE,
     WRONG,
     Free,
-    Guessing,
     Told,
     Trial,
 )
@@ -34,44 +32,41 @@ MADE_KERNEL, RAN = (Trial(kind, "add_vector", "a1", "add", (1, 1)) for kind in (
 
 @pytest.mark.parametrize("left_out", [MADE, Trial(FILE, "add_vector")])
 def test_what_is_left_out_is_not_done(left_out: Trial) -> None:
-    free = Free({MADE_KERNEL: DONE}, {left_out: "it died"})
-    told = Told({}, {left_out: "it died"}, lambda **it: None)
+    free = Free({left_out: "it died"})
+    told = Told({left_out: "it died"}, lambda **it: None)
+    free.note(MADE_KERNEL, DONE)
     for trial in (MADE, MADE_KERNEL, RAN):  # the build's kernels neither, tried or not
         assert free.known(trial) is None
         for policy in (free, told):
             with pytest.raises(KilledChild, match=r"^it died$"), policy.of(trial):
                 pytest.fail("it was done")
-    assert free.met == {"it died"}
+    assert free.met == told.met == {"it died"}
     for policy in (free, told):
         with policy.of(Trial(BUILD, "add", "a1")):
             pass
 
 
 def test_what_computes_wrongly_is_not_done() -> None:
-    told = Told({}, {}, lambda **it: None)
-    told.note(RAN, WRONG)
-    assert told.known(RAN) is None
-    for policy in (told, Free({RAN: WRONG})):
+    for policy in (Told({}, lambda **it: None), Free()):
+        policy.note(RAN, WRONG)
+        assert policy.known(RAN) is None
         with pytest.raises(KilledChild, match="computes wrongly"), policy.of(RAN):
             pytest.fail("it was done")
 
 
 def test_a_child_tells_each_trial_before_and_after() -> None:
     said: list[dict[str, Any]] = []
-    other = Trial(RUN, "d", "4")
-    told = Told({other: DONE}, {}, lambda **it: said.append(it))
+    told = Told({}, lambda **it: said.append(it))
     assert told.is_due(MADE)
     with told.of(MADE) as under_way:
         assert said == [{"trying": MADE}]
-        under_way.how = SOURCE
-    assert said[1:] == [{"tried": MADE, "how": SOURCE}]
+        under_way.how = REFUSED
+    assert said[1:] == [{"tried": MADE, "how": REFUSED}]
     assert not told.is_due(MADE)
     with pytest.raises(ZeroDivisionError), told.of(RAN):
         raise ZeroDivisionError
     assert said[2:] == [{"trying": RAN}, {"tried": RAN, "how": DONE}]
-    assert not told.is_due(other)
-    assert told.knows({MADE: SOURCE, RAN: DONE, other: DONE}, {})
-    assert not told.knows({MADE: SOURCE, RAN: DONE, other: DONE}, {MADE: "it died"})
+    assert (told.known(MADE), told.known(RAN)) == (REFUSED, DONE)
 
 
 def test_who_does_without_keeps_what_it_is_told() -> None:
@@ -79,13 +74,6 @@ def test_who_does_without_keeps_what_it_is_told() -> None:
     with free.of(MADE):
         free.note(RAN, DONE)
     assert (free.known(MADE), free.known(RAN), free.is_due(MADE)) == (None, DONE, False)
-
-
-def test_who_compiles_ahead_takes_kernels_for_such_as_build() -> None:
-    guessing = Guessing()
-    with guessing.of(MADE) as under_way:
-        assert under_way.how == SOURCE
-    assert (guessing.known(MADE), guessing.known(Trial(CHECK))) == (None, DONE)
 
 
 def test_trials_differ_by_all_that_a_driver_is_given() -> None:

@@ -13,7 +13,7 @@ import pytest
 from delegate import DeviceInfo, cache
 from delegate.sandbox import helper
 from delegate.sandbox.trials import SELF_TEST
-from delegate.start import rehearsal
+from delegate.start import engine as start_engine
 from delegate.start.probe import examine
 from delegate.store import BANS, TRIALS, Store, stores
 from tests.attacks.bed import proofs_in
@@ -30,7 +30,7 @@ def own_cache(
     for store, proven, fatal in proofs:
         store.save(TRIALS, proven)
         store.save(BANS, fatal)
-    monkeypatch.setattr(rehearsal, "is_on", True)
+    monkeypatch.setattr(start_engine, "is_on", True)
     yield
     helper._close()
 

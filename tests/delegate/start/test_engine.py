@@ -13,8 +13,8 @@ import pytest
 from delegate import DeviceInfo, Options
 from delegate.isa import ORDERS
 from delegate.launch import Program
+from delegate.plan.record import FORMS, JOINED, ONE_BY_ONE, PERSISTENT
 from delegate.runtime import bench
-from delegate.runtime.calls import FORMS, JOINED, ONE_BY_ONE, PERSISTENT
 from delegate.runtime.executor import Executor
 from delegate.start.engine import Engine
 from delegate.target import Rules
@@ -22,7 +22,7 @@ from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.forms import Chosen, Forms
 from delegate.tuning.tune import Tuner
 from tests.support.deal import any_driver
-from tests.support.forms import executor_of
+from tests.support.forms import chosen_of, executor_of, planner_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 
@@ -62,11 +62,11 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(Options(device.index, tune="quick"))
-    engine.chooser.go_on({}, 1e3)
+    planner_of(engine).chooser.seconds_left = 1e3
     choose, repeat = Tuner.choose, Executor.repeat
 
     def spent(self: Tuner, *args: object, **options: object) -> object:
-        self._chooser.go_on({}, 0.0)
+        self._chooser.seconds_left = 0.0
         return choose(self, *args, **options)  # type: ignore[arg-type]
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
@@ -77,7 +77,8 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     monkeypatch.setattr(Executor, "repeat", told)
     assert executor_of(engine, CHAIN).form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
     again = Engine(Options(device.index, tune="quick"))  # the next start has no seconds at all
-    again.chooser.go_on(engine.chooser.state()[0], 0.0)
+    planner_of(again).chooser._known = {**planner_of(engine).chooser._known}
+    planner_of(again).chooser.seconds_left = 0.0
     assert executor_of(again, CHAIN).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
 
 
@@ -95,7 +96,7 @@ def test_a_long_program_that_is_likely_faster_as_one_is_tried_one_by_one_for_tho
 
     monkeypatch.setattr(Forms, "_made", told)
     engine = Engine(Options(device.index, tune=tune))
-    engine.chooser.go_on({}, 1e3)
+    planner_of(engine).chooser.seconds_left = 1e3
     form = executor_of(engine, CHAIN).form
     if offers(engine, PERSISTENT) and tune == "quick":
         assert (form, made) == (PERSISTENT, [])
@@ -144,9 +145,9 @@ def test_a_choice_among_launches_apart_is_none_among_all_forms(
     signatures = set()
     for profiling in (False, True):
         engine = Engine(Options(device.index, profiling=profiling))
-        program = executor_of(engine, CHAIN).program
+        program = chosen_of(engine, CHAIN).program
         asked.clear()
-        engine._forms.fastest([program, program], 1)
+        planner_of(engine)._forms.fastest([program, program], 1)
         signatures.add(asked[0])
     assert len(signatures) == 2
 
@@ -165,7 +166,7 @@ def test_all_means_what_kernels_are_built_with_and_their_widest_vectors_too(
 ) -> None:
     engine = Engine(Options(device.index, exclude_isa=["all"]))
     assert engine.target(Rules()).vector_width <= 8
-    assert "-DOWN_BUILTINS" not in engine._kernels.options("add")
+    assert "-DOWN_BUILTINS" not in planner_of(engine)._kernels.programs.options("add")
 
 
 def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
@@ -192,14 +193,14 @@ def test_a_lying_alternative_is_found_on_the_device(
 
     def wrong(executor: Executor, inputs: list[np.ndarray]) -> list[np.ndarray]:  # type: ignore[type-arg]
         found = outputs(executor, inputs)
-        if executor.program.steps[0].alternative.name != "plain":
+        if executor.plan.steps[0].alternative != "plain":
             found[0][0] ^= 1
         return found
 
     monkeypatch.setattr(bench, "outputs_of", wrong)
     with caplog.at_level(logging.WARNING, "delegate"):
         executor = executor_of(engine, conv_pool())
-    assert {step.alternative.name for step in executor.program.steps} == {"plain"}
+    assert {step.alternative for step in executor.plan.steps} == {"plain"}
     assert "computes wrongly on this device and is not used" in caplog.text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, Options, cache
+from delegate import DeviceInfo, NoDeviceError, Options
 from delegate.inspect import lift_bans, list_bans
 from delegate.isa import ASSEMBLY, BY_NAME, ORDERS, Feature, that_need
 from delegate.runtime.device import Device
@@ -25,6 +25,7 @@ from delegate.start.opening import open_device
 from delegate.start.probe import Proof, examine
 from delegate.start.self_tests import FRESH, PASSED, feature_test, self_test
 from tests.support.deal import slow
+from tests.support.known import cut_all, replace_all
 
 pytestmark = pytest.mark.every_driver
 
@@ -157,8 +158,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
     assert counter.read_text() == "x"
     examine(info(name="Another"))
     assert counter.read_text() == "xx"
-    for path in cache.cache_folder().glob("known/[!.]*"):
-        path.write_bytes(path.read_bytes()[:-1])
+    cut_all()
     examine(info())
     assert counter.read_text() == "xxx"
 
@@ -174,8 +174,7 @@ def test_a_proof_of_foreign_content_is_asked_for_again(
     child_that(monkeypatch, tmp_path, f"tell(tried='a', how='passed'); {GOOD}")
     proof = Proof(None, frozenset({"a"}))
     assert examine(info()) == proof
-    (path,) = cache.cache_folder().glob("known/[!.]*")
-    assert cache.store(f"known/{path.name}", content)
+    replace_all(content)
     assert examine(info()) == proof
 
 

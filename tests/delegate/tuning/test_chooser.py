@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import delegate.tuning.chooser as chooser_module
-from delegate.store import Store
+from delegate.store import CHOICES, Store
 from delegate.tuning.chooser import FULL, OFF, QUICK, Choice, Chooser
 
 NAMES = ("fast", "plain")
@@ -42,19 +42,57 @@ def test_another_shape_takes_the_choice_over_unless_it_is_far_larger() -> None:
     assert chooser.left == 0
 
 
-def test_a_child_takes_over_what_its_parent_did() -> None:
-    store = Store("a device of test_chooser with a child")
+def test_what_is_known_of_a_shape_holds_in_later_starts() -> None:
+    store = Store("a device of test_chooser with later starts")
     first = Chooser(QUICK, store)
     assert asked(first, "224", 100) == ["plain", "measured"]
+    assert asked(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]  # it was not saved
     first.save()
-    parent, child = Chooser(QUICK, store), Chooser(QUICK, store)
-    assert asked(parent, "224", 100) == ["plain"]
-    assert asked(parent, "192", 73) == ["plain"]
-    child.go_on(*parent.state())  # it was never asked for 224
-    assert asked(child, "192", 73) == ["plain"]
-    # Nothing was measured for that: what waits for a start that measures nothing else is measured.
-    assert child.take(Choice("numbers", NAMES, can_wait=True), lambda: "plain") == "plain"
-    assert asked(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]  # it is not kept
+    for key, size in (("224", 100), ("192", 73)):
+        assert asked(Chooser(QUICK, store), key, size) == ["plain"]
+    assert asked(Chooser(FULL, store), "224", 100) == ["plain"]
+    assert asked(Chooser(FULL, store), "192", 73) == ["plain", "measured"]
+
+
+@pytest.mark.parametrize("kept", ["", "plain", "many plain", "100", "100 other", "-100 plain"])
+def test_foreign_words_of_another_shape_are_passed_over(kept: str) -> None:
+    store = Store(f"a device of test_chooser with foreign words: {kept}")
+    family = Choice("", NAMES, kin=("node 3",)).family
+    store.save(CHOICES, {family: kept})
+    assert asked(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]
+
+
+def test_each_plan_counts_what_it_leaves() -> None:
+    chooser = Chooser(QUICK, Store("a device of test_chooser with several plans"))
+    chooser.seconds_left = 0.0
+    assert asked(chooser, "first", 100, "") == ["fast"]
+    assert chooser.left == 1
+    chooser.begin(0.5)
+    assert (chooser.left, chooser.seconds_left) == (0, 0.5)
+    assert asked(chooser, "first", 100, "") == ["plain", "measured"]
+    patient = Chooser(FULL, Store("a device of test_chooser with several plans"))
+    patient.begin(0.5)
+    assert patient.seconds_left == float("inf")
+
+
+def test_what_is_left_takes_about_as_long_as_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(chooser_module.time, "perf_counter", lambda: now[0])
+    chooser = Chooser(QUICK, Store("a device of test_chooser whose choices take long"))
+
+    def measure(seconds: float) -> str:
+        now[0] += seconds
+        return "plain"
+
+    assert chooser.left_seconds == 0
+    chooser.take(Choice("first", NAMES), lambda: measure(0.5))
+    chooser.take(Choice("second", NAMES), lambda: measure(2.5))
+    for key in ("third", "fourth"):
+        assert chooser.take(Choice(key, NAMES), lambda: measure(1.0)) is None
+    rounds = chooser_module.ROUNDS[FULL] / chooser_module.ROUNDS[QUICK]
+    assert chooser.left_seconds == 2 * 1.5 * rounds
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(FULL, ["plain", "measured"]), (OFF, ["fast"])])
@@ -78,17 +116,3 @@ def test_a_start_that_takes_long_may_measure_for_as_long(
     assert chooser.seconds_left == 1.5 + again  # once a start
     assert asked(spent, "first", 100, "") == ["fast"]
     assert (spent.left, spent.seconds_left) == (1, -0.5)
-
-
-def test_what_a_child_is_asked_for_is_not_taken_over_meanwhile() -> None:
-    store = Store("a device of test_chooser whose graphs have nodes with the same numbers")
-    parent, child, awaited = Chooser(QUICK, store), Chooser(QUICK, store), list[str]()
-    assert asked(parent, "decode", 100) == ["plain", "measured"]
-    parent.leave_to_child(awaited.append)
-    assert asked(parent, "prefill", 100, "node 9") == ["fast"]
-    assert asked(parent, "prefill", 100) == ["fast"]  # its number is that of decode's
-    child.go_on(*parent.state())
-    assert asked(child, "prefill", 100, "node 9") == ["plain", "measured"]
-    assert set(awaited) == {"prefill"}
-    parent.seconds_left = 0
-    assert asked(parent, "prefill", 100) == ["plain"]

@@ -16,9 +16,9 @@ from delegate import DeviceError, DeviceInfo, Options, ops
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node
 from delegate.launch import Alternative, Launch
+from delegate.plan.record import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.agreement import are_same
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.calls import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.executor import Executor
 from delegate.runtime.sources import defines_of
 from delegate.start.engine import Engine
@@ -26,6 +26,7 @@ from delegate.target import Rules
 from delegate.tuning import forms
 from delegate.tuning.chooser import Chooser
 from tests.support.cases import integers
+from tests.support.forms import launches_of, planner_of
 from tests.support.model import const, op, t
 from tests.support.nets import net
 from tests.support.nodes import valid_nodes
@@ -41,7 +42,7 @@ def test_every_op_computes_the_same(device: DeviceInfo, op: str) -> None:
     engine = Engine(Options(device.index, tune="off"))
     first = ops.lower(NODES[op], engine.target(Rules()))[0]
     both = [first.literal(), first]
-    assert engine._bench.right(NODES[op], both, lambda *_: None) == [True, True]
+    assert planner_of(engine)._bench.right(NODES[op], both, lambda *_: None) == [True, True]
 
 
 def test_ints_are_literals_and_places_stay() -> None:
@@ -69,9 +70,10 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return what tuning keeps, which begins empty."""
     choices: dict[str, str] = {}
     store = SimpleNamespace(
-        load=lambda table: choices, save=lambda table, entries: choices.update(entries)
+        look_up=lambda table, key: choices.get(key),
+        save=lambda table, entries: choices.update(entries),
     )
-    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: store)
+    monkeypatch.setattr("delegate.start.planner.Store", lambda identity: store)
     return choices
 
 
@@ -80,12 +82,12 @@ def start(device: DeviceInfo, tune: str = "quick", seconds: float | None = None)
     # Profiling: launches stay one by one.
     engine = Engine(Options(device.index, tune=tune, profiling=True))
     if seconds is not None:
-        engine.chooser.seconds_left = seconds
+        planner_of(engine).chooser.seconds_left = seconds
     return engine.executor(partition_of(CHAIN, range(2)), engine.target(Rules()))
 
 
 def is_literal(executor: Executor) -> bool:
-    (answer,) = {launch.is_literal for launch in executor.program.launches}
+    (answer,) = {launch.is_literal for launch in launches_of(executor)}
     assert executor.form == ONE_BY_ONE
     return answer
 
@@ -117,10 +119,10 @@ def test_a_literal_kernel_that_the_driver_compiles_wrongly_is_noticed(
 def is_noticed(device: int, node: Node) -> bool:
     """Whether a start takes a node's literal kernel for right or wrong as its outputs are."""
     engine = Engine(Options(device, tune="off"))
-    loaded = ops.lower(node, engine.target(Rules()))[-1]
-    outputs = [engine._bench._outputs(each) for each in (loaded, loaded.literal())]
+    bench, loaded = planner_of(engine)._bench, ops.lower(node, engine.target(Rules()))[-1]
+    outputs = [bench._outputs(each) for each in (loaded, loaded.literal())]
     try:
-        return engine._bench.warm_up_some(loaded.literal().launches, 60.0) == are_same(*outputs)
+        return bench.warm_up_some(loaded.literal().launches, 60.0) == are_same(*outputs)
     except DeviceError:
         return not are_same(*outputs)
 
@@ -133,7 +135,7 @@ def test_the_faster_one_is_taken_and_kept(
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
         repeat(self, count, wait)
-        literal = any(launch.is_literal for launch in self.program.launches)
+        literal = any(launch.is_literal for launch in launches_of(self))
         return 1.0 if literal == is_faster else 2.0
 
     with monkeypatch.context() as patch:
@@ -150,7 +152,7 @@ def test_the_faster_one_is_taken_and_kept(
     assert not is_literal(start(device, "off"))
 
 
-def test_a_start_that_chose_anything_builds_none(
+def test_literals_are_built_while_there_is_time(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str]
 ) -> None:
     asked: list[int] = []
@@ -161,11 +163,11 @@ def test_a_start_that_chose_anything_builds_none(
 
     monkeypatch.setattr(DeviceBench, "warm_up_some", some)
     monkeypatch.setattr(Chooser, "fastest", lambda self, repeat: [*repeat][-1])
-    assert not is_literal(start(device, seconds=9.0))
-    assert (asked, bool(kept)) == ([], True)
     assert not is_literal(start(device, seconds=0.0))
     assert asked == []
     assert not is_literal(start(device, seconds=9.0))
+    assert (asked, bool(kept)) == ([2], True)
+    assert not is_literal(start(device, seconds=0.0))
     assert asked == [2]
     assert is_literal(start(device, seconds=9.0))
     assert asked == [2, 2]
@@ -176,8 +178,8 @@ def test_a_start_that_chose_anything_builds_none(
 def test_what_is_built_needs_no_more_time(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
     add = ops.lower(CHAIN.nodes[0], engine.target(Rules()))[0].literal()
-    assert not engine._bench.warm_up_some(add.launches, 0.0)
-    assert engine._bench.warm_up_some(add.launches, 60.0)
+    assert not planner_of(engine)._bench.warm_up_some(add.launches, 0.0)
+    assert planner_of(engine)._bench.warm_up_some(add.launches, 60.0)
 
 
 def test_a_kernel_that_does_not_build_leaves_the_numbers_loaded(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceError, Unsupported, cache
+from delegate import DeviceError, Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
 from delegate.runtime.bench import DeviceBench, Reference
@@ -18,6 +18,7 @@ from delegate.store import Store
 from delegate.tuning import chooser as choosing
 from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.tune import Tuner, signature
+from tests.support.known import cut_all, replace_all
 from tests.support.model import op, t
 
 NODE = op("ADD", [t((4,))], [t((4,))])
@@ -187,22 +188,14 @@ def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
         assert chosen._chooser.left == (mode == "quick")
 
 
-def test_what_another_process_found_is_no_more_left() -> None:
+def test_what_is_measured_later_is_no_more_left() -> None:
     chosen = tuner(bench())
     chosen._chooser.seconds_left = 0
     chosen.choose(NODE, ALL)
-    chosen._chooser.go_on({f"{signature(ALL, bench().source_of)}x1": "fast"}, 0)
+    assert chosen._chooser.left == 1
+    chosen._chooser.seconds_left = 100
     assert chosen.choose(NODE, ALL) is FAST
     assert chosen._chooser.left == 0
-
-
-def test_what_waits_for_a_later_start_is_left() -> None:
-    choice = Choice("whole", ["a"], default="b", can_wait=True)
-    for mode, left in (("quick", 1), ("full", 0)):
-        each = chooser(mode)
-        Tuner(each, bench()).choose(NODE, ALL)
-        assert each.take(choice, lambda: "a") == "ab"[left]
-        assert each.left == left
 
 
 def test_what_takes_long_is_measured_for_the_patient_alone() -> None:
@@ -246,8 +239,7 @@ def test_a_damaged_file_is_measured_anew() -> None:
     first = tuner(bench())
     first.choose(NODE, ALL)
     first._chooser.save()
-    for path in cache.cache_folder().glob("known/[!.]*"):
-        path.write_bytes(path.read_bytes()[:-1])
+    cut_all()
     fake = bench()
     assert tuner(fake).choose(NODE, ALL) is FAST
     assert fake.measured != []
@@ -271,8 +263,7 @@ def test_a_foreign_file_is_measured_anew(content: bytes) -> None:
     first = tuner(bench())
     first.choose(NODE, ALL)
     first._chooser.save()
-    (path,) = cache.cache_folder().glob("known/[!.]*")
-    assert cache.store(f"known/{path.name}", content)
+    replace_all(content)
     fake = bench()
     later = tuner(fake)
     assert later.choose(NODE, ALL) is FAST

@@ -20,6 +20,7 @@ import pytest
 
 from delegate import cache
 from tests.support.http_server import Page, Server
+from tests.support.known import written_files
 from tflite_opencl.common import fetch
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.fetch import FetchError, OfficialFile
@@ -97,7 +98,7 @@ def test_fetch_leaves_the_wanted_file_alone_in_the_cache(server: Server, folder:
     assert _fetch(official) == folder / f"{NAME}.tflite"
     assert fetch.fetched(NAME, official) == folder / f"{NAME}.tflite"
     assert (folder / f"{NAME}.tflite").read_bytes() == MODEL
-    assert os.listdir(folder) == [f"{NAME}.tflite"]
+    assert written_files(folder) == [f"{NAME}.tflite"]
 
 
 def test_second_fetch_asks_nothing_of_the_server(server: Server) -> None:
@@ -179,7 +180,7 @@ def test_part_of_another_file_fails_once_and_is_removed(server: Server, folder: 
     folder.mkdir()
     (folder / "model.tgz.part").write_bytes(b"something else")
     assert "wrong checksum" in _fail(official)
-    assert os.listdir(folder) == []
+    assert written_files(folder) == []
     assert _fetch(official).read_bytes() == MODEL
 
 
@@ -187,7 +188,7 @@ def test_wrong_archive_is_refused_and_removed(server: Server, folder: Path) -> N
     official = _official(server)
     server.pages["/model.tgz"].content = _tgz([(f"{NAME}.tflite", b"another model")])
     assert "wrong checksum" in _fail(official)
-    assert os.listdir(folder) == []
+    assert written_files(folder) == []
 
 
 def test_wrong_file_in_an_unpinned_archive_is_refused_and_removed(
@@ -195,7 +196,7 @@ def test_wrong_file_in_an_unpinned_archive_is_refused_and_removed(
 ) -> None:
     official = _official(server, archive_sha256=None, file_sha256=(_sha256(b"the real one"),))
     assert "wrong checksum" in _fail(official)
-    assert os.listdir(folder) == []
+    assert written_files(folder) == []
 
 
 def test_a_known_copy_of_other_origin_is_taken(server: Server, folder: Path) -> None:
@@ -230,7 +231,7 @@ def test_archive_that_does_not_unpack_is_refused(
     server: Server, folder: Path, archive: bytes
 ) -> None:
     assert "archive is damaged" in _fail(_official(server, archive, archive_sha256=None))
-    assert os.listdir(folder) == []
+    assert written_files(folder) == []
 
 
 def test_archive_without_the_wanted_file_is_refused(server: Server) -> None:
@@ -254,7 +255,7 @@ def test_links_and_outside_names_of_an_archive_write_nothing(
     assert path.read_bytes() == MODEL
     assert not path.is_symlink()
     assert os.listdir(tmp_path) == ["cache"]
-    assert os.listdir(folder) == [f"{NAME}.tflite"]
+    assert written_files(folder) == [f"{NAME}.tflite"]
 
 
 @pytest.mark.parametrize("pack", [_tgz, _zip], ids=["tgz", "zip"])
@@ -345,7 +346,7 @@ def test_full_disk_is_one_clear_line_and_the_part_stays(
 
     monkeypatch.setattr(os, "replace", full)
     assert "No space left on device" in _fail(official)
-    assert os.listdir(folder) == ["model.tgz.part"]
+    assert written_files(folder) == ["model.tgz.part"]
 
 
 def test_full_disk_during_the_download_is_one_clear_line(

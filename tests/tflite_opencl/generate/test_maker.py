@@ -15,6 +15,7 @@ import pytest
 
 from delegate import cache
 from delegate.tflite.reader import read_model
+from tests.support.known import written_files
 from tests.support.llama import drawn, write_gguf
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.generate import package
@@ -130,7 +131,7 @@ def test_a_cache_that_takes_no_file_is_one_line(
         patched.setattr(os, "replace", full)
         with pytest.raises(CommandError, match="No space left on device"):
             model_of_gguf(str(gguf_file), "int8", 96)
-    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert written_files(folder) == []
 
 
 def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import CacheError, cache_folder, sha256_of, write_cached, write_model
+from delegate.inspect import CacheError, cache_folder, hold, sha256_of, write_cached, write_model
 from tflite_opencl.common.default.efficientnet_lite0 import CLASSES, float_graph, quantize
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import Progress
@@ -56,6 +56,7 @@ def default_model(progress: Progress | None = None) -> Path | bytes:
     """
     checksums = _checksums()
     cached = cache_folder() / MODEL_FILE
+    hold(MODEL_FILE)
     if (found := sha256_of(MODEL_FILE)) == checksums[MODEL_FILE]:
         return cached
     if found is not None:

@@ -218,7 +218,6 @@ REFUSALS = {
         changed(PRODUCT, 1, dtype="int8"),
         "weights without quantisation: scale and zero point are missing",
     ),
-    "product_computed_weights": (changed(PRODUCT, 1, data=None), "weights are not constant"),
     "product_shuffled": (
         changed(PRODUCT, options={"weights_format": "SHUFFLED4x16INT8"}),
         "weights format SHUFFLED4x16INT8: only DEFAULT",

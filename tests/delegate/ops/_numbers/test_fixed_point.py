@@ -16,8 +16,8 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._numbers import fixed_point
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.planned import planned_executor
 from tests.support.cases import multipliers, quantization
 from tests.support.model import t
 
@@ -182,7 +182,7 @@ def test_rounding_on_the_device(device: DeviceInfo) -> None:
     opened = Device(device)
     program = Program((Step(0, "", Alternative("test", (launch,))),), (), (answers,))
     got = np.zeros((count, 4), np.int32)
-    executor = Executor(opened, Kernels(opened), program)
+    executor = planned_executor(opened, Kernels(opened), program)
     executor.run([], [got.reshape(-1).view(np.uint8)])
     executor.close()
     for x, multiplier, shift, row in zip(*cases.T[:3].tolist(), got.tolist(), strict=True):

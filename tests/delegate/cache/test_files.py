@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from delegate import cache
 from delegate.inspect import CacheError
+from tests.support.known import written_files
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder of the test's own, not yet made, about which nothing was said."""
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr("delegate.cache.folder._warned", set())
     return tmp_path / "cache"
 
 
@@ -55,7 +56,7 @@ def test_what_was_stored_is_loaded(folder: Path) -> None:
     assert cache.load("a/b.bin") == b"two"
     assert cache.store("empty", b"")
     assert cache.load("empty") == b""
-    assert [path.name for path in sorted(folder.rglob("*"))] == ["a", "b.bin", "empty"]
+    assert written_files(folder) == ["a/b.bin", "empty"]
 
 
 @given(place=st.integers(0, 35 * 8 - 1))
@@ -242,7 +243,7 @@ def test_a_full_disk_is_said_once_and_leaves_no_part(
     (message,) = caplog.messages
     assert f"x: {os.strerror(28)}" in message
     assert cache.load("x") == b"old"
-    assert [path.name for path in folder.iterdir()] == ["x"]
+    assert written_files(folder) == ["x"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_part(
@@ -257,7 +258,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
     with pytest.raises(CacheError, match=r"model\.bin: No space left on device"):
         cache.write_cached("model.bin", b"new")
     assert (folder / "model.bin").read_bytes() == b"old"
-    assert os.listdir(folder) == ["model.bin"]
+    assert written_files(folder) == ["model.bin"]
 
 
 def test_an_interrupt_leaves_no_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +268,7 @@ def test_an_interrupt_leaves_no_part(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cache.write_cached("model.bin", b"new")
-    assert os.listdir(folder) == []
+    assert written_files(folder) == []
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(folder: Path) -> None:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's cache folder: what can be made or fetched again, up to a limit."""
+
+from delegate.cache.files import (
+    load,
+    mapped,
+    open_part,
+    replace_file,
+    sha256_of,
+    store,
+    write_cached,
+)
+from delegate.cache.folder import (
+    ENVIRONMENT_VARIABLE,
+    cache_folder,
+    locked,
+    make_folder,
+    user_folder,
+)
+from delegate.cache.leases import hold
+from delegate.cache.limit import (
+    DOWNLOADS,
+    LIMIT_VARIABLE,
+    MODELS,
+    PROGRAMS,
+    CacheEntry,
+    cache_entries,
+    cache_in_use,
+    cache_limit_bytes,
+    prune_cache,
+)
+
+__all__ = [
+    "DOWNLOADS",
+    "ENVIRONMENT_VARIABLE",
+    "LIMIT_VARIABLE",
+    "MODELS",
+    "PROGRAMS",
+    "CacheEntry",
+    "cache_entries",
+    "cache_folder",
+    "cache_in_use",
+    "cache_limit_bytes",
+    "hold",
+    "load",
+    "locked",
+    "make_folder",
+    "mapped",
+    "open_part",
+    "prune_cache",
+    "replace_file",
+    "sha256_of",
+    "store",
+    "user_folder",
+    "write_cached",
+]

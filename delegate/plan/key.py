@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan is kept by: a digest of all that it follows from, constants included."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.graph.partition import Partition
+from delegate.target import Target
+
+_SMALL_BYTES = 256  # of an array that is compared as it is
+# The digests of arrays that live, by where they lie: a graph at other shapes has the same arrays.
+_digests: dict[int, tuple[weakref.ref[NDArray[Any]], bytes]] = {}
+
+
+def key_of(*facts: Hashable) -> str:
+    """Return the key of an answer that follows from these facts."""
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:40]
+
+
+def target_facts(target: Target) -> Hashable:
+    """Return all of a target, in an order that is the same in each process."""
+    return sorted(target.isa), replace(target, isa=frozenset())
+
+
+def graph_facts(graph: Graph) -> Hashable:
+    """Return all of a graph that verdicts and lowering may read."""
+    places: dict[Tensor | None, int] = {None: -1}
+    nodes = [_node_facts(node, places) for node in graph.nodes]
+    ends = _at(graph.inputs, places), _at(graph.outputs, places), graph.unkept, graph.is_called
+    initial = [(name, digest_of(values)) for name, values in graph.initial.items()]
+    return nodes, ends, initial, [_tensor_facts(tensor) for tensor in places if tensor is not None]
+
+
+def partition_facts(partition: Partition) -> Hashable:
+    """Return all of a partition that its plan may follow from."""
+    graph = Graph((), partition.nodes, partition.inputs, partition.outputs)
+    return graph_facts(graph), sorted(partition.inlined.items())
+
+
+def digest_of(array: NDArray[Any]) -> bytes:
+    """Return what tells an array's values from others; of long ones that live it is kept."""
+    if array.nbytes <= _SMALL_BYTES:
+        return array.tobytes()
+    known = _digests.get(id(array))
+    if known is not None and known[0]() is array:
+        return known[1]
+    whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    found = hashlib.blake2b(whole.data, digest_size=20).digest()
+    place = id(array)
+    _digests[place] = weakref.ref(array, lambda _: _digests.pop(place, None)), found
+    return found
+
+
+@cache
+def installed() -> str:
+    """Return what tells this installation of the package from all others, edited ones included."""
+    found = hashlib.sha256()
+    for path in _files():
+        status = os.stat(path)
+        found.update(repr((path, status.st_size, status.st_mtime_ns)).encode())
+    return found.hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of all code and kernels, the same for equal packages anywhere."""
+    found = hashlib.sha256()
+    for path in _files():
+        with open(path, "rb") as file:
+            content = file.read()
+        found.update(f"{os.path.basename(path)} {len(content)}\0".encode() + content)
+    return found.hexdigest()
+
+
+def _files() -> Iterator[str]:
+    """Yield the paths of all files of code and kernels, in an order that is the same anywhere."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    inside = os.path.join(package, "kernels")  # of an installed package; a checkout has it beside
+    beside = os.path.join(os.path.dirname(package), "kernels")
+    for top in (package, *([] if os.path.isdir(inside) else [beside])):
+        for path, folders, files in os.walk(top):
+            folders[:] = sorted({*folders} - {"__pycache__"})
+            yield from (os.path.join(path, name) for name in sorted(files))
+
+
+def _at(tensors: Sequence[Tensor | None], places: dict[Tensor | None, int]) -> list[int]:
+    return [places.setdefault(tensor, len(places)) for tensor in tensors]
+
+
+def _node_facts(node: Node, places: dict[Tensor | None, int]) -> Hashable:
+    calls = node.calls and (node.calls.obstacle, node.calls.is_sized)
+    return (
+        (node.index, node.op, node.version, node.is_custom, repr(node.options), calls),
+        [_at(each, places) for each in (node.inputs, node.outputs, node.intermediates, node.inner)],
+        node.body and graph_facts(node.body),
+    )
+
+
+def _tensor_facts(tensor: Tensor) -> Hashable:
+    arrays = [t for t in (tensor.data, *(tensor.ranges or ())) if t is not None]
+    blocks = tensor.blocks and (digest_of(tensor.blocks.scales), tensor.blocks.size)
+    return (
+        (tensor.index, tensor.name, tensor.shape, tensor.dtype, tensor.kept, tensor.origin),
+        (tensor.is_variable, tensor.is_sparse, tensor.is_folded, _quantized(tensor.quantization)),
+        [(each.dtype.str, each.shape, digest_of(each)) for each in arrays],
+        (blocks, tensor.data is None),
+    )
+
+
+def _quantized(quantization: Quantization | None) -> Hashable:
+    if quantization is None or len(quantization.scale) == 1:
+        return quantization
+    numbers = np.array(quantization.scale).tobytes() + np.array(quantization.zero_point).tobytes()
+    return hashlib.blake2b(numbers, digest_size=20).digest(), quantization.axis

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers as an engine needs them: verdicts, and plans with their programs and constants.
+
+An answer is bytes: a line with the reasons for which kernels were left out, and the error that
+planning ended with, if any; then the plan. Who gives the bytes is a subclass.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import TypeVar
+
+from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition
+from delegate.graph.verdict import Loss, Verdict
+from delegate.isolation.in_child import AnyConstants, AnyDevice, executing_on
+from delegate.options import Options
+from delegate.plan.codec import Answer, UnreadablePlan, decoded
+from delegate.plan.contents import Source
+from delegate.plan.key import graph_facts, key_of, partition_facts, target_facts
+from delegate.plan.record import PartitionPlan, Region
+from delegate.target import Target
+from delegate.tuning.chooser import OFF
+
+_ERRORS = {each.__name__: each for each in (Unsupported, TooLarge, KilledChild)}
+Found = TypeVar("Found")
+_log = logging.getLogger("delegate")
+
+
+Read = Callable[[bytes, Source], Found]
+
+
+class Answers:
+    """Plans that are read of answers; who gives them is a subclass.
+
+    Attributes:
+        kept: the answers that were used, by key, those that are the same for each model first.
+    """
+
+    def __init__(self, options: Options, device: AnyDevice) -> None:
+        self._options = options
+        self._device = device
+        self._executing = executing_on(device)
+        told = options.alternative, options.profiling, options.precision, options.passes
+        is_off = options.tune == OFF
+        self._facts = device.identity, sorted(device.proven), told, is_off
+        self._left: dict[tuple[int, ...], int] = {}  # by the nodes of a partition
+        self._lock = threading.RLock()  # while something is answered
+        self.kept: dict[str, bytes] = {}
+
+    @property
+    def left(self) -> int:
+        """Count the choices that were not measured."""
+        return sum(self._left.values())
+
+    def registers(self) -> int:
+        """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
+        return int(self._answer("registers", (), (), lambda content, _: int(json.loads(content))))
+
+    def verdicts(self, graph: Graph, target: Target, exclude_ops: Sequence[str]) -> list[Verdict]:
+        """Return for each node whether it runs on the device."""
+
+        def read(content: bytes, _: Source) -> list[Verdict]:
+            rows = json.loads(content)
+            if len(rows) != len(graph.nodes):
+                raise UnreadablePlan("verdicts of other nodes")
+            return [
+                Verdict(int(node), str(op), Loss(why) if is_lost else why)
+                for node, op, why, is_lost in rows
+            ]
+
+        facts = graph_facts(graph), target_facts(target), sorted(exclude_ops)
+        return self._answer("verdicts", facts, (graph, target, exclude_ops), read)
+
+    def partition(
+        self, partition: Partition, target: Target, batch: int, region: Region
+    ) -> tuple[PartitionPlan, AnyConstants]:
+        """Return the plan of a partition, and its constants, which are the caller's to close.
+
+        Raises:
+            Unsupported: a node does not lower. DeviceError: it is not made.
+        """
+        where = sorted(region.offsets.items()), region.size_bytes
+        facts = partition_facts(partition), target_facts(target), batch, where
+        ends = partition.inputs, partition.outputs
+
+        def read(content: bytes, source: Source) -> tuple[Answer, AnyConstants]:
+            answer = decoded(content, ends, source.content)
+            self._require(answer)
+            return answer, self._executing.constants(content, ends, answer, source)
+
+        arguments = partition, target, batch, region
+        answer, taken = self._answer("partition", facts, arguments, read)
+        self._left[partition.indices] = answer.left
+        if answer.left:
+            _log.info(
+                "%d choices were not measured%s: `tflite-opencl tune MODEL` measures them",
+                answer.left,
+                f" (about {answer.left_seconds:.0f} s)" if answer.left_seconds else "",
+            )
+        return answer.plan, taken
+
+    def _require(self, answer: Answer) -> None:
+        """Return if a plan is as the options want it; raises UnreadablePlan."""
+
+    @abstractmethod
+    def _answer(
+        self,
+        call: str,
+        facts: Hashable,
+        arguments: tuple[object, ...],
+        read: Read[Found],
+    ) -> Found:
+        """Return what is read of the answer to a question, which `facts` tell from all others.
+
+        `arguments`: of the question. `read`: is given the answer, and what gives contents; None:
+        the cache.
+        """
+
+    def _name(self, call: str, facts: Hashable) -> str:
+        """Return the key of an answer, the same on each machine."""
+        return key_of(call, self._facts, facts)
+
+    def _read(
+        self,
+        name: str,
+        content: bytes,
+        source: Source,
+        read: Read[Found],
+    ) -> Found:
+        """Return what is read of an answer, or raise the error that it is."""
+        line, _, payload = content.partition(b"\n")
+        met, error = json.loads(line)
+        self._met({*met})
+        if error is not None:
+            kind, text = error
+            raise _ERRORS.get(kind, DeviceError)(text)
+        found = read(payload, source)
+        self.kept[name] = content
+        return found
+
+    def _met(self, reasons: Collection[str]) -> None:
+        """Take note of why kernels were left out where an answer was made."""

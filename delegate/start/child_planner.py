@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans by a child process, whose answers are kept in the cache.
+
+What is asked first is whether the cache has the answer: then nothing is lowered, compiled or
+measured. Else a child answers, and tells each step before it begins. If it dies or hangs, another
+one tries again. What ends that one, too, is left out (delegate/sandbox/records.py), and a child
+goes on with what is left: a kernel costs an alternative, then a node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import cache, progress
+from delegate.errors import DeviceError, Unsupported
+from delegate.isolation.in_child import AnyDevice
+from delegate.options import Options
+from delegate.plan.codec import Answer, UnreadablePlan
+from delegate.plan.contents import MissingContent, adopted, load
+from delegate.plan.key import installed, key_of
+from delegate.runtime.programs import MissingBinary, binary_name
+from delegate.sandbox import helper, surroundings
+from delegate.sandbox.records import Records
+from delegate.start.answers import Answers, Found, Read
+from delegate.start.probe import broken
+from delegate.tuning.chooser import FULL, QUICK_SECONDS
+
+_FOLDER = "plans"
+_WAIT_SECONDS = 120  # for another process that plans the same
+# What an answer is to whoever reads it where it cannot be used.
+_UNUSABLE = (UnreadablePlan, MissingContent, MissingBinary, ValueError, TypeError)
+_FOR_GOOD = ("", Unsupported.__name__)  # errors that the next start need not look for
+_log = logging.getLogger("delegate")
+_said: set[str] = set()  # why kernels are left out
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """The cache, and the files of contents that it did not take, by digest."""
+
+    elsewhere: Mapping[str, str]
+
+    def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
+        return load(digest, size_bytes, self.elsewhere.get(digest))
+
+    def binary(self, file: str, digest: str) -> bytes | None:
+        return cache.load(binary_name(file, digest))
+
+
+class ChildPlanner(Answers):
+    """What asks the cache, and then a child."""
+
+    def __init__(self, options: Options, device: AnyDevice, seconds: float) -> None:
+        """`seconds`: that this start took already."""
+        super().__init__(options, device)
+        info = device.info
+        self._records = Records(device.identity, partial(broken, info, device.profile))
+        self._banned_before = {*self._records.left_out.values()}
+        same = replace(options, device=info.index, own_context=False)
+        self._same = info.identity, replace(same, isolate=False, run_timeout=0)
+        self._seconds_left = QUICK_SECONDS - seconds
+
+    def _require(self, answer: Answer) -> None:
+        if self._options.tune == FULL != answer.mode:
+            raise UnreadablePlan("nothing was measured to the end")
+
+    def _answer(
+        self, call: str, facts: Hashable, arguments: tuple[object, ...], read: Read[Found]
+    ) -> Found:
+        with self._lock, progress.phase("build"):
+            found = self._kept(call, facts, read)
+            if found is None:
+                with cache.locked(self._lock_of(call, facts), _WAIT_SECONDS):
+                    found = self._kept(call, facts, read)  # another process may have asked
+                    if found is None:
+                        found = self._asked(call, facts, arguments, read)
+            return found
+
+    def _path(self, call: str, facts: Hashable) -> str:
+        """Return the name of an answer in the cache; another one once something is left out."""
+        own = tuple(sorted(self._records.left_out))
+        return f"{_FOLDER}/{key_of(installed(), self._name(call, facts), own)}"
+
+    def _lock_of(self, call: str, facts: Hashable) -> str:
+        return f"locks/{self._name(call, facts)[:2]}"
+
+    def _kept(self, call: str, facts: Hashable, read: Read[Found]) -> Found | None:
+        """Return what is read of the cache's answer; None: there is none that holds here."""
+        if surroundings.shortages():  # whoever found it had more room
+            return None
+        content = cache.load(self._path(call, facts))
+        if content is None:
+            return None
+        try:
+            return self._read(self._name(call, facts), content, _Cache({}), read)
+        except _UNUSABLE as error:
+            _log.debug("a plan in the cache is not used: %s", error)
+            return None
+
+    def _asked(
+        self, call: str, facts: Hashable, arguments: tuple[object, ...], read: Read[Found]
+    ) -> Found:
+        """Let children answer, and keep what one answers; raises what planning raised there."""
+        own = call, facts, arguments, read
+        try:
+            return self._asked_once(*own)
+        except _UNUSABLE as error:
+            _log.debug("what a child process planned is lost: %s", error)
+        helper.renew()  # it may have in memory what is gone from the cache
+        try:
+            return self._asked_once(*own)
+        except _UNUSABLE as error:
+            raise DeviceError(f"what a child process planned is lost: {error}") from error
+
+    def _asked_once(
+        self, call: str, facts: Hashable, arguments: tuple[object, ...], read: Read[Found]
+    ) -> Found:
+        def wanted() -> tuple[object, ...]:
+            left_out = dict(self._records.left_out)
+            return "plan", self._same, left_out, self._seconds_left, call, arguments
+
+        heard = self._records.ask(wanted)
+        self._seconds_left, elsewhere = heard.answer["seconds_left"], heard.answer["elsewhere"]
+        is_for_good = self._records.are_banned and not elsewhere
+        if heard.answer["error"] in _FOR_GOOD and is_for_good:
+            cache.store(self._path(call, facts), heard.payload)
+        if self._options.isolate and elsewhere:
+            elsewhere = adopted(elsewhere)
+        return self._read(self._name(call, facts), heard.payload, _Cache(elsewhere), read)
+
+    def _met(self, reasons: Collection[str]) -> None:
+        """Say once what of earlier starts' bans this one met."""
+        new = {*reasons} & self._banned_before - _said
+        # Of what this start left out a WARN told.
+        _said.update(new, {*self._records.left_out.values()} - self._banned_before)
+        if new:
+            _log.warning(
+                "kernels are left out on this device, because child processes died of them before: "
+                "`tflite-opencl info --bans` says which"
+            )

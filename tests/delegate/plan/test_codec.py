@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans as bytes: equal once they are read again, and an error where they are no plan."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Options, cache
+from delegate.graph.ir import Tensor
+from delegate.graph.kept import carried, kept_tensors
+from delegate.isa import ORDERS
+from delegate.plan.codec import Answer, UnreadablePlan, contents_of, decoded, encoded
+from delegate.plan.contents import MissingContent, digest_of, load
+from delegate.plan.record import FORMS, ONE_BY_ONE, PERSISTENT
+from delegate.runtime.agreement import same_outputs
+from delegate.runtime.executor import Executor
+from delegate.runtime.leases import leased, saved
+from delegate.runtime.planned import planned_executor
+from delegate.runtime.programs import Programs
+from delegate.runtime.state import State
+from delegate.start.engine import Engine
+from tests.support.deal import any_driver
+from tests.support.forms import chosen_of, plain_program, planner_of
+from tests.support.model import const, graph_of, op, t
+from tests.support.nets import conv_pool
+from tflite_opencl.conformance.cases._convolution import KINDS
+from tflite_opencl.conformance.cases.chains import chains
+
+pytestmark = [any_driver, pytest.mark.device, pytest.mark.usefixtures("one_context", "unoptimised")]
+
+# A case of some networks, of the types in turns: the conformance suite runs all by plans.
+_NAMES = {case.name.split("/")[2].split("-in")[0]: None for case in chains()}
+_OF_EACH = {
+    name: next(case for case in chains() if case.kind == kind and f"/{name}-in" in case.name)
+    for name, kind in zip([*_NAMES][:4], itertools.cycle(KINDS), strict=False)
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
+
+
+@pytest.fixture
+def engine(device: DeviceInfo) -> Iterator[Engine]:
+    opened = Engine(Options(device.index, tune="off"))
+    yield opened
+    opened.close()
+
+
+def answer_of(engine: Engine, executor: Executor) -> Answer:
+    """Return what a child says of an executor."""
+    with closing(executor.constants()) as taken:
+        constants = saved(planner_of(engine).weights, engine.device.queue, taken)
+    return Answer(executor.plan, constants, "quick", 3, 1.5)
+
+
+def plain(value: Any, places: dict[int, int]) -> Any:
+    """Return plain numbers of a record; of tensors which of them are the same, too."""
+    if isinstance(value, Tensor):
+        place = places.setdefault(id(value), len(places))
+        own = value.index, value.name, value.shape, value.dtype, value.kept, value.is_variable
+        return place, *own
+    if is_dataclass(value):
+        return [plain(getattr(value, each.name), places) for each in fields(value)]
+    if isinstance(value, np.ndarray):
+        return value.dtype.name, value.tolist()
+    if isinstance(value, Mapping):
+        return [(plain(key, places), plain(each, places)) for key, each in value.items()]
+    if isinstance(value, tuple | list):
+        return [plain(each, places) for each in value]
+    return value
+
+
+def assert_same_answers(one: Answer, other: Answer) -> None:
+    # What lies where is told of the tensors of steps alone, in whatever order.
+    in_order, places = {}, list[dict[int, int]]()
+    for answer in (one, other):
+        own: dict[int, int] = {}
+        memory = answer.plan.memory
+        rest = plain([answer.plan.inputs, answer.plan.outputs, answer.plan.steps], own)
+        known = [(t, at) for t, at in memory.offsets.items() if id(t) in own]
+        offsets = {plain(tensor, own)[0]: at for tensor, at in known}
+        in_order[id(answer)] = rest, {place: offsets[place] for place in sorted(offsets)}
+        places.append(own)
+    assert in_order[id(one)] == in_order[id(other)]
+    for each in fields(one.plan.memory):
+        if each.name not in ("offsets", "stored"):
+            assert getattr(one.plan.memory, each.name) == getattr(other.plan.memory, each.name)
+    stored = [[(s.offset, s.values.tobytes()) for s in a.plan.memory.stored] for a in (one, other)]
+    assert stored[0] == stored[1]
+    for name in ("calls", "ints", "control_ints", "form", "transfer", "has_halves", "batch"):
+        assert getattr(one.plan, name) == getattr(other.plan, name), name
+    assert [*map(id, other.plan.watched)] == [*map(id, other.plan.outputs)][
+        len(other.plan.outputs) - len(other.plan.watched) :
+    ]
+    for name in ("constants", "mode", "left", "left_seconds"):
+        assert getattr(one, name) == getattr(other, name), name
+
+
+def assert_goes_through(engine: Engine, executor: Executor, state: State | None = None) -> Answer:
+    """Assert that what an executor does can be written and read; return what was read."""
+    answer = answer_of(engine, executor)
+    content = encoded(answer)
+    plan = executor.plan
+    ends = plan.inputs, plan.outputs[: len(plan.outputs) - len(plan.watched)]
+    again = decoded(content, ends, load)
+    assert encoded(again) == content
+    assert_same_answers(answer, again)
+    assert [*again.plan.inputs, *again.plan.outputs][: len(ends[0])] == [*ends[0]]
+    assert {*ends[1]} <= {*again.plan.outputs}  # the very tensors that it was asked for
+    packed = {segment.digest for buffer in answer.constants for segment in buffer.segments}
+    in_arena = {digest_of(each.values) for each in plan.memory.stored}
+    assert {digest for digest, _ in contents_of(content)[0]} == packed | in_arena
+    taken = leased(planner_of(engine).weights, engine.device.queue, again.constants, load)
+    with Executor(engine.device, Programs(engine.device), again.plan, taken, state=state) as other:
+        if state is None:
+            assert same_outputs(executor, other)
+    return again
+
+
+@pytest.mark.parametrize("name", _OF_EACH)
+def test_networks_go_through(engine: Engine, name: str) -> None:
+    graph = _OF_EACH[name].make()
+    program = chosen_of(engine, graph).program
+    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
+        assert_goes_through(engine, executor)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_and_batches_go_through(device: DeviceInfo, form: str, batch: int) -> None:
+    engine = Engine(Options(device.index, tune="off"))
+    if form == PERSISTENT and not engine.device.proven & ORDERS:
+        pytest.skip(f"{device.name} does not order memory between work-groups")
+    program = chosen_of(engine, conv_pool(), batch=batch).program
+    for each in (program, program.literal()):
+        with planner_of(engine)._made(each, form, batch) as executor:
+            again = assert_goes_through(engine, executor)
+            assert (again.plan.form, again.plan.batch) == (executor.form, batch)
+            kinds = {launch.is_literal for step in again.plan.steps for launch in step.launches}
+            assert kinds == {each is not program}
+    engine.close()
+
+
+def test_a_graph_without_constants_goes_through(engine: Engine) -> None:
+    x, y = t((3, 5), "float32"), t((3, 5), "float32")
+    program = plain_program(graph_of([op("ADD", [x, x], [y])], [x], [y]))
+    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
+        assert assert_goes_through(engine, executor).constants == ()
+
+
+def test_constants_in_the_arena_and_requirements_go_through(engine: Engine) -> None:
+    x, total, index = t((4, 3), "int32"), t((4, 3), "int32"), t((2,), "int32")
+    fixed = const(np.arange(12, dtype=np.int32).reshape(4, 3))
+    rows = t((2, 3), "int32")
+    nodes = [op("ADD", [fixed, x], [total]), op("GATHER", [total, index], [rows], {"axis": 0})]
+    program = plain_program(graph_of(nodes, [x, index], [rows]))
+    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
+        again = assert_goes_through(engine, executor)
+        (stored,) = again.plan.memory.stored
+        assert stored.values.tobytes() == np.arange(12, dtype=np.int32).tobytes()
+        ((step, need),) = again.plan.requirements()
+        assert (step.op, need.tensor) == ("GATHER", again.plan.inputs[1])
+        assert need.broken_by(np.array([1, 4], np.int32)) == 4
+
+
+def test_what_outlives_runs_goes_through(engine: Engine) -> None:
+    old, new = (t((4, 3), "int32", name=name) for name in ("old", "new"))
+    x = t((4, 3), "int32")
+    graph = carried(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"})
+    state = State(engine.device, has_arena=True)
+    state.add(kept_tensors(graph))
+    planner, program = planner_of(engine), plain_program(graph)
+    own = engine.device, planner._kernels, program
+    with planned_executor(
+        *own, weights=planner.weights, state=state, region=state.region
+    ) as executor:
+        again = assert_goes_through(engine, executor, state)
+    assert again.plan.memory.region == state.region
+    assert [tensor.kept for tensor in again.plan.inputs].count("old") == 1
+
+
+@pytest.fixture
+def written(engine: Engine) -> tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]:
+    """Return a plan as bytes, and its ends."""
+    program = chosen_of(engine, conv_pool()).program
+    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
+        content = encoded(answer_of(engine, executor))
+        return content, (executor.plan.inputs, executor.plan.outputs)
+
+
+@pytest.mark.parametrize("end", ["inputs", "outputs"])
+@pytest.mark.parametrize("kind", ["fewer", "more", "shape", "type"])
+def test_other_ends_are_refused(
+    written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]], end: str, kind: str
+) -> None:
+    content, both = written
+    ends = [[*tensors] for tensors in both]
+    own = ends[end == "outputs"]
+    (tensor,) = own
+    if kind == "fewer":
+        own.clear()
+    elif kind == "more":
+        own.append(t(tensor.shape, tensor.dtype))
+    else:
+        shape = (*tensor.shape[:-1], tensor.shape[-1] + 1) if kind == "shape" else tensor.shape
+        own[0] = t(shape, "int8" if kind == "type" else tensor.dtype)
+    with pytest.raises(UnreadablePlan):
+        decoded(content, (ends[0], ends[1]), load)
+
+
+def test_bytes_that_are_no_plan_are_refused(
+    written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]],
+) -> None:
+    content, ends = written
+    rng = np.random.default_rng(3)
+    bad = [b"", b"{}", content[:-3], content[3:], content[: len(content) // 2]]
+    bad += [zlib.compress(each) for each in (b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000)]
+    for each in bad:
+        with pytest.raises(UnreadablePlan):
+            decoded(each, ends, load)
+    for _ in range(100):
+        flipped = bytearray(content)
+        flipped[rng.integers(len(content))] ^= 1 << rng.integers(8)
+        with contextlib.suppress(zlib.error):  # a bit that only fills a byte up says nothing
+            if zlib.decompress(flipped) == zlib.decompress(content):
+                continue
+        with pytest.raises(UnreadablePlan):
+            decoded(bytes(flipped), ends, load)
+
+
+OTHER_VALUES: list[Any] = [None, -1, 7, 1e300, 2**70, "text", "", [], [1], {}, {"a": 1}, True]
+
+
+def places_of(value: Any, most: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the ways to values inside of a value, of long lists to some first ones."""
+    yield ()
+    inside: Any = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        inside = [*enumerate(value)][:most]
+    for key, each in inside:
+        yield from ((key, *rest) for rest in places_of(each, most))
+
+
+def test_whatever_is_in_another_plan_s_place_is_read_or_refused(
+    written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]],
+) -> None:
+    content, ends = written
+    text = zlib.decompress(content)
+    places = [*places_of(json.loads(text), 3)][1:]
+    assert len(places) > 50
+    refused = 0
+    for number, place in enumerate(places):
+        for more in range(3):
+            body = json.loads(text)
+            holder = body
+            for key in place[:-1]:
+                holder = holder[key]
+            holder[place[-1]] = OTHER_VALUES[(number + 5 * more) % len(OTHER_VALUES)]
+            try:
+                decoded(zlib.compress(json.dumps(body).encode()), ends, load)
+            except (UnreadablePlan, MissingContent):
+                refused += 1
+    assert refused > len(places)
+    missing = json.loads(text)
+    for key in [*missing]:
+        rest = {name: value for name, value in missing.items() if name != key}
+        with pytest.raises(UnreadablePlan):
+            decoded(zlib.compress(json.dumps(rest).encode()), ends, load)
+
+
+def test_what_a_plan_needs_is_told_without_reading_it(
+    engine: Engine, written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]
+) -> None:
+    content, ends = written
+    answer = decoded(content, ends, load)
+    contents, programs = contents_of(content)
+    segments = [segment for buffer in answer.constants for segment in buffer.segments]
+    assert contents == [(segment.digest, segment.size_bytes) for segment in segments]
+    used = {call.program for call in answer.plan.calls if call.program.is_binary}
+    assert {*programs} == {(program.file, program.digest) for program in used}
+    assert contents_of(b"[[1]]") == ([], [])

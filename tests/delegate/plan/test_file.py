@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans as files: used where they were made for the same, and refused in one line elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, OpenCLDelegate, Options, PlanError, cache
+from delegate.graph.ir import Graph
+from delegate.inspect import write_model
+from delegate.plan.file import read_plan, write_plan
+from delegate.sandbox import helper
+from delegate.start import engine as start_engine
+from delegate.start.planner import Planner
+from tests.support.compare import interpreter
+from tests.support.deal import any_driver
+from tests.support.nets import conv_pool
+from tests.support.small_v2 import small_v2
+
+pytestmark = [pytest.mark.device, any_driver]
+
+
+@pytest.fixture(autouse=True)
+def _children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(start_engine, "is_on", True)
+    yield
+    helper._close()
+
+
+def outputs_of(model: bytes, delegate: OpenCLDelegate) -> np.ndarray[Any, Any]:
+    made = interpreter(model, delegate)
+    detail = made.get_input_details()[0]
+    rng = np.random.default_rng(1)
+    made.set_tensor(detail["index"], rng.integers(0, 99, detail["shape"]).astype(detail["dtype"]))
+    made.invoke()
+    return np.array(made.get_tensor(made.get_output_details()[0]["index"]))
+
+
+@pytest.fixture
+def written(device: DeviceInfo, tmp_path: Path) -> tuple[bytes, Path, np.ndarray[Any, Any]]:
+    """Return a model, its plan's file, and outputs without that file."""
+    model, path = write_model(conv_pool()), tmp_path / "m.plan"
+    with contextlib.closing(OpenCLDelegate(device=device.index, tune="off")) as delegate:
+        expected = outputs_of(model, delegate)
+        delegate.write_plan(path)
+    return model, path, expected
+
+
+def said_by(model: bytes, options: Options) -> str:
+    """Return why a model does not run by a plan; "": it does."""
+    try:
+        delegate = OpenCLDelegate(options=options)
+    except PlanError as error:
+        return str(error)
+    with contextlib.closing(delegate):
+        try:
+            outputs_of(model, delegate)
+        except RuntimeError:
+            return str(delegate.failure)
+    return ""
+
+
+def no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object, **more: object) -> None:
+        raise AssertionError("planned again")
+
+    for name in ("__init__", "verdicts", "partition", "tried"):
+        monkeypatch.setattr(Planner, name, never)
+    monkeypatch.setattr(helper, "ask", never)
+
+
+def test_a_plan_needs_neither_the_cache_nor_a_child(
+    device: DeviceInfo,
+    written: tuple[bytes, Path, np.ndarray[Any, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, path, expected = written
+    known = cache.cache_folder()
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "other"))
+    for folder in ("devices", "icds"):  # what self-tests found
+        if (known / folder).exists():
+            (tmp_path / "other").mkdir(exist_ok=True, mode=0o700)
+            (tmp_path / "other" / folder).symlink_to(known / folder)
+    no_planning(monkeypatch)
+    options = Options(device.index, tune="off", plan=path)
+    with contextlib.closing(OpenCLDelegate(options=options)) as delegate:
+        assert np.array_equal(outputs_of(model, delegate), expected)
+        assert all(verdict.is_taken for verdict in delegate.verdicts)
+
+
+@pytest.mark.parametrize(
+    ("graph", "options", "why"),
+    [
+        (small_v2(), {}, "another model, shape"),
+        (conv_pool(), {"passes": ()}, "or options than these"),
+        (conv_pool(), {"exclude_isa": ["all"]}, "other instructions"),
+    ],
+    ids=["model", "options", "instructions"],
+)
+def test_what_a_plan_is_not_of_is_refused(
+    device: DeviceInfo,
+    written: tuple[bytes, Path, np.ndarray[Any, Any]],
+    graph: Graph,
+    options: dict[str, Any],
+    why: str,
+) -> None:
+    path = written[1]
+    if "exclude_isa" in options and not read_plan(path).about["proven"]:
+        pytest.skip("nothing was proven of this device")
+    said = said_by(write_model(graph), Options(device.index, tune="off", plan=path, **options))
+    assert why in said
+    assert "\n" not in said
+
+
+def test_another_device_or_version_is_refused(
+    device: DeviceInfo, written: tuple[bytes, Path, np.ndarray[Any, Any]]
+) -> None:
+    path = written[1]
+    whole = read_plan(path)
+    names = [name for name in whole._parts if name is not None]
+    parts = {name: part for name in names if (part := whole.part(name)) is not None}
+    for key, why in (("device", "another device"), ("code", "another version of this package")):
+        write_plan(path, {**whole.about, key: "other"}, parts)
+        with pytest.raises(PlanError, match=why):
+            OpenCLDelegate(device=device.index, tune="off", plan=path)
+
+
+def test_a_damaged_plan_is_one_line(
+    device: DeviceInfo, written: tuple[bytes, Path, np.ndarray[Any, Any]]
+) -> None:
+    model, path, expected = written
+    content = path.read_bytes()
+    rng = np.random.default_rng(2)
+    cuts = [content[: int(at)] for at in rng.integers(0, len(content), 20)]
+    flips = []
+    for at in rng.integers(0, len(content), 40):
+        changed = bytearray(content)
+        changed[at] ^= 1 << int(rng.integers(8))
+        flips.append(bytes(changed))
+    options = Options(device.index, tune="off", plan=path)
+    for each in (*cuts, *flips, b"", b"tflite-opencl plan 1\n{}\n"):
+        path.write_bytes(each)
+        said = said_by(model, options)
+        assert "\n" not in said
+        if not said:  # a byte between the parts says nothing
+            with contextlib.closing(OpenCLDelegate(options=options)) as delegate:
+                assert np.array_equal(outputs_of(model, delegate), expected)
+
+
+def test_no_plan_is_written_where_no_child_planned(device: DeviceInfo, tmp_path: Path) -> None:
+    options = Options(device.index, tune="off", in_child_first=False)
+    with contextlib.closing(OpenCLDelegate(options=options)) as delegate:
+        outputs_of(write_model(conv_pool()), delegate)
+        with pytest.raises(PlanError, match="in_child_first"):
+            delegate.write_plan(tmp_path / "m.plan")

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl plan`: what runs where, and a file that label_image runs by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo
+from delegate.inspect import write_model
+from delegate.sandbox import helper
+from delegate.start import engine as start_engine
+from tests.support.deal import any_driver
+from tests.support.nets import conv_pool
+from tests.support.small_v2 import small_v2
+from tflite_opencl.command import main
+
+pytestmark = [pytest.mark.device, any_driver]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(start_engine, "is_on", True)
+    monkeypatch.setenv("COLUMNS", "140")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_model(conv_pool()))
+    yield str(path)
+    helper._close()
+
+
+def test_it_shows_what_runs(
+    device: DeviceInfo, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["plan", model, "--device", str(device.index), "--tune", "off"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert f"2 of 2 nodes run on {device.name}" in text
+    assert "partition 0: 2 nodes; launches" in text
+    assert main([*command, "--json", "-"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (partition,) = document["partitions"]
+    assert partition["nodes"] == 2
+    assert partition["arena_bytes"] > 0
+    assert {row["op"] for row in document["launches"]} == {"CONV_2D", "AVERAGE_POOL_2D"}
+
+
+def test_it_writes_a_file_that_another_start_runs_by(
+    device: DeviceInfo, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = str(tmp_path / "model.plan")
+    own = ["--device", str(device.index), "--tune", "off"]
+    assert main(["plan", model, *own, "--output", plan]) == 0
+    assert main(["plan", model, *own, "--plan", plan]) == 0
+    capsys.readouterr()
+    other = tmp_path / "other.tflite"
+    other.write_bytes(write_model(small_v2()))
+    assert main(["plan", str(other), *own, "--plan", plan]) == 255
+    said = capsys.readouterr()
+    assert "it is of another model, shape, batch, TFLite or options" in said.err + said.out
+    assert main(["plan", model, *own, "--output", str(tmp_path / "no" / "m.plan")]) == 255
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_the_model_is_not_overwritten(
+    device: DeviceInfo, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path(model).read_bytes()
+    assert main(["plan", model, "--device", str(device.index), "--output", model]) != 0
+    assert Path(model).read_bytes() == before
+    assert capsys.readouterr().err

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl plan`: what of a model runs where and how: shown, or written to a file."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from delegate import OpenCLDelegate
+from delegate.inspect import PartitionPlan
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.files import file_obstacle
+from tflite_opencl.common.flags import add_device_arguments, add_flag, as_json, options_of, shown
+from tflite_opencl.common.interpreter import delegated, read_graph
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.tables import columns, render, terminal_width
+
+HELP = "what of a model runs where and how on this device; --output writes it for equal machines"
+EXAMPLES = (
+    ("tflite-opencl plan model.tflite", "which kernels each node runs as, and the memory"),
+    (
+        "tflite-opencl plan model.tflite --output m.plan --tune full",
+        "for equal boards",
+    ),
+)
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A launch as it is shown."""
+
+    partition: int
+    node: int
+    op: str
+    alternative: str
+    kernel: str
+    work_items: int  # 0: several launches are one call
+    group: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    parser.add_argument("model", metavar="MODEL", help="a .tflite file")
+    add_flag(parser, "output", more=", for --plan of label_image and others")
+    add_device_arguments(parser, tune="quick")
+    add_flag(parser, "json")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises: CommandError: the model cannot be read or run, there is no device, or no node runs on
+        it. PlanError: the file cannot be written.
+    """
+    graph = read_graph(options.model)
+    told = options_of(options, [graph], profiling=False)
+    opened = delegated(options.model, graph, told, find_runtime(), "builtin")
+    with opened as (_, delegate):
+        facts = _facts(options.model, delegate)
+        text = shown(options, _text(delegate, facts), json=lambda: as_json(facts))
+        if not delegate.plans:
+            raise CommandError(text, NOT_SO)
+        if options.output:
+            if (why := file_obstacle(options.output)) is not None:
+                raise CommandError(f"cannot write {options.output}: {why}")
+            delegate.write_plan(options.output)
+    return text
+
+
+def _facts(model: str, delegate: OpenCLDelegate) -> dict[str, Any]:
+    plans = delegate.plans
+    return {
+        "model": model,
+        "device": delegate.device_name,
+        "nodes": [asdict(_named(verdict)) for verdict in delegate.verdicts],
+        "not_measured": delegate.tuning_left,
+        "partitions": [_partition(plan) for plan in plans],
+        "launches": [asdict(each) for each in _launches(plans)],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node's verdict as JSON."""
+
+    node: int
+    op: str
+    reason: str | None
+
+
+def _named(verdict: tuple[int, str, str | None]) -> _Node:
+    return _Node(*verdict)
+
+
+def _partition(plan: PartitionPlan) -> dict[str, Any]:
+    return {
+        "nodes": len({step.node_index for step in plan.steps}),
+        "dispatch": plan.form,
+        "copies": plan.transfer,
+        "kernels_enqueued": len(plan.calls),
+        "programs": len({call.program for call in plan.calls}),
+        "arena_bytes": plan.memory.arena_bytes,
+        "constant_bytes": plan.memory.constant_bytes,
+        "fp16": plan.has_halves,
+    }
+
+
+def _launches(plans: Sequence[PartitionPlan]) -> list[_Launch]:
+    rows = []
+    for number, plan in enumerate(plans):
+        sizes: list[tuple[int, int]] = []
+        for call in plan.calls:
+            own = (call.global_size, call.local_size) if call.launches == 1 else (0, 0)
+            sizes += [own] * call.launches
+        each_size = iter(sizes)
+        for step in plan.steps:
+            for launch in step.launches:
+                items, group = next(each_size)
+                node = step.node_index, step.op, step.alternative
+                rows.append(_Launch(number, *node, launch.kernel, items, group))
+    return rows
+
+
+def _text(delegate: OpenCLDelegate, facts: dict[str, Any]) -> str:
+    verdicts, plans = delegate.verdicts, delegate.plans
+    taken = sum(verdict.is_taken for verdict in verdicts)
+    lines = [f"{taken} of {len(verdicts)} nodes run on {delegate.device_name}"]
+    for (op, why), count in Counter((v.op, v.reason) for v in verdicts if v.reason).items():
+        lines.append(f"on the CPU: {count} x {op}: {why}")
+    for number, each in enumerate(facts["partitions"]):
+        memory = each["arena_bytes"] / _MIB, each["constant_bytes"] / _MIB
+        lines.append(
+            f"partition {number}: {each['nodes']} nodes; launches {each['dispatch']}, "
+            f"{each['kernels_enqueued']} kernels of {each['programs']} programs; "
+            f"{memory[0]:.1f} MiB of tensors, {memory[1]:.1f} MiB of constants; "
+            f"inputs and outputs {each['copies']}"
+        )
+    left = facts["not_measured"]
+    lines.append(
+        f"{left} choices were not measured: --tune full does" if left else "all was measured"
+    )
+    rows = [
+        (
+            str(each.node),
+            each.op,
+            each.alternative,
+            each.kernel,
+            str(each.work_items or "in one call"),
+            str(each.group or ""),
+        )
+        for each in _launches(plans)
+    ]
+    heads = ("node", "op", "alternative", "kernel", "work-items", "a group")
+    return "\n".join([render(terminal_width(), columns(heads, rows, left=4)), *lines])
