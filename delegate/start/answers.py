@@ -28,6 +28,7 @@ from delegate.target import Target
 from delegate.tuning.chooser import OFF
 
 _ERRORS = {each.__name__: each for each in (Unsupported, TooLarge, KilledChild)}
+_MOST_KEPT = 64
 Found = TypeVar("Found")
 _log = logging.getLogger("delegate")
 
@@ -39,7 +40,7 @@ class Answers:
     """Plans that are read of answers; who gives them is a subclass.
 
     Attributes:
-        kept: the answers that were used, by key, those that are the same for each model first.
+        kept: the first answers that were used, by key: a model that is resized has ever new ones.
     """
 
     def __init__(self, options: Options, device: AnyDevice) -> None:
@@ -141,7 +142,8 @@ class Answers:
             kind, text = error
             raise _ERRORS.get(kind, DeviceError)(text)
         found = read(payload, source)
-        self.kept[name] = content
+        if len(self.kept) < _MOST_KEPT:
+            self.kept[name] = content
         return found
 
     def _met(self, reasons: Collection[str]) -> None:
