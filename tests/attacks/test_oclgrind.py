@@ -56,7 +56,7 @@ MOVE = '''kernel void move(global const uchar* from, global uchar* to, int place
 def put(self, inputs):
     context = self.queue.context
     move = pyopencl.Program(context, MOVE).build().move
-    for source, (place, size) in zip(inputs, self.layout.inputs, strict=True):
+    for source, (place, size) in zip(inputs, self.memory.inputs, strict=True):
         made = pyopencl.Buffer(context, pyopencl.mem_flags.READ_ONLY, size)
         pyopencl.enqueue_copy(self.queue, made, source)
         move(self.queue, (size,), None, made, self.arena, numpy.int32(place))
