@@ -77,24 +77,11 @@ def _facts(model: str, delegate: OpenCLDelegate) -> dict[str, Any]:
     return {
         "model": model,
         "device": delegate.device_name,
-        "nodes": [asdict(_named(verdict)) for verdict in delegate.verdicts],
+        "nodes": [verdict._asdict() for verdict in delegate.verdicts],
         "not_measured": delegate.tuning_left,
         "partitions": [_partition(plan) for plan in plans],
         "launches": [asdict(each) for each in _launches(plans)],
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A node's verdict as JSON."""
-
-    node: int
-    op: str
-    reason: str | None
-
-
-def _named(verdict: tuple[int, str, str | None]) -> _Node:
-    return _Node(*verdict)
 
 
 def _partition(plan: PartitionPlan) -> dict[str, Any]:
