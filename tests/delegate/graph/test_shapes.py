@@ -24,6 +24,7 @@ from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refu
 from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, conv_pool
+from tests.support.pairs import MOST_DIMENSIONS
 from tests.support.shared import SHARED
 from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
@@ -101,6 +102,9 @@ NOT_ASKED = {
     ("assign_variable", "call_once", "read_variable", "var_handle"),
     "the shape is that of the variable, which only `with_resources` knows",
 )
+IS_OLDER = installed_rules().runtime == "tflite-runtime"
+if IS_OLDER:
+    NOT_ASKED["div"] = "the process ends in a division by the zeros that all inputs hold here"
 NEWER_OPS = {family for family in _cases() if family.startswith("stablehlo_")}
 
 
@@ -111,13 +115,15 @@ def test_the_suite_s_shapes_are_tflite_s(family: str) -> None:
         pytest.skip(NOT_ASKED[family])
     for case in _cases()[family]:
         graph = case.make()
+        if IS_OLDER and any(len(tensor.shape) > MOST_DIMENSIONS for tensor in graph.tensors):
+            continue  # it may end the process
         try:
             expected = run_and_ask(write_model(without_shapes(graph)))
         except (RuntimeError, ValueError):
             continue  # TFLite itself refuses it: a kernel of it wants to know the shape before
         asked += 1
         assert_shapes(read_model(write_model(graph)), expected)
-    if not asked and family in NEWER_OPS and installed_rules().runtime == "tflite-runtime":
+    if not asked and family in NEWER_OPS and IS_OLDER:
         pytest.skip("tflite-runtime has no such op")
     assert asked > 0
 
