@@ -12,7 +12,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,10 @@ class MissingContent(Exception):
     """A content is in no file, or that file holds something else."""
 
 
-def digest_of(values: _Bytes) -> str:
-    """Return what tells contents apart."""
-    return hashlib.blake2b(values.data, digest_size=20).hexdigest()  # in less time than sha256
+def digest_of(values: NDArray[Any]) -> str:
+    """Return what tells the bytes of an array from others, in less time than sha256."""
+    whole = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return hashlib.blake2b(whole.data, digest_size=20).hexdigest()
 
 
 def save(values: _Bytes) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -33,7 +32,7 @@ class Key:
     """
 
     size_bytes: int
-    digest: bytes | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +142,3 @@ def _packed(constant: Constant) -> Bytes:
     if values.size != constant.size_bytes:
         raise ValueError(f"{values.size} bytes are packed, {constant.size_bytes} planned")
     return values
-
-
-def digest_of(values: Bytes) -> bytes:
-    """Return what tells contents apart."""
-    return hashlib.blake2b(values.data, digest_size=32).digest()  # in less time than sha256

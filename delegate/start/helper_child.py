@@ -191,14 +191,14 @@ class _Performer:
         self, planner: Planner, partition: Partition, target: Target, batch: int, region: Region
     ) -> bytes:
         device, chooser = planner.device, planner.chooser
+        plan, taken = planner.partition(partition, target, batch, region)
         with (
-            planner.tried(partition, target, batch, region) as executor,
-            contextlib.closing(executor.constants()) as taken,
+            contextlib.closing(taken),
             device.calling("reading constants back"),
         ):
             constants = saved(planner.weights, device.queue, taken)
             tuning = chooser.mode, chooser.left, chooser.left_seconds
-            return encoded(Answer(executor.plan, constants, *tuning))
+            return encoded(Answer(plan, constants, *tuning))
 
     def _found(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device that the parent means."""

@@ -438,7 +438,7 @@ def test_errors_cross_and_those_that_may_pass_are_not_kept(
         engine.executor(partition_of(CHAIN, range(2)), engine.target(Rules())).close()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Planner, "tried", fails)
+        patch.setattr(Planner, "partition", fails)
         with pytest.raises(raised, match=f"^{error}$") as told:
             partition()
         assert type(told.value) is raised
