@@ -34,10 +34,10 @@ from delegate.runtime.leases import saved
 from delegate.runtime.survey import tried_platforms
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
-from delegate.sandbox.trials import PLATFORMS, Told, Trial
+from delegate.sandbox.trials import PASSED, PLATFORMS, Told, Trial
 from delegate.start.opening import open_device
 from delegate.start.planner import Planner
-from delegate.start.self_tests import PASSED, tested
+from delegate.start.self_tests import tested
 from delegate.target import Target
 
 IDLE_SECONDS = 10  # without a request
