@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from tflite_opencl.common.tables import columns, render, terminal_width
 
 HELP = "what of a model runs where and how on this device; --output writes it for equal machines"
 EXAMPLES = (
-    ("tflite-opencl plan model.tflite", "which kernels each node runs as, and the memory"),
+    ("tflite-opencl plan model.tflite --show", "which kernels each node runs as, and the memory"),
     (
         "tflite-opencl plan model.tflite --output m.plan --tune full",
         "for equal boards",
@@ -47,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     parser.add_argument("model", metavar="MODEL", help="a .tflite file")
     add_flag(parser, "output", more=", for --plan of label_image and others")
+    text = "show what runs where and how; without --output this is what the command does"
+    parser.add_argument("--show", action="store_true", help=text)
     add_device_arguments(parser, tune="quick")
     add_flag(parser, "json")
 
@@ -62,14 +65,27 @@ def run(options: argparse.Namespace) -> str:
     opened = delegated(options.model, graph, told, find_runtime(), "builtin")
     with opened as (_, delegate):
         facts = _facts(options.model, delegate)
-        text = shown(options, _text(delegate, facts), json=lambda: as_json(facts))
         if not delegate.plans:
-            raise CommandError(text, NOT_SO)
+            raise CommandError(_text(delegate, facts), NOT_SO)
+        text = ""
         if options.output:
             if (why := file_obstacle(options.output)) is not None:
                 raise CommandError(f"cannot write {options.output}: {why}")
             delegate.write_plan(options.output)
-    return text
+            text = _written(options.output, facts)
+        if options.show or not options.output:
+            text = "\n".join(filter(None, (_text(delegate, facts), text)))
+        return shown(options, text, json=lambda: as_json(facts))
+
+
+def _written(path: str, facts: dict[str, Any]) -> str:
+    size, nodes = os.path.getsize(path) / _MIB, sum(each["nodes"] for each in facts["partitions"])
+    return f"{path}: {size:.1f} MiB, {nodes} nodes on {facts['device']}; {_measured(facts)}"
+
+
+def _measured(facts: dict[str, Any]) -> str:
+    left = facts["not_measured"]
+    return f"{left} choices were not measured: --tune full does" if left else "all was measured"
 
 
 def _facts(model: str, delegate: OpenCLDelegate) -> dict[str, Any]:
@@ -127,10 +143,7 @@ def _text(delegate: OpenCLDelegate, facts: dict[str, Any]) -> str:
             f"{memory[0]:.1f} MiB of tensors, {memory[1]:.1f} MiB of constants; "
             f"inputs and outputs {each['copies']}"
         )
-    left = facts["not_measured"]
-    lines.append(
-        f"{left} choices were not measured: --tune full does" if left else "all was measured"
-    )
+    lines.append(_measured(facts))
     rows = [
         (
             str(each.node),

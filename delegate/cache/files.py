@@ -121,6 +121,26 @@ def mapped(name: str) -> mmap.mmap | None:
         return None
 
 
+def read_into(name: str, memory: memoryview) -> bool:
+    """Read a file of the cache to memory of its size; False: there is none, or it is not ours."""
+    try:
+        path = check_folders(name)
+        with _opened(name) as (file, status):
+            check_owner(path, status)
+            return status.st_size == len(memory) and _is_filled(file, memory)
+    except OSError:
+        return False
+    except CacheError as error:
+        warn_once(error)
+        return False
+
+
+def _is_filled(file: FileIO, memory: memoryview) -> bool:
+    while len(memory) and (count := file.readinto(memory)):
+        memory = memory[count:]
+    return not len(memory)
+
+
 def sha256_of(name: str) -> str | None:
     """Return the checksum of a file of the cache; None: there is none, or it cannot be read.
 

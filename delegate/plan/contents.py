@@ -12,7 +12,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ class Source(Protocol):
     def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
         """Return a content; raises MissingContent."""
 
+    def fill(self, digest: str, memory: NDArray[np.uint8]) -> None:
+        """Read a content to memory of its size, unchecked; raises MissingContent."""
+
     def binary(self, file: str, digest: str) -> bytes | None:
         """Return a program's binary; None: there is none."""
 
@@ -40,9 +43,14 @@ class MissingContent(Exception):
     """A content is in no file, or that file holds something else."""
 
 
-def digest_of(values: _Bytes) -> str:
-    """Return what tells contents apart."""
-    return hashlib.blake2b(values.data, digest_size=20).hexdigest()  # in less time than sha256
+def digest_of(values: NDArray[Any]) -> str:
+    """Return what tells the bytes of an array from others.
+
+    NOTE: by the instructions for SHA-256 of a processor since 2019 or of a board's Cortex-A55 that
+    takes less than half the time of BLAKE2b: 1.6 and 0.6 GB/s.
+    """
+    whole = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return hashlib.sha256(whole.data).hexdigest()[:40]
 
 
 def save(values: _Bytes) -> str:
@@ -95,6 +103,18 @@ def load(digest: str, size_bytes: int, path: str | None = None) -> _Bytes:
     if values.nbytes != size_bytes or digest_of(values) != digest:
         raise MissingContent(digest)
     return values
+
+
+def fill(digest: str, memory: _Bytes, path: str | None = None) -> None:
+    """Read a content to memory of its size; whoever asks compares the digest. Arguments as `load`.
+
+    Raises:
+        MissingContent: it is not there, or not as long.
+    """
+    if path is not None:
+        memory[:] = load(digest, memory.nbytes, path)
+    elif not cache.read_into(f"{FOLDER}/{digest}", memory.data):
+        raise MissingContent(digest)
 
 
 def _mapped(path: str) -> mmap.mmap | None:

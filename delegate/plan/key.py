@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.graph.partition import Partition
+from delegate.plan.contents import digest_of
 from delegate.target import Target
 
 _SMALL_BYTES = 256  # of an array that is compared as it is
 # The digests of arrays that live, by where they lie: a graph at other shapes has the same arrays.
-_digests: dict[int, tuple[weakref.ref[NDArray[Any]], bytes]] = {}
+_digests: dict[int, tuple[weakref.ref[NDArray[Any]], str]] = {}
 
 
 def key_of(*facts: Hashable) -> str:
@@ -38,7 +39,7 @@ def graph_facts(graph: Graph) -> Hashable:
     places: dict[Tensor | None, int] = {None: -1}
     nodes = [_node_facts(node, places) for node in graph.nodes]
     ends = _at(graph.inputs, places), _at(graph.outputs, places), graph.unkept, graph.is_called
-    initial = [(name, digest_of(values)) for name, values in graph.initial.items()]
+    initial = [(name, values_fact(values)) for name, values in graph.initial.items()]
     return nodes, ends, initial, [_tensor_facts(tensor) for tensor in places if tensor is not None]
 
 
@@ -48,16 +49,33 @@ def partition_facts(partition: Partition) -> Hashable:
     return graph_facts(graph), sorted(partition.inlined.items())
 
 
-def digest_of(array: NDArray[Any]) -> bytes:
+def origin_of(partition: Partition) -> str:
+    """Return what tells a part of a graph from all others and is the same at other shapes."""
+    places: dict[Tensor | None, int] = {None: -1}
+    nodes = [
+        (node.index, node.op, node.version, [_at(each, places) for each in tensors])
+        for node in partition.nodes
+        for tensors in [(node.inputs, node.outputs, node.inner)]
+    ]
+    every = [t for t in places if t is not None]
+    facts = [(t.name, t.dtype, _quantized(t.quantization), *_own_values(t)) for t in every]
+    return key_of(repr((nodes, facts)))
+
+
+def _own_values(tensor: Tensor) -> Iterator[bytes | str]:
+    """Yield a fact of a constant, unless it follows from shapes."""
+    if tensor.data is not None and not tensor.is_folded:
+        yield values_fact(tensor.data)
+
+
+def values_fact(array: NDArray[Any]) -> bytes | str:
     """Return what tells an array's values from others; of long ones that live it is kept."""
     if array.nbytes <= _SMALL_BYTES:
         return array.tobytes()
     known = _digests.get(id(array))
     if known is not None and known[0]() is array:
         return known[1]
-    whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    found = hashlib.blake2b(whole.data, digest_size=20).digest()
-    place = id(array)
+    found, place = digest_of(array), id(array)
     _digests[place] = weakref.ref(array, lambda _: _digests.pop(place, None)), found
     return found
 
@@ -109,11 +127,11 @@ def _node_facts(node: Node, places: dict[Tensor | None, int]) -> Hashable:
 
 def _tensor_facts(tensor: Tensor) -> Hashable:
     arrays = [t for t in (tensor.data, *(tensor.ranges or ())) if t is not None]
-    blocks = tensor.blocks and (digest_of(tensor.blocks.scales), tensor.blocks.size)
+    blocks = tensor.blocks and (values_fact(tensor.blocks.scales), tensor.blocks.size)
     return (
         (tensor.index, tensor.name, tensor.shape, tensor.dtype, tensor.kept, tensor.origin),
         (tensor.is_variable, tensor.is_sparse, tensor.is_folded, _quantized(tensor.quantization)),
-        [(each.dtype.str, each.shape, digest_of(each)) for each in arrays],
+        [(each.dtype.str, each.shape, values_fact(each)) for each in arrays],
         (blocks, tensor.data is None),
     )
 

@@ -43,7 +43,7 @@ class InProcess:
             self._programs.load(each.program, source.binary)
         device = self._device
         with progress.phase("upload"), device.calling("uploading constants"):
-            return leased(self._weights, device.queue, answer.constants, source.content)
+            return leased(self._weights, device.queue, answer.constants, source)
 
     def executor(
         self,

@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import NDArray
 
+from delegate.errors import DeviceError
 from delegate.launch import Constant
-from delegate.plan.contents import save
+from delegate.plan.contents import Source, digest_of, save
 from delegate.plan.record import BufferPlan, SegmentPlan
-from delegate.runtime.layout import SLACK_BYTES
-from delegate.runtime.upload import Part, pack_in_place, upload
+from delegate.runtime.layout import SLACK_BYTES, Bytes
+from delegate.runtime.mapping import mapped
+from delegate.runtime.upload import NOT_KEPT, Part, upload
 from delegate.runtime.weights import Shelf, Taken, Weights
 
 _SEGMENT_BYTES = 1 << 23  # of a file: several are checked side by side
-Load = Callable[[str, int], NDArray[np.uint8]]  # a content, by its digest and size
+_Result = TypeVar("_Result")
 
 
 def saved(weights: Weights, queue: cl.CommandQueue, taken: Taken) -> tuple[BufferPlan, ...]:
@@ -38,21 +42,21 @@ def saved(weights: Weights, queue: cl.CommandQueue, taken: Taken) -> tuple[Buffe
 
 
 def leased(
-    weights: Weights, queue: cl.CommandQueue, buffers: Sequence[BufferPlan], load: Load
+    weights: Weights, queue: cl.CommandQueue, buffers: Sequence[BufferPlan], source: Source
 ) -> Taken:
     """Return the constants of a plan; what is not on the device is uploaded from its files.
 
     OpenCL's errors are the caller's to catch.
 
     Raises:
-        MissingContent: as `load`. DeviceError: there is no room, or the memory does not hold what
+        MissingContent: as `source`. DeviceError: there is no room, or the memory does not hold what
             was written to it.
     """
     with weights.room.lock:
         found = Taken(weights, (), (), {})
         try:
             for plan in buffers:
-                shelf = _filled(weights, queue, plan, load)
+                shelf = _filled(weights, queue, plan, source)
                 shelf.users += 1
                 weights.room.shelves.add(shelf)
                 found.shelves.append(shelf)
@@ -78,7 +82,7 @@ def _has_room(shelf: Shelf, plan: BufferPlan) -> bool:
     )
 
 
-def _filled(weights: Weights, queue: cl.CommandQueue, plan: BufferPlan, load: Load) -> Shelf:
+def _filled(weights: Weights, queue: cl.CommandQueue, plan: BufferPlan, source: Source) -> Shelf:
     """Return the shelf that has a plan's segments."""
     device = weights.device
     shelf = next((each for each in [*weights.room.shelves] if _has_room(each, plan)), None)
@@ -88,20 +92,69 @@ def _filled(weights: Weights, queue: cl.CommandQueue, plan: BufferPlan, load: Lo
     new = plan.segments[len(shelf.segments) :]
     if not new:
         return shelf
-    constants = {
-        Constant(each.size_bytes, partial(load, each.digest, each.size_bytes)): (
-            each.offset - shelf.end
-        )
-        for each in new
-    }
-    size = sum(each.size_bytes for each in new)
-    part = Part(shelf.buffer, shelf.end, size + SLACK_BYTES, constants, lambda _: None)
     try:
-        (pack_in_place if device.shares_memory else upload)(queue, part)
+        _put(queue, shelf, new, source, device.shares_memory)
     except BaseException:
         if not shelf.users:
             shelf.buffer.release()
         raise
     shelf.segments += new
-    shelf.end += size
+    shelf.end = _planned_end(shelf)
     return shelf
+
+
+def _put(
+    queue: cl.CommandQueue,
+    shelf: Shelf,
+    segments: Sequence[SegmentPlan],
+    source: Source,
+    is_shared: bool,
+) -> None:
+    """Put segments behind what a shelf has. `is_shared`: the host has the device's memory."""
+    end = shelf.end
+    for each in segments:
+        if each.offset != end:
+            raise ValueError("segments of constants that do not follow each other")
+        end += each.size_bytes
+    if is_shared:
+        _read_in_place(queue, shelf, segments, source)
+        return
+    constants = {
+        Constant(each.size_bytes, partial(source.content, each.digest, each.size_bytes)): (
+            each.offset - shelf.end
+        )
+        for each in segments
+    }
+    size = end - shelf.end + SLACK_BYTES
+    upload(queue, Part(shelf.buffer, shelf.end, size, constants, lambda _: None))
+
+
+def _read_in_place(
+    queue: cl.CommandQueue, shelf: Shelf, segments: Sequence[SegmentPlan], source: Source
+) -> None:
+    """Read files to the device's memory, and check there what they and the memory hold."""
+
+    def part(memory: Bytes, each: SegmentPlan) -> Bytes:
+        return memory[each.offset - shelf.end :][: each.size_bytes]
+
+    size = sum(each.size_bytes for each in segments) + SLACK_BYTES
+    flags = cl.map_flags
+    with mapped(queue, shelf.buffer, flags.WRITE_INVALIDATE_REGION, shelf.end, size) as memory:
+        memory[-SLACK_BYTES:] = 0
+        _side_by_side(segments, lambda each: source.fill(each.digest, part(memory, each)))
+    with mapped(queue, shelf.buffer, flags.READ, shelf.end, size) as kept:
+        digests = _side_by_side(segments, lambda each: digest_of(part(kept, each)))
+    for each, digest in zip(segments, digests, strict=True):
+        if digest != each.digest:
+            source.content(each.digest, each.size_bytes)  # raises, if the file is at fault
+            raise DeviceError(NOT_KEPT)
+
+
+def _side_by_side(
+    segments: Sequence[SegmentPlan], make: Callable[[SegmentPlan], _Result]
+) -> list[_Result]:
+    """Return what is made of each; reading and hashing let other threads run."""
+    if len(segments) == 1:
+        return [make(segments[0])]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "constants") as pool:
+        return [*pool.map(make, segments)]

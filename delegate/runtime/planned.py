@@ -33,7 +33,9 @@ def planned_executor(
 ) -> Executor:
     """Plan a program, and return what runs the plan.
 
-    `form`, `transfer`, `weights`, `region`: as of `planned`. `state`: as of Executor.
+    `form`: one of FORMS; where the device cannot do it, launches go one by one. `transfer`: how
+    bytes cross, one of TRANSFERS. `weights`: where constants are, shared with other executors;
+    None: with none. `state`: as of Executor. `region`: where kept values begin the arena.
 
     Raises:
         DeviceError: as Executor. KernelBuildError: a kernel does not build.
@@ -57,29 +59,6 @@ def planned_executor(
             made.close()
             raise
     return made
-
-
-def planned(
-    device: Device,
-    kernels: Kernels,
-    program: Program,
-    batch: int = 1,
-    form: str = ONE_BY_ONE,
-    transfer: str = COPIED,
-    weights: Weights | None = None,
-    region: Region = NOWHERE,
-) -> tuple[PartitionPlan, Taken]:
-    """Return the plan of a program, and its constants, which are the caller's to close.
-
-    `form`: one of FORMS; where the device cannot do it, launches go one by one. `transfer`: how
-    bytes cross, one of TRANSFERS. `weights`: where constants are, shared with other executors;
-    None: with none. `region`: where kept values begin the arena.
-
-    Raises:
-        DeviceError: it does not fit. KernelBuildError: a kernel does not build.
-    """
-    calls = calls_of(device, kernels, program, batch, form, region)
-    return _plan(device, program, calls, transfer, weights or Weights(device))
 
 
 def _plan(

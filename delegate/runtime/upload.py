@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -20,7 +19,7 @@ from delegate.runtime.layout import SLACK_BYTES, Bytes, aligned, as_bytes
 from delegate.runtime.mapping import mapped
 
 _PIECE_BYTES = 1 << 20  # of host memory through which constants go up
-_NOT_KEPT = "the device's memory does not hold what was written to it"
+NOT_KEPT = "the device's memory does not hold what was written to it"
 _AHEAD = 8  # constants that may lie packed in the host's memory
 _Made = TypeVar("_Made")
 
@@ -33,7 +32,7 @@ class Key:
     """
 
     size_bytes: int
-    digest: bytes | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def write(
     # Kernels address memory by constants and params: wrong ones could end the process.
     cl.enqueue_copy(queue, kept, buffer, src_offset=offset)
     if not np.array_equal(kept, values):
-        raise DeviceError(_NOT_KEPT)
+        raise DeviceError(NOT_KEPT)
 
 
 def pack_in_place(queue: cl.CommandQueue, part: Part) -> None:
@@ -115,7 +114,7 @@ def pack_in_place(queue: cl.CommandQueue, part: Part) -> None:
     with mapped(queue, part.buffer, cl.map_flags.READ, *place) as memory:
         kept = (_sum_of(memory[at:][: each.size_bytes]) for each, at in part.offsets.items())
         if [*kept] != sums:
-            raise DeviceError(_NOT_KEPT)
+            raise DeviceError(NOT_KEPT)
 
 
 def _sum_of(values: Bytes) -> int:
@@ -143,8 +142,3 @@ def _packed(constant: Constant) -> Bytes:
     if values.size != constant.size_bytes:
         raise ValueError(f"{values.size} bytes are packed, {constant.size_bytes} planned")
     return values
-
-
-def digest_of(values: Bytes) -> bytes:
-    """Return what tells contents apart."""
-    return hashlib.blake2b(values.data, digest_size=32).digest()  # in less time than sha256

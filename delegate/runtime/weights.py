@@ -19,13 +19,14 @@ import numpy as np
 import pyopencl as cl
 
 from delegate.launch import Constant, Launch, constants_of
+from delegate.plan.contents import digest_of
 from delegate.plan.record import SegmentPlan
 from delegate.runtime.context import Context
 from delegate.runtime.device import Device
 from delegate.runtime.layout import LARGEST_BYTES, SLACK_BYTES, aligned, plan_constants
 from delegate.runtime.pages import let_go
 from delegate.runtime.recipe import Recipe, recipe_of
-from delegate.runtime.upload import Key, Part, digest_of, pack_in_place, packed_ahead, upload
+from delegate.runtime.upload import Key, Part, pack_in_place, packed_ahead, upload
 
 # Behind the constants of a whole program, and at most a sixteenth of theirs: for the few that
 # another one has and this one has not, as the graph for one token beside that for many.
@@ -188,8 +189,7 @@ class Weights:
                 taken[shelf] = None
                 offsets = {c: shelf.places[keys[c]] for c in constants}
                 places.append(Place(shelf.buffer, offsets))
-                made = {recipe: keys[c] for c in constants if (recipe := self.room.recipe(c))}
-                recipes |= made
+                recipes |= {recipe: keys[c] for c in constants if (recipe := self.room.recipe(c))}
             for shelf in taken:
                 shelf.users += 1
                 self.room.shelves.add(shelf)
@@ -257,7 +257,7 @@ class Weights:
         return best
 
     def _key(
-        self, queue: cl.CommandQueue, size_bytes: int, digest: bytes, shelves: Iterable[Shelf]
+        self, queue: cl.CommandQueue, size_bytes: int, digest: str, shelves: Iterable[Shelf]
     ) -> Key:
         """Return the key of what lies on a shelf and has this digest, or a new one."""
         for shelf in shelves:

@@ -36,6 +36,9 @@ _WORDS = {
 }
 # How a trial ended.
 DONE = "done"
+PASSED = "passed"
+DEVICE = "device"  # the name of the self-test without which a device is not used
+FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
 REFUSED = "refused"  # by the driver, which says why if it is asked again
 WRONG = "wrong"  # it computes something else than it should
 

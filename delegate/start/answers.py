@@ -61,7 +61,11 @@ class Answers:
 
     def registers(self) -> int:
         """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
-        return int(self._answer("registers", (), (), lambda content, _: int(json.loads(content))))
+
+        def read(content: bytes, _: Source) -> int:
+            return int(json.loads(content))
+
+        return self._answer(self._name("registers", ()), "registers", (), read)
 
     def verdicts(self, graph: Graph, target: Target, exclude_ops: Sequence[str]) -> list[Verdict]:
         """Return for each node whether it runs on the device."""
@@ -76,7 +80,8 @@ class Answers:
             ]
 
         facts = graph_facts(graph), target_facts(target), sorted(exclude_ops)
-        return self._answer("verdicts", facts, (graph, target, exclude_ops), read)
+        arguments = graph, target, exclude_ops
+        return self._answer(self._name("verdicts", facts), "verdicts", arguments, read)
 
     def partition(
         self, partition: Partition, target: Target, batch: int, region: Region
@@ -96,7 +101,8 @@ class Answers:
             return answer, self._executing.constants(content, ends, answer, source)
 
         arguments = partition, target, batch, region
-        answer, taken = self._answer("partition", facts, arguments, read)
+        name = self._name("partition", facts)
+        answer, taken = self._answer(name, "partition", arguments, read)
         self._left[partition.indices] = answer.left
         if answer.left:
             _log.info(
@@ -111,16 +117,12 @@ class Answers:
 
     @abstractmethod
     def _answer(
-        self,
-        call: str,
-        facts: Hashable,
-        arguments: tuple[object, ...],
-        read: Read[Found],
+        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
     ) -> Found:
-        """Return what is read of the answer to a question, which `facts` tell from all others.
+        """Return what is read of the answer to a question.
 
-        `arguments`: of the question. `read`: is given the answer, and what gives contents; None:
-        the cache.
+        `name`: the answer's key. `call`, `arguments`: the question. `read`: is given the answer,
+        and what gives contents.
         """
 
     def _name(self, call: str, facts: Hashable) -> str:

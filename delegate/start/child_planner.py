@@ -10,7 +10,7 @@ goes on with what is left: a kernel costs an alternative, then a node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,7 +22,7 @@ from delegate.errors import DeviceError, Unsupported
 from delegate.isolation.in_child import AnyDevice
 from delegate.options import Options
 from delegate.plan.codec import Answer, UnreadablePlan
-from delegate.plan.contents import MissingContent, adopted, load
+from delegate.plan.contents import MissingContent, adopted, fill, load
 from delegate.plan.key import installed, key_of
 from delegate.runtime.programs import MissingBinary, binary_name
 from delegate.sandbox import helper, surroundings
@@ -49,6 +49,9 @@ class _Cache:
     def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
         return load(digest, size_bytes, self.elsewhere.get(digest))
 
+    def fill(self, digest: str, memory: NDArray[np.uint8]) -> None:
+        fill(digest, memory, self.elsewhere.get(digest))
+
     def binary(self, file: str, digest: str) -> bytes | None:
         return cache.load(binary_name(file, digest))
 
@@ -71,43 +74,40 @@ class ChildPlanner(Answers):
             raise UnreadablePlan("nothing was measured to the end")
 
     def _answer(
-        self, call: str, facts: Hashable, arguments: tuple[object, ...], read: Read[Found]
+        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
     ) -> Found:
         with self._lock, progress.phase("build"):
-            found = self._kept(call, facts, read)
+            found = self._kept(name, read)
             if found is None:
-                with cache.locked(self._lock_of(call, facts), _WAIT_SECONDS):
-                    found = self._kept(call, facts, read)  # another process may have asked
+                with cache.locked(f"locks/{name[:2]}", _WAIT_SECONDS):
+                    found = self._kept(name, read)  # another process may have asked
                     if found is None:
-                        found = self._asked(call, facts, arguments, read)
+                        found = self._asked(name, call, arguments, read)
             return found
 
-    def _path(self, call: str, facts: Hashable) -> str:
+    def _path(self, name: str) -> str:
         """Return the name of an answer in the cache; another one once something is left out."""
         own = tuple(sorted(self._records.left_out))
-        return f"{_FOLDER}/{key_of(installed(), self._name(call, facts), own)}"
+        return f"{_FOLDER}/{key_of(installed(), name, own)}"
 
-    def _lock_of(self, call: str, facts: Hashable) -> str:
-        return f"locks/{self._name(call, facts)[:2]}"
-
-    def _kept(self, call: str, facts: Hashable, read: Read[Found]) -> Found | None:
+    def _kept(self, name: str, read: Read[Found]) -> Found | None:
         """Return what is read of the cache's answer; None: there is none that holds here."""
         if surroundings.shortages():  # whoever found it had more room
             return None
-        content = cache.load(self._path(call, facts))
+        content = cache.load(self._path(name))
         if content is None:
             return None
         try:
-            return self._read(self._name(call, facts), content, _Cache({}), read)
+            return self._read(name, content, _Cache({}), read)
         except _UNUSABLE as error:
             _log.debug("a plan in the cache is not used: %s", error)
             return None
 
     def _asked(
-        self, call: str, facts: Hashable, arguments: tuple[object, ...], read: Read[Found]
+        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
     ) -> Found:
         """Let children answer, and keep what one answers; raises what planning raised there."""
-        own = call, facts, arguments, read
+        own = name, call, arguments, read
         try:
             return self._asked_once(*own)
         except _UNUSABLE as error:
@@ -119,7 +119,7 @@ class ChildPlanner(Answers):
             raise DeviceError(f"what a child process planned is lost: {error}") from error
 
     def _asked_once(
-        self, call: str, facts: Hashable, arguments: tuple[object, ...], read: Read[Found]
+        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
     ) -> Found:
         def wanted() -> tuple[object, ...]:
             left_out = dict(self._records.left_out)
@@ -129,10 +129,10 @@ class ChildPlanner(Answers):
         self._seconds_left, elsewhere = heard.answer["seconds_left"], heard.answer["elsewhere"]
         is_for_good = self._records.are_banned and not elsewhere
         if heard.answer["error"] in _FOR_GOOD and is_for_good:
-            cache.store(self._path(call, facts), heard.payload)
+            cache.store(self._path(name), heard.payload)
         if self._options.isolate and elsewhere:
             elsewhere = adopted(elsewhere)
-        return self._read(self._name(call, facts), heard.payload, _Cache(elsewhere), read)
+        return self._read(name, heard.payload, _Cache(elsewhere), read)
 
     def _met(self, reasons: Collection[str]) -> None:
         """Say once what of earlier starts' bans this one met."""

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delegate import halves, progress
 from delegate.errors import PlanError
@@ -29,9 +29,11 @@ from delegate.start.answers import Answers
 from delegate.start.child_planner import ChildPlanner
 from delegate.start.file_planner import FilePlanner, write_answers
 from delegate.start.opening import open_device, target_of
-from delegate.start.planner import Planner, Planning
 from delegate.store import has_stores
 from delegate.target import Rules, Target
+
+if TYPE_CHECKING:
+    from delegate.start.planner import Planning
 
 _log = logging.getLogger("delegate")
 # Whether children plan at all. Tests whose processes may die switch it off.
@@ -69,6 +71,9 @@ class Engine:
         if options.plan is not None:
             self._planning: Planning = FilePlanner(options, self.device, options.plan)
         elif planning is None:
+            # Here, as it takes all ops, and a start with a plan takes none: 0.1 s.
+            from delegate.start.planner import Planner
+
             assert isinstance(self.device, Device)
             self._planning = Planner(options, self.device, seconds=seconds)
         else:

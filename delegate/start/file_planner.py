@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,9 @@ class _File:
     def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
         return self.file.content(digest, size_bytes)
 
+    def fill(self, digest: str, memory: NDArray[np.uint8]) -> None:
+        memory[:] = self.file.content(digest, memory.nbytes)
+
     def binary(self, file: str, digest: str) -> bytes | None:
         found = self.file.part(binary_name(file, digest))
         return None if found is None else found.tobytes()
@@ -57,9 +60,9 @@ class FilePlanner(Answers):
         self._answers = self._file.answers
 
     def _answer(
-        self, call: str, facts: Hashable, arguments: tuple[object, ...], read: Read[Found]
+        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
     ) -> Found:
-        name, path = self._name(call, facts), self._file.path
+        path = self._file.path
         content = self._answers.get(name)
         if content is None:
             raise PlanError(

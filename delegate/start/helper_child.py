@@ -34,10 +34,10 @@ from delegate.runtime.leases import saved
 from delegate.runtime.survey import tried_platforms
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
-from delegate.sandbox.trials import PLATFORMS, Told, Trial
+from delegate.sandbox.trials import PASSED, PLATFORMS, Told, Trial
 from delegate.start.opening import open_device
 from delegate.start.planner import Planner
-from delegate.start.self_tests import PASSED, tested
+from delegate.start.self_tests import tested
 from delegate.target import Target
 
 IDLE_SECONDS = 10  # without a request
@@ -191,14 +191,14 @@ class _Performer:
         self, planner: Planner, partition: Partition, target: Target, batch: int, region: Region
     ) -> bytes:
         device, chooser = planner.device, planner.chooser
+        plan, taken = planner.partition(partition, target, batch, region)
         with (
-            planner.tried(partition, target, batch, region) as executor,
-            contextlib.closing(executor.constants()) as taken,
+            contextlib.closing(taken),
             device.calling("reading constants back"),
         ):
             constants = saved(planner.weights, device.queue, taken)
             tuning = chooser.mode, chooser.left, chooser.left_seconds
-            return encoded(Answer(executor.plan, constants, *tuning))
+            return encoded(Answer(plan, constants, *tuning))
 
     def _found(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device that the parent means."""

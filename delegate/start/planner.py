@@ -21,13 +21,14 @@ from delegate.isolation.in_child import AnyConstants
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.lowered import Lowered
 from delegate.options import Options
+from delegate.plan.key import origin_of
 from delegate.plan.record import NOWHERE, PartitionPlan, Region
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.planned import planned, planned_executor
+from delegate.runtime.planned import planned_executor
 from delegate.runtime.registers import registers
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
 from delegate.runtime.weights import Taken, Weights
@@ -91,11 +92,10 @@ class Planner:
         # Of the graph that was judged last, until partitions take it: each node is lowered once.
         self._lowered: tuple[Target | None, Lowered] = None, Lowered()
 
-    @property
-    def _forms(self) -> Forms:
+    def _forms(self, origin: str) -> Forms:
         # Not cached: the reference cycle would keep the context alive.
-        is_ordered = bool(self.device.proven & ORDERS)
-        return Forms(self.chooser, self._bench, self._made, self._options.profiling, is_ordered)
+        own = self._options.profiling, bool(self.device.proven & ORDERS), origin
+        return Forms(self.chooser, self._bench, self._made, *own)
 
     @property
     def left(self) -> int:
@@ -127,25 +127,14 @@ class Planner:
         """
         with progress.phase("build"):
             chosen = self.chosen(partition, target, batch)
-            own = chosen.program, batch, chosen.form, self._transfer(), self.weights, region
-            return planned(self.device, self._kernels, *own)
-
-    def tried(self, partition: Partition, target: Target, batch: int, region: Region) -> Executor:
-        """Return an executor of the plan of a partition that ran once; raises as `partition`."""
-        with progress.phase("build"):
-            chosen = self.chosen(partition, target, batch)
-            executor = self._made(chosen.program, chosen.form, batch, region)
             whole = Trial.of(WHOLE, chosen.key, batch, *filter(None, region), self._transfer())
-            try:
-                with self.trials.of(whole):
-                    # A driver's first run is slow. What memory holds may let a loop be long.
-                    executor.transfer.put_zeros()
-                    executor.repeat(1)
-                    outputs_of(executor, random_inputs(executor))
-            except BaseException:
-                executor.close()
-                raise
-        return executor
+            with self._made(chosen.program, chosen.form, batch, region) as executor:
+                if self.trials.is_due(whole):
+                    with self.trials.of(whole):
+                        # What memory holds may let a loop be long.
+                        executor.first_run()
+                        outputs_of(executor, random_inputs(executor))
+                return executor.plan, executor.constants()
 
     def _known(self, partition: Partition, target: Target) -> Lowered:
         """Return what a partition's nodes were lowered to, which is forgotten here."""
@@ -159,7 +148,8 @@ class Planner:
 
     def chosen(self, partition: Partition, target: Target, batch: int) -> Chosen:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
-        forms, lowered = self._forms, self._known(partition, target)
+        origin = origin_of(partition)
+        forms, lowered = self._forms(origin), self._known(partition, target)
         try:
             fused = self._rewritten(partition, target, lowered)
             if self._options.allows_halves:  # its nodes apart round elsewhere: no equal program
@@ -167,7 +157,7 @@ class Planner:
             with progress.share(0, _OF_NODES):
                 expected = self._as_one_launch(forms, fused, target, batch, lowered)
                 self._tuner.has_left = False
-                programs = self._programs(partition, fused, target, batch, lowered)
+                programs = self._programs(partition, fused, target, batch, lowered, origin)
                 if expected is not None and self._tuner.has_left:
                     programs = [expected]  # as one launch its nodes' choices gain less
             with progress.share(_OF_NODES, 1):
@@ -198,7 +188,13 @@ class Planner:
         return is_one_launch_likely(self.device.proven, is_float)
 
     def _programs(
-        self, partition: Partition, fused: Partition, target: Target, batch: int, lowered: Lowered
+        self,
+        partition: Partition,
+        fused: Partition,
+        target: Target,
+        batch: int,
+        lowered: Lowered,
+        origin: str,
     ) -> list[Program]:
         """Return the programs that compute a partition, each of the alternatives chosen for it.
 
@@ -206,7 +202,9 @@ class Planner:
         only people who asked for the fastest wait for them to be measured.
         """
         reference = partial(reference_outputs, target.rules)
-        choose = partial(self._tuner.choose, batch=batch, reference=reference, lowered=lowered)
+        choose = partial(
+            self._tuner.choose, batch=batch, reference=reference, lowered=lowered, origin=origin
+        )
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
             programs = [compiler.compile_partition(fused, target, choose, steps, lowered)]

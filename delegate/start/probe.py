@@ -11,19 +11,22 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 from delegate.errors import DeviceError
 from delegate.isa import BY_NAME, lacked_by, tried_on
+from delegate.plan.key import installed
 from delegate.profiles import DeviceProfile
 from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.sources import defines_of, source_of
 from delegate.sandbox import helper, surroundings
 from delegate.sandbox.records import Records
-from delegate.sandbox.trials import SELF_TEST, Trial
-from delegate.start.self_tests import DEVICE, FRESH, PASSED, advice, device_launch, program_of
+from delegate.sandbox.trials import DEVICE, FRESH, PASSED, SELF_TEST, Trial
+from delegate.store import FACTS, Store
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer
+_SOURCES = "self-tests"  # what their digests are kept as
 ISA_TIMEOUT_SECONDS = 30  # for what a device can do without
 
 
@@ -42,8 +45,9 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     keep its limits, and what it does not allow is not tested.
     """
     tried = [name for name in tried_on(info.type) if name not in lacked_by(_flags())]
-    first, *others = _tests(tuple(allowed(tried, profile)))
-    records = Records(identity_with(info, profile), partial(broken, info, profile))
+    identity = identity_with(info, profile)
+    first, *others = _tests(identity, tuple(allowed(tried, profile)))
+    records = Records(identity, partial(broken, info, profile))
     done = records.done
 
     def left() -> tuple[object, ...]:
@@ -77,6 +81,9 @@ def _fault(info: DeviceInfo, profile: DeviceProfile | None, test: Trial) -> str:
         heard = helper.ask(*request, step_seconds=TIMEOUT_SECONDS)
         if (answer := heard.found.get(test)) is not None:
             return "" if answer == PASSED else answer
+    # Here, as in `_digests`.
+    from delegate.start.self_tests import advice
+
     ended = heard.ended
     why = advice(info, ended.stderr) if ended.is_own and ended.signal else ended.remedy
     return f"its self-test {ended}{why}"
@@ -92,15 +99,35 @@ def _flags() -> frozenset[str]:
 
 
 @lru_cache(maxsize=8)
-def _tests(isas: tuple[str, ...]) -> tuple[Trial, ...]:
+def _tests(identity: str, isas: tuple[str, ...]) -> tuple[Trial, ...]:
     """Return the self-tests, the device's own first; each delegate asks for them when it opens.
 
-    The digest of its source is in each one's name.
+    The digest of its source is in each one's name. `identity`: of the device, with whose facts the
+    digests are kept for this installation.
     """
+    store, package, names = Store(identity), installed(), [DEVICE, *isas]
+    digests = _known(store.load(FACTS).get(_SOURCES), package)
+    if not {*names} <= digests.keys():
+        digests = _digests(isas)
+        store.save(FACTS, {_SOURCES: [package, digests]})
+    return tuple(Trial(SELF_TEST, name, str(digests[name])) for name in names)
+
+
+def _known(kept: object, package: str) -> dict[str, Any]:
+    """Return the digests that are kept, if they are this installation's."""
+    if isinstance(kept, list) and len(kept) == 2 and kept[0] == package:
+        return kept[1] if isinstance(kept[1], dict) else {}
+    return {}
+
+
+def _digests(isas: tuple[str, ...]) -> dict[str, str]:
+    """Return the digest of each self-test's source by name."""
+    # Here, as these take ops, which a start with a plan does not: 0.1 s.
+    from delegate.start.self_tests import device_launch, program_of
+
     launches = {DEVICE: device_launch()[0]}
     launches |= {isa: program_of(BY_NAME[isa]).launches[0] for isa in isas}
     sources = {name: source_of(each.file, defines_of(each)) for name, each in launches.items()}
-    return tuple(
-        Trial(SELF_TEST, name, hashlib.sha256(source.encode()).hexdigest()[:16])
-        for name, source in sources.items()
-    )
+    return {
+        name: hashlib.sha256(source.encode()).hexdigest()[:16] for name, source in sources.items()
+    }

@@ -32,10 +32,9 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.planned import planned_executor
 from delegate.sandbox import process
+from delegate.sandbox.trials import DEVICE, FRESH, PASSED
 
-DEVICE = "device"  # the name of the test without which a device is not used
-FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
-PASSED, _WRONG = "passed", "other numbers than expected"
+_WRONG = "other numbers than expected"
 _LANES16_SECONDS = 10  # of CPU time
 # PoCL forgets its library of built-ins with the last context: half a second for each test.
 _kept: list[Device] = []

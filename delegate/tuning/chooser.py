@@ -40,7 +40,7 @@ class Choice:
         candidates: names; another one that was kept does not count.
         default: what is taken where nothing was measured; None: whoever asks knows.
         is_long: only people who asked for the fastest wait for it.
-        kin: what it is of, whatever its shape; (): of nothing that has other shapes.
+        subject: what it is of, whatever its shape; (): of nothing that has other shapes.
         size: how much is computed, in any unit.
     """
 
@@ -48,15 +48,15 @@ class Choice:
     candidates: Collection[str]
     default: str | None = None
     is_long: bool = False
-    kin: tuple[object, ...] = ()
+    subject: tuple[object, ...] = ()
     size: int = 0
 
     @property
     def family(self) -> str:
         """What it is remembered by for other shapes; "": it has none."""
-        if not self.kin:
+        if not self.subject:
             return ""
-        return f"family {hashlib.sha256(repr(self.kin).encode()).hexdigest()[:24]}"
+        return f"family {hashlib.sha256(repr(self.subject).encode()).hexdigest()[:24]}"
 
 
 class Chooser:

@@ -64,16 +64,19 @@ class Forms:
         make: Callable[[Program, str, int], Executor],
         profiling: bool,
         is_ordered: bool,
+        origin: str,
     ) -> None:
         """`make`: the executor of a program, a form and a batch; raises as Executor.
 
         `profiling`: launches stay apart, one by one. `is_ordered`: whether the device was proven to
-        order memory between groups. All launches are one there, else the small ones.
+        order memory between groups. All launches are one there, else the small ones. `origin`: what
+        tells the part of a graph from others, whatever its shapes.
         """
         self._chooser = chooser
         self._bench = bench
         self._make = make
         self._profiling = profiling
+        self._origin = origin
         self._other = PERSISTENT if is_ordered else JOINED  # form than one by one
         self._signatures: dict[Alternative, bytes] = {}  # programs share steps
 
@@ -144,9 +147,7 @@ class Forms:
         key = self._key(programs, batch)
         if self._profiling:  # among fewer forms: no choice for those who have all of them
             key += f", {ONE_BY_ONE}"
-        choice = Choice(
-            key, forms, kin=_kin(programs, batch, self._profiling), size=_size(programs)
-        )
+        choice = Choice(key, forms, subject=self._subject(programs, batch), size=_size(programs))
         first = PERSISTENT if is_likely else ONE_BY_ONE
         name = self._chooser.take(choice, lambda: self._measured(forms, batch, first))
         return None if name is None else forms[name]
@@ -205,6 +206,10 @@ class Forms:
         choice = Choice(key, NUMBERS, LOADED, is_long=form == PERSISTENT)
         return self._chooser.take(choice, measure) == LITERAL
 
+    def _subject(self, programs: Sequence[Program], batch: int) -> tuple[object, ...]:
+        nodes = ((step.op, step.node_index) for program in programs for step in program.steps)
+        return "form", self._origin, batch, self._profiling, *nodes
+
     def _key(self, programs: Sequence[Program], batch: int) -> str:
         digest = hashlib.sha256(str(batch).encode())
         for step in (step for program in programs for step in program.steps):
@@ -213,11 +218,6 @@ class Forms:
                 self._signatures[own] = signature([own], self._bench.source_of).encode()
             digest.update(self._signatures[own])
         return digest.hexdigest()[:24]
-
-
-def _kin(programs: Sequence[Program], batch: int, is_apart: bool) -> tuple[object, ...]:
-    nodes = ((step.op, step.node_index) for program in programs for step in program.steps)
-    return "form", batch, is_apart, *nodes
 
 
 def _size(programs: Sequence[Program]) -> int:

@@ -17,7 +17,6 @@ from delegate.errors import DeviceError, KernelBuildError, Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 from delegate.lowered import Lowered
-from delegate.plan.key import digest_of
 from delegate.runtime.bench import DeviceBench, Reference
 from delegate.tuning.chooser import FULL, ROUNDS, Choice, Chooser
 
@@ -46,10 +45,12 @@ class Tuner:
         batch: int = 1,
         reference: Reference = lambda node, inputs: None,
         lowered: Lowered | None = None,
+        origin: str = "",
     ) -> Alternative:
         """Return the alternative to run; without measuring, the first that this device can.
 
         `reference`: see `DeviceBench.right`. `lowered`: what knows which nodes are alike.
+        `origin`: what tells the part of a graph that it is of, whatever its shapes; "": not known.
         Raises:
             Unsupported: it can run none, for the plain one's reason, or all compute wrongly.
         """
@@ -66,7 +67,7 @@ class Tuner:
                 Choice(
                     f"{own}x{batch}",
                     names,
-                    kin=(node.op, node.index, batch, *names, *_constants(node)),
+                    subject=(origin, node.op, node.index, batch, *names) if origin else (),
                     size=sum(math.prod(tensor.shape) for tensor in node.outputs),
                 ),
                 lambda: self._measure(node, alternatives, batch, reference),
@@ -134,11 +135,6 @@ def signature(alternatives: Sequence[Alternative], source_of: Callable[[Launch],
 @lru_cache(1 << 12)  # launches share sources
 def _digest(source: str) -> bytes:
     return hashlib.sha256(source.encode()).digest()
-
-
-def _constants(node: Node) -> list[bytes]:
-    """Return what tells a node from those of other graphs: its constants."""
-    return [digest_of(t.data) for t in node.inputs if t is not None and t.data is not None]
 
 
 def _size(value: Tensor | Constant) -> object:

@@ -53,6 +53,13 @@ def test_it_writes_a_file_that_another_start_runs_by(
     plan = str(tmp_path / "model.plan")
     own = ["--device", str(device.index), "--tune", "off"]
     assert main(["plan", model, *own, "--output", plan]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{plan}: ")
+    assert f"2 nodes on {device.name}" in line
+    assert main(["plan", model, *own, "--output", plan, "--show"]) == 0
+    text = capsys.readouterr().out
+    assert "partition 0: 2 nodes; launches" in text
+    assert line in text
     assert main(["plan", model, *own, "--plan", plan]) == 0
     capsys.readouterr()
     other = tmp_path / "other.tflite"

@@ -29,6 +29,7 @@ from delegate.runtime.leases import leased, saved
 from delegate.runtime.planned import planned_executor
 from delegate.runtime.programs import Programs
 from delegate.runtime.state import State
+from delegate.start.child_planner import _Cache
 from delegate.start.engine import Engine
 from tests.support.deal import any_driver
 from tests.support.forms import chosen_of, plain_program, planner_of
@@ -123,7 +124,7 @@ def assert_goes_through(engine: Engine, executor: Executor, state: State | None 
     packed = {segment.digest for buffer in answer.constants for segment in buffer.segments}
     in_arena = {digest_of(each.values) for each in plan.memory.stored}
     assert {digest for digest, _ in contents_of(content)[0]} == packed | in_arena
-    taken = leased(planner_of(engine).weights, engine.device.queue, again.constants, load)
+    taken = leased(planner_of(engine).weights, engine.device.queue, again.constants, _Cache({}))
     with Executor(engine.device, Programs(engine.device), again.plan, taken, state=state) as other:
         if state is None:
             assert same_outputs(executor, other)

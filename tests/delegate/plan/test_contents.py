@@ -16,6 +16,7 @@ from delegate.plan.contents import (
     FOLDER,
     MissingContent,
     digest_of,
+    fill,
     load,
     places_elsewhere,
     save,
@@ -77,6 +78,27 @@ def test_what_is_damaged_is_missing_until_it_is_saved_again(change: str) -> None
     assert np.array_equal(load(digest, VALUES.nbytes), VALUES)
 
 
+def test_a_content_is_read_to_memory_of_its_size_alone() -> None:
+    digest, memory = save(VALUES), np.zeros(VALUES.nbytes, np.uint8)
+    fill(digest, memory)
+    assert np.array_equal(memory, VALUES)
+    for size in (VALUES.nbytes - 1, VALUES.nbytes + 1):
+        with pytest.raises(MissingContent):
+            fill(digest, np.zeros(size, np.uint8))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_damaged_is_not_read_to_memory_or_has_another_digest(change: str) -> None:
+    digest, memory = save(VALUES), np.zeros(VALUES.nbytes, np.uint8)
+    CHANGES[change](file_of(digest))
+    if change == "flipped":  # whoever asked compares that
+        fill(digest, memory)
+        assert digest_of(memory) != digest
+    else:
+        with pytest.raises(MissingContent):
+            fill(digest, memory)
+
+
 def test_another_size_or_another_content_is_missing() -> None:
     digest, other = save(VALUES), save(VALUES[2:].copy())
     for size in (VALUES.nbytes - 1, VALUES.nbytes + 1):
@@ -94,8 +116,13 @@ def test_what_the_cache_does_not_take_lies_in_memory(monkeypatch: pytest.MonkeyP
     assert save(VALUES.copy()) == digest
     path = places_elsewhere()[digest]
     assert np.array_equal(load(digest, VALUES.nbytes, path), VALUES)
+    memory = np.zeros(VALUES.nbytes, np.uint8)
+    fill(digest, memory, path)
+    assert np.array_equal(memory, VALUES)
     with pytest.raises(MissingContent):
         load(digest, VALUES.nbytes)
+    with pytest.raises(MissingContent):
+        fill(digest, memory)
     with pytest.raises(MissingContent):
         load(digest, VALUES.nbytes - 1, path)
     with pytest.raises(MissingContent):

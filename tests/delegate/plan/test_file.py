@@ -70,7 +70,7 @@ def no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: object, **more: object) -> None:
         raise AssertionError("planned again")
 
-    for name in ("__init__", "verdicts", "partition", "tried"):
+    for name in ("__init__", "verdicts", "partition"):
         monkeypatch.setattr(Planner, name, never)
     monkeypatch.setattr(helper, "ask", never)
 

@@ -19,12 +19,13 @@ from delegate.graph.partition import Partition, partition_of
 from delegate.plan import key as module
 from delegate.plan.key import (
     code_digest,
-    digest_of,
     graph_facts,
     installed,
     key_of,
+    origin_of,
     partition_facts,
     target_facts,
+    values_fact,
 )
 from delegate.target import Rules, Target
 from tests.support.model import const, graph_of, op, t
@@ -276,17 +277,42 @@ def test_options_are_told_whole_by_their_text() -> None:
     assert wrong == {}
 
 
+def test_an_origin_is_the_same_at_other_shapes_and_no_other_graphs() -> None:
+    def origin(graph: Graph) -> str:
+        return origin_of(partition_of(graph, (0, 1)))
+
+    graph = small()
+    x, weights = graph.nodes[0].inputs[:2]
+    (result,) = graph.nodes[1].outputs
+    assert x is not None
+    assert weights is not None
+    assert weights.data is not None
+    at_another = with_tensor(with_tensor(graph, x, shape=(5, 8)), result, shape=(5, 8))
+    assert origin(graph) == origin(small()) == origin(at_another)
+    others = [
+        with_tensor(graph, weights, data=flipped(weights.data)),
+        with_tensor(graph, x, name="another"),
+        with_tensor(graph, x, quantization=Quantization((0.25,), (3,))),
+        with_node(graph, 1, op="SUB"),
+        with_node(graph, 1, inputs=(x, x)),
+    ]
+    assert len({origin(each) for each in [graph, *others]}) == 1 + len(others)
+    folded = replace(weights, is_folded=True)
+    of_shapes = [with_tensor(graph, weights, data=d, is_folded=True) for d in (folded.data, None)]
+    assert origin(of_shapes[0]) == origin(of_shapes[1])
+
+
 def test_a_digest_of_an_array_that_is_gone_is_not_anothers() -> None:
     def long(first: int) -> np.ndarray[Any, Any]:
         return np.arange(first, first + 4096, dtype=np.int32)
 
-    expected = [digest_of(long(first)) for first in range(50)]
+    expected = [values_fact(long(first)) for first in range(50)]
     assert len({*expected}) == 50
     kept = long(7)
-    assert digest_of(kept) == digest_of(kept) == expected[7]
+    assert values_fact(kept) == values_fact(kept) == expected[7]
     for first in range(50):
         array = long(first)
-        assert digest_of(array) == expected[first]
+        assert values_fact(array) == expected[first]
         del array  # the next one may come to lie at its place
     gc.collect()
     assert {*module._digests} == {id(kept)} | {
@@ -296,8 +322,8 @@ def test_a_digest_of_an_array_that_is_gone_is_not_anothers() -> None:
 
 def test_an_array_is_told_by_its_values_however_they_lie() -> None:
     array = np.arange(4096, dtype=np.int32).reshape(64, 64)
-    assert digest_of(array.T) == digest_of(np.ascontiguousarray(array.T)) != digest_of(array)
-    assert digest_of(array[:2, :2]) == digest_of(array[:2, :2].copy())
+    assert values_fact(array.T) == values_fact(np.ascontiguousarray(array.T)) != values_fact(array)
+    assert values_fact(array[:2, :2]) == values_fact(array[:2, :2].copy())
 
 
 def test_the_package_s_files_are_known() -> None:

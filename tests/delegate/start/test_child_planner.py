@@ -280,13 +280,13 @@ def test_a_plan_of_other_tensors_is_none(
     names: list[str] = []
     path_of = ChildPlanner._path
 
-    def noted(self: ChildPlanner, call: str, facts: Any) -> str:
-        path = path_of(self, call, facts)
-        if call == "partition" and path not in names:
-            names.append(path)
-        return path
+    def noted(self: ChildPlanner, name: str, call: str, *more: Any) -> Any:
+        if call == "partition":
+            names.append(path_of(self, name))
+        return answer(self, name, call, *more)
 
-    monkeypatch.setattr(ChildPlanner, "_path", noted)
+    answer = ChildPlanner._answer
+    monkeypatch.setattr(ChildPlanner, "_answer", noted)
     graph = conv_pool()
     for each in (CHAIN, graph):
         started(device, each)
@@ -438,7 +438,7 @@ def test_errors_cross_and_those_that_may_pass_are_not_kept(
         engine.executor(partition_of(CHAIN, range(2)), engine.target(Rules())).close()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Planner, "tried", fails)
+        patch.setattr(Planner, "partition", fails)
         with pytest.raises(raised, match=f"^{error}$") as told:
             partition()
         assert type(told.value) is raised

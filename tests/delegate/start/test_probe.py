@@ -19,11 +19,11 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.sandbox import helper
 from delegate.sandbox.channel import Channel
-from delegate.sandbox.trials import SELF_TEST, Trial
+from delegate.sandbox.trials import FRESH, PASSED, SELF_TEST, Trial
 from delegate.start import helper_child, opening, probe, self_tests
 from delegate.start.opening import open_device
 from delegate.start.probe import Proof, examine
-from delegate.start.self_tests import FRESH, PASSED, feature_test, self_test
+from delegate.start.self_tests import feature_test, self_test
 from tests.support.deal import slow
 from tests.support.known import cut_all, replace_all
 
@@ -69,6 +69,32 @@ def child_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> No
 def _no_helper_of_another_test() -> Iterator[None]:
     yield
     helper._close(is_idle=False)
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_the_tests_digests_are_kept_for_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, digests, made = info().identity, probe._digests, list[tuple[str, ...]]()
+
+    def counted(isas: tuple[str, ...]) -> dict[str, str]:
+        made.append(isas)
+        return digests(isas)
+
+    def tests(*isas: str) -> list[str]:
+        probe._tests.cache_clear()
+        return [test.digest for test in probe._tests(own, isas)]
+
+    monkeypatch.setattr(probe, "_digests", counted)
+    expected = [digests(("dot",))[name] for name in ("device", "dot")]
+    assert [tests("dot"), tests("dot"), tests()] == [expected, expected, expected[:1]]
+    assert made == [("dot",)]
+    monkeypatch.setattr(probe, "installed", lambda: "another one")
+    assert tests("dot") == expected
+    assert len(made) == 2
+    for foreign in (None, [], "text", ["another one"], ["another one", 3]):
+        probe.Store(own).save(probe.FACTS, {probe._SOURCES: foreign})
+        assert tests("dot") == expected
+    assert len(made) == 7
+    probe._tests.cache_clear()
 
 
 GOOD = "tell(tried='device', how='passed'); tell(answer=None)"

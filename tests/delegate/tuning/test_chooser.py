@@ -19,7 +19,7 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
 
 
-def asked(chooser: Chooser, key: str, size: int, kin: str = "node 3") -> list[str]:
+def asked(chooser: Chooser, key: str, size: int, subject: str = "node 3") -> list[str]:
     """Return what is taken of a choice, and after it what was measured for it."""
     told: list[str] = []
 
@@ -27,7 +27,7 @@ def asked(chooser: Chooser, key: str, size: int, kin: str = "node 3") -> list[st
         told.append("measured")
         return "plain"
 
-    choice = Choice(key, NAMES, "fast", kin=(kin,) if kin else (), size=size)
+    choice = Choice(key, NAMES, "fast", subject=(subject,) if subject else (), size=size)
     return [str(chooser.take(choice, measure)), *told]
 
 
@@ -57,7 +57,7 @@ def test_what_is_known_of_a_shape_holds_in_later_starts() -> None:
 @pytest.mark.parametrize("kept", ["", "plain", "many plain", "100", "100 other", "-100 plain"])
 def test_foreign_words_of_another_shape_are_passed_over(kept: str) -> None:
     store = Store(f"a device of test_chooser with foreign words: {kept}")
-    family = Choice("", NAMES, kin=("node 3",)).family
+    family = Choice("", NAMES, subject=("node 3",)).family
     store.save(CHOICES, {family: kept})
     assert asked(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]
 

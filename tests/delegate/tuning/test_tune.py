@@ -101,6 +101,22 @@ def test_the_fastest_is_taken_and_kept_on_disk() -> None:
     assert other.measured != []
 
 
+def test_another_shape_takes_a_choice_over_from_its_own_graph_alone() -> None:
+    def measured(origin: str, known: str) -> list[list[str]]:
+        """Return what is measured for an origin where a choice for another shape is known."""
+        own = chooser()
+        of_first = Tuner(own, bench())
+        assert of_first.choose(NODE, [*ALL], origin=known) is FAST
+        own._known = {key: found for key, found in own._known.items() if key.startswith("family")}
+        later = bench()
+        assert Tuner(own, later).choose(NODE, [*ALL], origin=origin) is FAST
+        return later.measured
+
+    assert measured("graph", known="graph") == []
+    assert measured("graph", known="another graph") == [["middle", "fast"]]
+    assert measured("", known="") == [["middle", "fast"]]
+
+
 def test_a_batch_is_measured_by_itself() -> None:
     fake = bench()
     one = tuner(fake)
