@@ -52,6 +52,7 @@ from delegate.graph.pool_3d import pool_3d_of as pool_3d_of
 from delegate.graph.pool_3d import pool_3d_options as pool_3d_options
 from delegate.graph.shapes import output_shapes as output_shapes
 from delegate.graph.verdict import graph_table as graph_table
+from delegate.isolation.device import children_cpu_seconds as children_cpu_seconds
 from delegate.kernel_uses import ExpectedLaunch as ExpectedLaunch
 from delegate.kernel_uses import KernelUse as KernelUse
 from delegate.kernel_uses import kernel_uses as kernel_uses
