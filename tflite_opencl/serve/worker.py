@@ -196,8 +196,9 @@ class Worker:
             try:
                 outputs = runner.run(arrays, pictures)
             except _DEVICE_ERRORS as error:
-                runner = self._after(runner, _reason(error), arrays, is_again)
-                is_again = True
+                if is_again:  # the device runs other values
+                    return RunError(_reason(error))
+                runner, is_again = self._after(runner, _reason(error), arrays), True
             except Exception as error:
                 return RunError(_reason(error))
             else:
@@ -205,14 +206,13 @@ class Worker:
                 return Ran(outputs, runner.device)
         return Unavailable(self.failure)
 
-    def _after(self, device: Runner, failure: str, arrays: Arrays, is_again: bool) -> Runner | None:
+    def _after(self, device: Runner, failure: str, arrays: Arrays) -> Runner | None:
         """Return what runs after a device that failed; None: nothing does."""
-        if is_again or self._fallback is None:
-            if is_again:
-                self._give_up(device, failure)
-                return None
+        zeros = [np.zeros_like(array) for array in arrays]
+        if self._fallback is None:
             log.warning("%s failed, and the run is repeated: %s", device.device, failure)
-            return device
+            self._try_again(device, zeros)
+            return self._runner
         try:
             cpu = self._cpu = self._cpu or self._fallback()
         except Exception as error:
@@ -221,7 +221,6 @@ class Worker:
         with self._changed:
             self._runner, self.failure = cpu, failure
         log.error("%s failed, the CPU takes over: %s", device.device, failure)
-        zeros = [np.zeros_like(array) for array in arrays]
         threading.Thread(
             target=self._try_again, args=(device, zeros), name="trying again", daemon=True
         ).start()

@@ -91,10 +91,13 @@ def classified(address: str, content: bytes) -> tuple[int, dict[str, object]]:
 
 @slow
 @any_driver
-def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str) -> None:
+@pytest.mark.parametrize("isolate", ["true", "false"])
+def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str, isolate: str) -> None:
     labels = str(Path(model).parent / "labels.txt")
-    process, address = started([model, "--labels", labels, "--device", str(device.index)])
+    where = "--device", str(device.index), "--isolate", isolate
+    process, address = started([model, "--labels", labels, *where])
     with process:
+        assert len(children(process.pid)) == (isolate == "true")
         with triton.InferenceServerClient(address) as client:
             (given,) = client.get_model_metadata("colours")["inputs"]
             pixels = np.zeros((3, 8, 8, 3), np.uint8)

@@ -177,7 +177,29 @@ def test_without_a_fallback_a_run_is_repeated(gate: Gate) -> None:
     device = Doubling(Once(gate))
     worker = Worker(device, LIMITS)
     assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
-    assert (device.runs, worker.failure) == ([1, 1], "")
+    assert (device.runs, worker.failure) == ([1, 1, 1], "")  # the second one on zeros
+    worker.close()
+
+
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_values_that_no_device_runs_do_not_cost_the_device(falls_back: bool) -> None:
+    class Picky(Doubling):
+        def run(self, arrays: Arrays, pictures: int) -> Arrays:
+            if (arrays[0] < 0).any():
+                raise (RunError if self.device == "CPU" else DeviceError)("an index of -1")
+            return super().run(arrays, pictures)
+
+    device, cpu = Picky(), Picky()
+    cpu.device = "CPU"
+    worker = Worker(device, LIMITS, (lambda: cpu) if falls_back else None)
+    for _ in range(5):
+        with pytest.raises(RunError, match="an index of -1"):
+            worker.submit(*one(-1)).result(30)
+        assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
+        deadline = time.monotonic() + 30
+        while worker.runner is not device:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     worker.close()
 
 
