@@ -141,10 +141,3 @@ def test_all_exact_passes_together_change_no_output_of_a_real_model(path: Path) 
     _same_outputs(path, made.content)
     last = made.steps[0][-1].graph
     assert graph_values(read_model(made.content))["inputs"] == graph_values(last)["inputs"]
-
-
-def test_every_pass_has_its_row_in_the_architecture() -> None:
-    text = (Path(__file__).parents[3] / "ARCHITECTURE.md").read_text()
-    for name, each in graph_passes().items():
-        kind = "exact" if each.is_exact else "lossy"
-        assert f"| `{name}` | {kind} | {each.does} | {each.wanted_by} |" in text
