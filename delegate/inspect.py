@@ -21,6 +21,7 @@ from delegate.devices.spread import Portion as Portion
 from delegate.errors import AbiMismatch as AbiMismatch
 from delegate.errors import CacheError as CacheError
 from delegate.errors import KernelBuildError as KernelBuildError
+from delegate.errors import NotRestarted as NotRestarted
 from delegate.external import accelerators as accelerators
 from delegate.graph import integers as integers
 from delegate.graph.edit import with_input_shapes as with_input_shapes

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate
-from delegate.inspect import Graph, LaunchTime, infer, watched
+from delegate.inspect import Graph, LaunchTime, NotRestarted, infer, watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
 from tflite_opencl.common.interpreter import (
@@ -170,7 +170,7 @@ class OpenInterpreter:
         if (taken := self.delegation) is not None:
             lost = [str(each.reason) for each in self._delegate.verdicts if each.is_lost]
             if len(lost) > taken.lost:  # no child is left: TFLite's kernels ran it
-                raise DelegateFailed(lost[-1])
+                raise DelegateFailed(lost[-1]) from NotRestarted(lost[-1])
 
 
 def measured(time: Callable[[Stopwatch], object], count: int) -> Times:
