@@ -77,7 +77,7 @@ class Predictor(Generic[Result]):
         takes pixels as they are, unless these or the model say another range.
         `size`: the input's height and width, where the model leaves them open; None: 224 x 224.
         `threads`: of TFLite. `isolate`, `run_timeout`: as of delegate.Options; after
-        three deaths within a minute the CPU runs all of the model, and a warning says so.
+        three deaths the CPU runs all of the model, with a warning.
         Raises:
             RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
                 read. delegate.DelegateError: the model is damaged (ModelError), there is no such
@@ -89,8 +89,7 @@ class Predictor(Generic[Result]):
         reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
         self.labels = reading.labels
         self._meaning, feeds = reading.meaning, reading.feeds
-        fed = self._meaning.fed
-        self._format = astuple(self._meaning.format)
+        fed, self._format = self._meaning.fed, astuple(self._meaning.format)
         self._has_alpha = takes_alpha(fed.shape)
         on_device = Options(
             device, tune=tune, min_nodes_per_partition=1, isolate=isolate, run_timeout=run_timeout

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Kill:
 
         def killing(path: OnePath, pixels: Any) -> Any:
             if path.delegation is not None and next(count) in numbers:
-                for child in children():
+                while not (found := children()):  # the next one is being started
+                    time.sleep(0.01)
+                for child in found:
                     os.kill(child, signal.SIGKILL)
             return run(path, pixels)
 
