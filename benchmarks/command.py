@@ -21,6 +21,7 @@ from benchmarks import (
     language,
     layers,
     loadgen,
+    page,
     report,
     rows,
     series,
@@ -244,7 +245,7 @@ def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
     if options.chart is not None:
         chart.write_report(reports[0], options.chart)
     if options.docs:
-        for path in report.write(reports, options.docs):
+        for path in page.write(reports, options.docs):
             console.print(f"written: {path}", markup=False)
 
 

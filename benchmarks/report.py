@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports -> tables in Markdown for the terminal, and the measured part of docs/performance.md.
-
-The page has the rows. Series and layers are on the terminal and in --json. Prints nothing itself.
-"""
+"""Reports -> tables in Markdown, for the terminal and for the page. Prints nothing itself."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.table import Table
 
-from benchmarks import before, chart
+from benchmarks import before
 from benchmarks.measure import PathTimes
 from benchmarks.results import Figure, Layers, Report, RowResult, Series
 from tflite_opencl.common.tables import render
 
-T = TypeVar("T")
-_BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
-_PART = re.compile(f"{re.escape(_BEGIN)}\n.*?{re.escape(_END)}", re.DOTALL)
 _WIDE = 500  # columns, so that nothing wraps
 
 
@@ -50,7 +41,7 @@ def tables(report: Report) -> Iterator[Table | str]:
         )
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[int]) -> Table:
+def as_table(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[int]) -> Table:
     """Return a table in Markdown; `words`: the columns that are no numbers."""
     table = Table(box=box.MARKDOWN)
     for number, heading in enumerate(headings):
@@ -63,7 +54,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Sequen
 
 def times(rows: Sequence[RowResult]) -> Table:
     """Return what every path took, and our time over it."""
-    return _table(
+    return as_table(
         ("row", "path", "runs", "minimum, ms", "median, ms", "ours/it, minima", "medians",
          "quartiles"),
         (
@@ -79,12 +70,13 @@ def times(rows: Sequence[RowResult]) -> Table:
 
 def limits(rows: Sequence[RowResult]) -> Table:
     """Return before, now and the least time that the machine's own rates allow, of each model."""
-    return _table(
+    return as_table(
         ("row", "before, ms", "now, ms", "now/before", "limit, ms", "of it multiply-adds",
          "limit/now"),
         (
             (row.row, *_earlier(row), f"{of.limit_ms:.3f}",
-             f"{of.limit_of_work_ms / of.limit_ms:.0%}", f"{of.limit_ms / _own(row).min_ms:.2f}")
+             f"{of.limit_of_work_ms / of.limit_ms:.0%}",
+             f"{of.limit_ms / own_times(row).min_ms:.2f}")
             for row in rows
             if (of := row.delegation) is not None and of.limit_ms
         ),
@@ -92,12 +84,13 @@ def limits(rows: Sequence[RowResult]) -> Table:
     )  # fmt: skip
 
 
-def _own(row: RowResult) -> PathTimes:
+def own_times(row: RowResult) -> PathTimes:
+    """Return the times of the delegate."""
     return next(iter(row.paths.values()))
 
 
 def _earlier(row: RowResult) -> tuple[str, str, str]:
-    now, then = _own(row).min_ms, row.paths.get(before.NAME)
+    now, then = own_times(row).min_ms, row.paths.get(before.NAME)
     if then is None:
         return "", f"{now:.3f}", ""
     return f"{then.min_ms:.3f}", f"{now:.3f}", f"{now / then.min_ms:.2f}"
@@ -105,7 +98,7 @@ def _earlier(row: RowResult) -> tuple[str, str, str]:
 
 def delegated(rows: Sequence[RowResult]) -> Table:
     """Return what the delegate took of each model, and whether its outputs are right."""
-    return _table(
+    return as_table(
         ("row", "nodes", "partitions", "launches", "bytes up", "bytes down", "outputs"),
         (
             (row.row, f"{of.delegated} of {of.nodes}", str(of.partitions), str(of.launches),
@@ -119,10 +112,10 @@ def delegated(rows: Sequence[RowResult]) -> Table:
 
 def figures(rows: Sequence[RowResult]) -> Table:
     """Return each figure with its limit and its aim."""
-    return _table(
+    return as_table(
         ("row", "figure", "measured", "limit", "aim", "verdict"),
         (
-            ("" if number else row.row, figure.goal.what, *_judged(figure))
+            ("" if number else row.row, figure.goal.what, *judged(figure))
             for row in rows
             for number, figure in enumerate(row.figures)
         ),
@@ -130,7 +123,8 @@ def figures(rows: Sequence[RowResult]) -> Table:
     )
 
 
-def _judged(figure: Figure) -> Iterator[str]:
+def judged(figure: Figure) -> Iterator[str]:
+    """Yield a figure, its limit, its aim and its verdict."""
     goal = figure.goal
     unit = f" {goal.unit}" if goal.unit else ""
     yield figure.text
@@ -151,23 +145,28 @@ def remarks(rows: Sequence[RowResult]) -> Iterator[str]:
     for device, names in devices.items():
         yield f"on {device}: {', '.join(names)}"
     for row in rows:
-        if row.skipped:
-            yield f"{row.row}: skipped: {row.skipped}"
-        if row.failed:
-            yield f"{row.row}: FAILED: {row.failed}"
         if row.exact and row.delegation is None:
             yield f"{row.row}: outputs {row.exact}"
-        for note in row.notes:
-            yield f"{row.row}: {note}"
+        yield from about(row)
     for peer, names in missing.items():
         yield f"without {peer} ({', '.join(names)})"
+
+
+def about(row: RowResult) -> Iterator[str]:
+    """Yield why a row was not measured, and its notes."""
+    if row.skipped:
+        yield f"{row.row}: skipped: {row.skipped}"
+    if row.failed:
+        yield f"{row.row}: FAILED: {row.failed}"
+    for note in row.notes:
+        yield f"{row.row}: {note}"
 
 
 def points(series: Series) -> Table:
     """Return a series, a line of it in each row."""
     places = sorted({x for line in series.lines.values() for x, _ in line})
     lines = {name: dict(line) for name, line in series.lines.items()}
-    return _table(
+    return as_table(
         (f"{series.y_label}, by {series.x_label}", *(f"{place:g}" for place in places)),
         (
             (name, *(f"{line[x]:.3f}" if x in line else "" for x in places))
@@ -179,7 +178,7 @@ def points(series: Series) -> Table:
 
 def by_node(layers: Layers) -> Table:
     """Return every node with its share of the time and its place under the roofline."""
-    return _table(
+    return as_table(
         ("node", "op", "output", "kernel", *_SPENT, "of roofline"),
         (
             (str(layer.node), layer.op, layer.shape, layer.alternative,
@@ -195,7 +194,7 @@ def by_op(layers: Layers) -> Table:
     """Return the sums of each op's nodes."""
     rows = [(op, *_spent(layers, *sums)) for op, sums in summary(layers).items()]
     total = ("all", f"{layers.total_us:.1f}", "100%", "", "")
-    return _table(("op", *_SPENT), [*rows, total], words=(0,))
+    return as_table(("op", *_SPENT), [*rows, total], words=(0,))
 
 
 def summary(layers: Layers) -> Mapping[str, tuple[float, int, int]]:
@@ -219,53 +218,6 @@ def _spent(layers: Layers, microseconds: float, work: int, moved: int) -> Sequen
         f"{work / microseconds / 1e3:.0f}" if work else "",
         f"{moved / microseconds / 1e3:.1f}",
     )
-
-
-def write(reports: Sequence[Report], folder: Path) -> list[Path]:
-    """Replace the measured part of the document; return the files written.
-
-    Raises:
-        OSError: a file cannot be read or written. ValueError: the document has no measured part.
-        Skipped: matplotlib is not there.
-    """
-    document = folder / "performance.md"
-    text = document.read_text()
-    if not _PART.search(text):
-        raise ValueError(f"{document} has no part between {_BEGIN} and {_END}")
-    pictures: list[Path] = []
-    parts = [
-        part
-        for number, each in enumerate(reports, start=1)
-        for part in _sections(each, folder / f"performance_{number}", pictures)
-    ]
-    measured = "\n".join([_BEGIN, *parts, _END])
-    document.write_text(_PART.sub(lambda _: measured, text))
-    return [document, *pictures]
-
-
-def _sections(each: Report, stem: Path, pictures: list[Path]) -> Iterator[str]:
-    """Yield the parts of a report's section; its pictures are drawn."""
-
-    def picture(title: str, name: str, draw: Callable[[T, Path], None], of: T) -> str:
-        pictures.append(path := stem.with_name(f"{stem.name}_{name}.svg"))
-        draw(of, path)
-        return f"![{title}]({path.name})\n"
-
-    names = [each.machine[part] for part in ("GPU", "CPU") if part in each.machine]
-    yield f"### {' and '.join(names)}\n"
-    yield "".join(f"- {name}: {value}\n" for name, value in each.machine.items())
-    measured = [row for row in each.rows if row.paths]
-    if any(row.figures for row in each.rows):
-        yield markdown(figures(each.rows))
-        yield picture("Figures over their limits", "figures", chart.write_figures, each)
-    if measured:
-        yield markdown(times(measured))
-        if any(row.has_model for row in measured):
-            yield picture("Times of every path", "times", chart.write_times, measured)
-        if any(row.delegation for row in measured):
-            yield markdown(limits(measured))
-            yield markdown(delegated(measured))
-    yield "".join(f"- {line}\n" for line in remarks(each.rows))
 
 
 def markdown(table: Table) -> str:

@@ -142,6 +142,9 @@ def test_the_command_works(command: str, folder: Path) -> None:
         write_video(folder / "holiday.mkv", frames(5))
     if "model.gguf" in arguments:
         _write_llama(folder)
+    if "--plan" in arguments:
+        plan = ["plan", "model.tflite", "--tune", "off", "--output", "model.plan"]
+        assert run([sys.executable, "-m", "tflite_opencl", *plan], folder).returncode == 0
     added = [word for start in SHORTER if command.startswith(start) for word in SHORTER[start]]
     assert not set(added) & set(arguments)  # the document's own word would give way
     done = run([sys.executable, *arguments, *added], folder)

@@ -35,17 +35,15 @@ MODELS = (
 )
 Paper = dict[str, str]  # a row of the model on paper
 
-HEAD = """# The kernels, as the boards' compilers make them
+HEAD = """# Kernels compiled for the boards' GPUs
 
-This page is generated: `.ci/board-compilers DIR renew` writes it. It shows every kernel that the
-models of `../shared/models` may launch, built by Mesa 25.0 for five GPUs on an x86-64 machine.
-Nothing was run. `.ci/board-compilers DIR compare` compares the table that it is made of,
-`.ci/board-compilers.csv`; [README](README.md) says what DIR is.
+`.ci/board-compilers DIR renew` generates this page from `.ci/board-compilers.csv`; the
+[README](README.md) explains DIR. It shows every kernel that the models of `../shared/models` may
+launch, compiled by Mesa 25.0 for five GPUs on an x86-64 machine. Nothing was run.
 
-A kernel of several builds has one row. Its figures are those of its worst build. "Expected" counts
-the launches of all models' runs that the kernel is expected to be the fastest for. Each cycle and
-instruction counts once, however often its loop runs. "a multiply-add" is what the hot loop takes
-for one.
+If a kernel has several builds, its row shows the worst. "Expected" counts the launches of all
+models for which the kernel is expected to be the fastest. Cycles and instructions are static
+counts: a loop counts once. "a multiply-add" is the hot loop's instructions per multiply-add.
 
 | GPU | kernels | not built | keep values in memory | launches expected | of these in memory |
 |---|---|---|---|---|---|
@@ -63,19 +61,17 @@ COLUMNS = {
 
 PAPER_HEAD = """## On paper
 
-What a run should take, in milliseconds, by the compilers' listings, the trip counts of the hot
-loops and the chips' data sheets (`tflite_opencl/compilers/paper.py` names the sources). A launch
-takes the longer of two times. Its units' time: the instructions outside the hot loop once an item,
-and those of the loop as often as the node's multiply-adds ask for, over the unit's rate. Its
-memory's time: each tensor and constant once. `tflite-opencl kernels MODEL` prints it.
-Before: the kernels of 44bb725, whose values lay in memory. A launch is left out where its compiler
-died or told nothing.
+Predicted milliseconds per run, from the compilers' listings, the trip counts of the hot loops and
+the chips' data sheets (sources: `tflite_opencl/compilers/paper.py`). A launch takes the longer of
+its compute time and its memory time. Compute: the instructions outside the hot loop once per
+work-item, those inside as often as the multiply-adds require. Memory: each tensor and constant
+once. `tflite-opencl kernels MODEL` prints the prediction. "Before" is commit 44bb725, whose kernels
+spilled. A launch is left out if its compiler crashed or reported nothing.
 
-It is no measurement, and a board will be slower. It does not see {not_seen}.
+This is not a measurement, and a board will be slower. It does not see {not_seen}.
 
-What is kept in memory counts as its loads' and stores' instructions alone on Adreno and V3D, whose
-compilers tell no more: so the column "before" is too low for V3D, and the model hardly saw the
-change on Adreno. Mali's compiler counts loads and stores apart. Only a board can tell.
+On Adreno and V3D a spill counts only as its load and store instructions. So "before" is too low for
+V3D, and hardly shows the spills on Adreno. Mali's compiler counts loads and stores separately.
 
 | GPU | assumed | model | launches | before | now | memory alone |
 |---|---|---|---|---|---|---|

@@ -196,6 +196,14 @@ def test_documents_of_two_machines(saved: str, tmp_path: Path) -> None:
     assert text.endswith("<!-- measured: end -->\nAfter\n")
     assert "old" not in text
     assert text.count("### a GPU and a CPU with units\n") == 2
+    assert text.count("| best      | 1.000 / 1.100 | 5.000 / 5.500 |  0.20 |") == 2
+    for line in (
+        "- outputs equal to the reference kernels: best, good, bad, elsewhere\n",
+        "- bad: of XNNPACK's time: 0.60 (limit: 0.5), missed\n",
+        "- rate: throughput: 1,500 pictures/s (limit: at least 1,000 pictures/s), reached\n",
+        "- absent: skipped: there is no such device\n",
+    ):
+        assert text.count(line) == 2
     pictures = re.findall(r"!\[.+\]\((.+)\)", text)
     assert pictures == [
         f"performance_{number}_{what}.svg" for number in (1, 2) for what in ("figures", "times")

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.table import Table
 
+from benchmarks.page import results
 from benchmarks.report import markdown, summary, tables
-from tests.support.report import report
+from tests.support.report import report, row, times
 
 
 def cells(line: str) -> list[str]:
@@ -43,6 +46,20 @@ def test_every_kind_of_line_is_there() -> None:
     assert "Cost against batch: skipped: there is no such device" in lines
     assert any("not judged: the figure is for another machine" in line for line in lines)
     assert any(line.startswith("Roofline: 400 Gmultiply-adds/s and 100 GB/s") for line in lines)
+
+
+def test_the_fastest_peer_is_named() -> None:
+    whole = row("best", 0.5)
+    faster = {"OpenVINO": times(0.5, 1.0), "OpenCL before": times(0.1, 1.0)}
+    alone = {"OpenCL": times(1.0, 1.0)}
+    rows = [
+        replace(whole, paths={**whole.paths, **faster}),
+        replace(whole, paths=alone, delegation=None),
+    ]
+    assert [cells(line) for line in markdown(results(rows)).splitlines()][2:] == [
+        ["best", "1.000 / 1.100", "2.000 / 2.200", "0.50", "OpenVINO: 0.500", "0.500"],
+        ["best", "1.000 / 1.100", "", "", "", ""],
+    ]
 
 
 def test_sums_by_op() -> None:
