@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> None:
         end = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
         server = Server(Bounds(_BODY, 16 * _BODY, 256, 30.0), Metrics())
-        await life.serve(server, ("127.0.0.1", 0), load, end, 60.0, 10.0)
+        await life.serve(server, ("127.0.0.1", 0), load, end, 10.0)
 
     try:
         asyncio.run(serve())

@@ -170,7 +170,7 @@ class Claim:
         except Unsupported as error:
             raise NotRestarted(f"{why}; {error}") from error
         for index in partition.indices:
-            self.verdicts[index] = self.verdicts[index].refused(f"on TFLite's kernel: {why}")
+            self.verdicts[index] = self.verdicts[index].refused(Loss(f"on TFLite's kernel: {why}"))
         return found
 
     def tell(self, partition: Partition, left: Mapping[int, str]) -> None:

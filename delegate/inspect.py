@@ -21,6 +21,7 @@ from delegate.devices.spread import Portion as Portion
 from delegate.errors import AbiMismatch as AbiMismatch
 from delegate.errors import CacheError as CacheError
 from delegate.errors import KernelBuildError as KernelBuildError
+from delegate.errors import NotRestarted as NotRestarted
 from delegate.external import accelerators as accelerators
 from delegate.graph import integers as integers
 from delegate.graph.edit import with_input_shapes as with_input_shapes
@@ -52,6 +53,7 @@ from delegate.graph.pool_3d import pool_3d_of as pool_3d_of
 from delegate.graph.pool_3d import pool_3d_options as pool_3d_options
 from delegate.graph.shapes import output_shapes as output_shapes
 from delegate.graph.verdict import graph_table as graph_table
+from delegate.isolation.device import children_cpu_seconds as children_cpu_seconds
 from delegate.kernel_uses import ExpectedLaunch as ExpectedLaunch
 from delegate.kernel_uses import KernelUse as KernelUse
 from delegate.kernel_uses import kernel_uses as kernel_uses

@@ -22,10 +22,9 @@ log = logging.getLogger("label_image")
 class Judging(contextlib.ExitStack):
     """Opens the chain once more when the first picture is judged."""
 
-    def __init__(self, job: Job, runtime: Runtime, graph: Graph, why_not: str = "") -> None:
-        """`why_not`: why no chain can be judged; "" = it can."""
+    def __init__(self, job: Job, runtime: Runtime, graph: Graph) -> None:
         super().__init__()
-        self._job, self._runtime, self._graph, self._why_not = job, runtime, graph, why_not
+        self._job, self._runtime, self._graph = job, runtime, graph
         self._judge: Judge | None = None
         self._is_ended = False
 
@@ -37,8 +36,6 @@ class Judging(contextlib.ExitStack):
         if self._is_ended or taken is None or not (taken.others and taken.delegated):
             return ()
         try:
-            if self._why_not:
-                raise RunError(self._why_not)
             if self._job.is_timed:
                 with open_judge(self._job, self._runtime, self._graph, taken) as judge:
                     return judge.shares()

@@ -78,7 +78,7 @@ def _command(settings: Settings, out: TextIO) -> int:
         from label_image.cluster.spread_pictures import SpreadPictures
 
         return SpreadPictures(prepare(settings), out, _width(sys.stderr)).run()
-    if settings.use_gpu and not settings.device_timeout:
+    if settings.use_gpu:
         start_early()
     kind = Live if settings.video else ManyPictures if settings.is_for_several else OnePicture
     return kind(prepare(settings), out, _width(sys.stderr)).run()

@@ -164,7 +164,8 @@ OWN: tuple[Flag, ...] = (
     Flag("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin "
          "(no XNNPACK) or reference", one_of("auto", "builtin", "reference"), "auto",
          "auto|builtin|reference"),
-    _shared("device_timeout", "; it runs in a child process then; 0: no child", 0.0,
+    _shared("isolate", " (default: with --video, --watch or --device_timeout)"),
+    _shared("device_timeout", "; 0: no limit (default: 60 with --video and --watch, else 0)",
             convert=seconds),
     _shared("json"),
     Flag("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "

@@ -26,6 +26,7 @@ EXAMPLES = (
     ("label_image --use_gpu -i picture.jpg --report report.html", "a page for a bug report"),
     ("label_image --use_gpu --batch 8 -i folder", "each picture of a folder, eight at once"),
 )
+_RUN_SECONDS = 60.0  # that a run may take where nobody looks
 
 
 class Settings(argparse.Namespace):
@@ -114,7 +115,23 @@ def parse(arguments: Sequence[str]) -> Settings:
     for name in ("trace", "report", "output_image", "profiling", "count"):
         if given[name] not in (None, _BY_NAME[name].default) and settings.is_for_several:
             raise UsageError(f"--{name} is for one picture, and this command line is for several")
+    _decide_isolation(given)
     return settings
+
+
+def _decide_isolation(given: dict[str, Any]) -> None:
+    """Isolate what is to run for long, or has a limit. Raises: UsageError: that cannot be."""
+    is_long = bool(given["video"] or given["watch"])
+    if given["isolate"] is False and given["device_timeout"]:
+        raise UsageError("--device_timeout ends a child process: not with --isolate=false")
+    if given["isolate"] is None:
+        given["isolate"] = is_long or bool(given["device_timeout"])
+    if given["device_timeout"] is None:
+        given["device_timeout"] = _RUN_SECONDS if is_long and given["isolate"] else 0.0
+    for name in ("profiling", "trace"):
+        if given[name] and given["isolate"]:
+            raise UsageError(f"--{name} is of runs in this process: not of those in a child, which "
+                             "--isolate and --device_timeout ask for")  # fmt: skip
 
 
 def _check_video(settings: Settings) -> None:
@@ -146,38 +163,12 @@ def _warnings(given: dict[str, Any]) -> list[str]:
         lines.append("--gpu_backend=gl does nothing: there is no OpenGL here, OpenCL is used")
     if given["external_delegate_options"] and not given["external_delegate_path"]:
         lines.append("--external_delegate_options does nothing without --external_delegate_path")
-    if not given["use_gpu"]:
-        lines += [
-            f"--{name} does nothing without --use_gpu"
-            for name in (
-                *(
-                    "allow_fp16",
-                    "device",
-                    "device_profile",
-                    "exclude_ops",
-                    "device_timeout",
-                    "plan",
-                ),
-            )
-            if given[name]
-        ]
-    if not given["video"]:
-        lines += [
-            f"--{name} does nothing without --video"
-            for name in ("every_frame", "newest_frame", "video_options")
-            if given[name]
-        ]
-        lines += [
-            f"--{name} does nothing without --video"
-            for name in ("output_video", "show")
-            if given[name] is not None
-        ]
-    if not given["scheduler"]:
-        lines += [
-            f"--{name} does nothing without --scheduler"
-            for name in ("unordered", "chunk")
-            if given[name]
-        ]
+    lines += [
+        f"--{name} does nothing without --{other}"
+        for other, names in _NEEDED
+        for name in names
+        if not given[other] and given[name] is not False and given[name] != _BY_NAME[name].default
+    ]
     if given["announce_xnnpack"] and given["cpu_kernels"] != "auto":
         lines.append(f"--cpu_kernels={given['cpu_kernels']} turns XNNPACK off")
         given["announce_xnnpack"] = False
@@ -187,6 +178,16 @@ def _warnings(given: dict[str, Any]) -> list[str]:
 # Flags that mean true where no value follows, by what converts it: the values that they take.
 _WITHOUT_VALUE = {truth: {*TRUTH}, compared: {*TRUTH, "all"}}
 _BY_NAME = {flag.name: flag for flag in FLAGS}
+_OF_OPENCL = (
+    *("allow_fp16", "device", "device_profile", "exclude_ops"),
+    *("isolate", "device_timeout", "plan"),
+)
+# What is needed by other flags, which do nothing else.
+_NEEDED = (
+    ("use_gpu", _OF_OPENCL),
+    ("video", ("every_frame", "newest_frame", "video_options", "output_video", "show")),
+    ("scheduler", ("unordered", "chunk")),
+)
 _BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
 

@@ -15,7 +15,6 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import several_devices
 from label_image import lines
 from label_image.compare import Outcome
 from label_image.document import totals_entry
@@ -28,10 +27,9 @@ from label_image.sinks import Sinks
 from label_image.told import Told, result_of, told_of
 from label_image.watched import watched
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import RunError, UsageError
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.exit_codes import ERROR, SUCCESS
 from tflite_opencl.common.feeds import warn_of_zeros
-from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.decode import PictureError
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths, skipped_text
@@ -67,7 +65,7 @@ class ManyPictures:
             series = stack.enter_context(
                 Series(
                     job, prepared.runtime, prepared.graph, floats=floats,
-                    compares_all=settings.compares_all, limit_s=settings.device_timeout,
+                    compares_all=settings.compares_all,
                 )
             )  # fmt: skip
             series.open()
@@ -190,10 +188,8 @@ def _no_step() -> None:
 
 
 def job_of_many(prepared: Prepared) -> Job:
-    """Return the job of the first path; raises RunError, UsageError: it is not one for many."""
-    settings, feeds = prepared.settings, prepared.feeds
-    if settings.device_timeout and several_devices(device_asked(settings.device)):
-        raise UsageError("--device_timeout is for one device, which --device names")
+    """Return the job of the first path; raises RunError: it is not one for many."""
+    feeds = prepared.feeds
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
     pixels = to_input(nothing, *astuple(prepared.meaning.format))

@@ -56,8 +56,7 @@ class OnePicture:
         self._width = width
         self._picture: NDArray[Any] | None = None  # None: no input takes one
         job = replace(prepared.job(self._main_input()), is_timed=True)
-        limit_s = self._settings.device_timeout
-        self.series = Series(job, prepared.runtime, prepared.graph, limit_s=limit_s)
+        self.series = Series(job, prepared.runtime, prepared.graph)
 
     def run(self) -> int:
         """Run the model, show and write what came of it, and return the exit code."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 import traceback
 from collections.abc import Sequence
@@ -67,20 +66,17 @@ class Paths(contextlib.ExitStack):
         *,
         floats: bool = False,
         compares_all: bool = True,
-        limit_s: float = 0.0,
         share: float = MOST,
     ) -> None:
         """`job.input`: the picture, or what the paths for many are warmed up with.
 
-        `compares_all`: each picture, not a sample of them. `limit_s`: of OpenCL's start and of each
-        batch, which are in a child process then. `share`: as of `Sample`.
+        `compares_all`: each picture, not a sample of them. `share`: as of `Sample`.
         """
         super().__init__()
         self.job, self.floats = job, floats
-        self._runtime, self._graph, self._limit_s = runtime, graph, limit_s
+        self._runtime, self._graph = runtime, graph
         self._sample = Sample(compares_all, share)
-        why_not = "--device_timeout keeps the chain in a child process" if limit_s else ""
-        self._judging = self.enter_context(Judging(job, runtime, graph, why_not))
+        self._judging = self.enter_context(Judging(job, runtime, graph))
         self._gpu_stack = self.enter_context(contextlib.ExitStack())
         self._instead: Path | None = None  # what runs in OpenCL's place
         self.beside: dict[str, Path] | None = None
@@ -216,10 +212,8 @@ class Paths(contextlib.ExitStack):
             stack = self._gpu_stack
             is_one = job.batch is None and several_devices(job.opencl.device)
             job = replace(job, batch=1) if is_one else job
-        if job.opencl is not None and self._limit_s:
-            opening = path_in_child(job, self._limit_s)
-        elif is_beside and job.cpu_kernels == "reference":  # which may end their process
-            opening = path_in_child(job, math.inf)
+        if is_beside and job.cpu_kernels == "reference":  # which may end their process
+            opening = path_in_child(job)
         else:
             opening = open_path(job, self._runtime, self._graph)
         if job.is_timed:

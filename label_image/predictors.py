@@ -11,12 +11,13 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
 from delegate import DelegateError, Options, Unsupported, Verdict
+from delegate.inspect import NotRestarted
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.reading import Reading
@@ -75,7 +76,8 @@ class Predictor(Generic[Result]):
         `mean`, `std`: of pixels; None: the model's own, or what such models have. An 8-bit input
         takes pixels as they are, unless these or the model say another range.
         `size`: the input's height and width, where the model leaves them open; None: 224 x 224.
-        `threads`: of TFLite. `isolate`, `run_timeout`: as of delegate.Options.
+        `threads`: of TFLite. `isolate`, `run_timeout`: as of delegate.Options; after
+        three deaths the CPU runs all of the model, with a warning.
         Raises:
             RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
                 read. delegate.DelegateError: the model is damaged (ModelError), there is no such
@@ -87,8 +89,7 @@ class Predictor(Generic[Result]):
         reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
         self.labels = reading.labels
         self._meaning, feeds = reading.meaning, reading.feeds
-        fed = self._meaning.fed
-        self._format = astuple(self._meaning.format)
+        fed, self._format = self._meaning.fed, astuple(self._meaning.format)
         self._has_alpha = takes_alpha(fed.shape)
         on_device = Options(
             device, tune=tune, min_nodes_per_partition=1, isolate=isolate, run_timeout=run_timeout
@@ -104,7 +105,7 @@ class Predictor(Generic[Result]):
             input_number=feeds.main,
         )
         self._stack = contextlib.ExitStack()
-        self._path = self._opened(job)
+        self._job, self._path = job, self._opened(job)
         taken = self._path.delegation
         self.device = "CPU" if taken is None else taken.device
         self.verdicts: Sequence[Verdict] = () if taken is None else taken.verdicts
@@ -119,11 +120,20 @@ class Predictor(Generic[Result]):
         Raises: PictureError: a picture cannot be used. FileNotFoundError: there is no such file.
             RunError, delegate.DelegateError: the run failed.
         """
+        several = pictures if isinstance(pictures, list) else [pictures]
+        try:
+            results = self._run(several)
+        except NotRestarted as over:
+            log.warning("the CPU runs the model from now on: %s", over)
+            self._stack.close()
+            self._path = self._opened(replace(self._job, opencl=None))
+            self.device, self.verdicts = "CPU", ()
+            results = self._run(several)
+        return results if isinstance(pictures, list) else results[0]
+
+    def _run(self, pictures: Sequence[Picture]) -> list[Result]:
         with _plain_errors():
-            if isinstance(pictures, list):
-                return list(self._results(pictures))
-            (result,) = self._results([pictures])
-            return result
+            return list(self._results(pictures))
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""

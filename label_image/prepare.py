@@ -101,6 +101,8 @@ class Prepared:
                 device_profile=settings.device_profile,
                 precision=precision_of(settings.allow_fp16),
                 plan=settings.plan,
+                isolate=settings.isolate,
+                run_timeout=settings.device_timeout,
             )
         return Job(
             model=self.model.source,
@@ -136,8 +138,8 @@ class Prepared:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody sees what takes long, and set no limit to it."""
-        return sys.stderr.isatty() and not self.settings.device_timeout
+        """Whether somebody sees what takes long."""
+        return sys.stderr.isatty()
 
     def check_drawing(self) -> None:
         """Raise RunError where --output_image is asked for and there will be nothing to draw."""

@@ -27,7 +27,7 @@ from label_image.path import Outputs, Run
 from label_image.paths import ENDED, Paths
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.errors import DelegateFailed
+from tflite_opencl.common.errors import DelegateFailed, reason_of
 from tflite_opencl.common.exit_codes import NOT_SO, SUCCESS
 from tflite_opencl.common.finite import not_finite
 
@@ -151,13 +151,23 @@ class Series(Paths):
             self._give_up(error)
             return None
 
+    def _once_more(self, pixels: NDArray[Any], error: DelegateFailed, is_again: bool) -> Run | None:
+        """Run a batch again that a child process failed with, or give OpenCL up."""
+        if is_again or self.job.opencl is None or not self.job.opencl.isolate:
+            self._give_up(error)
+            return None
+        log.warning("the run is repeated: %s", reason_of(error))
+        return self._started(pixels, lambda: None)
+
     def _classify(self, pixels: NDArray[Any], run: Run | None) -> list[Outcome]:
+        is_again = False
         while self.gpu is not None and run is not None:
             try:
                 gpu = run.outputs()
             except DelegateFailed as error:
-                self._give_up(error)
-                break
+                run = self._once_more(pixels, error, is_again)
+                is_again = True
+                continue
             outcomes = self._compared(pixels, gpu)
             if not self._is_to_run_again(run, outcomes):
                 return outcomes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path in a child process, so that a driver that hangs or dies takes only the child along.
+"""A path in a child process, so that kernels of TFLite that die take only the child along.
 
 `python -m label_image.worker` is that child. The first request is what `open_path` takes, and the
 answer is the path; each further request gives pictures to it. All is pickled.
@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import io
 import logging
+import math
 import pickle
 import sys
 from collections.abc import Iterator
@@ -30,21 +30,16 @@ from tflite_opencl.common.runtime import runtime_if_any
 
 _Failure = NoDeviceError | DelegateFailed | RunError
 
-stdout = logging.getLogger("tflite_opencl.stdout")
-
 
 @contextlib.contextmanager
-def path_in_child(job: Job, seconds: float) -> Iterator[Path]:
-    """Give what open_path gives in a child process; the start and each batch have the limit.
+def path_in_child(job: Job) -> Iterator[Path]:
+    """Give what open_path gives in a child process, whose own lines go to stderr.
 
-    The child's own lines go to stderr.
-    Raises:
-        DelegateFailed: the run failed, or the child took too long, died or made no sense.
-        NoDeviceError: there is no OpenCL device, or not the wanted one.
-        RunError: TFLite cannot run the model, whatever runs it.
+    Raises: RunError: TFLite cannot run the model, or the child died or made no sense. Of a job with
+    OpenCL: NoDeviceError, DelegateFailed.
     """
     with Child(command_of("label_image.worker"), keeps_stderr=False) as child:
-        ask = functools.partial(_asked, child, seconds, job.delegates)
+        ask = functools.partial(_asked, child)
         path: Path = ask(job)
         yield path if job.is_timed else _PathInChild(**vars(path) | {"call": ask})
         child.close(END_SECONDS)
@@ -62,21 +57,12 @@ class _PathInChild(Path):
         return [*outputs]
 
 
-def _asked(child: Child, seconds: float, delegates: str, request: object) -> Any:
+def _asked(child: Child, request: object) -> Any:
     try:
-        answer = child.ask(seconds, pickle.dumps(request, protocol=5))
+        answer = child.ask(math.inf, pickle.dumps(request, protocol=5))
     except Died as died:
-        ended = died.ended
-        if ended.is_late:
-            why = f" was ended after {seconds:g} seconds (--device_timeout)"
-        elif ended.signal:
-            why = f"'s process died ({ended.signal})"
-        else:
-            why = f"'s process {ended} and without a result"
-        raise DelegateFailed(f"the {delegates} run{why}") from None
+        raise RunError(f"the process of the CPU's kernels {died.ended}") from None
     result = pickle.loads(answer["payload"])
-    for text in answer["lines"]:
-        stdout.info("%s", text)
     if isinstance(result, _Failure):
         raise result
     return result
@@ -84,14 +70,13 @@ def _asked(child: Child, seconds: float, delegates: str, request: object) -> Any
 
 def main() -> int:
     """Answer the requests, each with what came of it."""
-    collected = io.StringIO()
     with serving() as parent, contextlib.ExitStack() as stack:
         path: Path | None = None
         for message in parent.messages():
             request = pickle.loads(message["payload"])
             if path is None:
                 job: Job = request
-                stack.enter_context(lines.logging_to(collected, sys.stderr, job.level))
+                stack.enter_context(lines.logging_to(sys.stderr, sys.stderr, job.level))
             try:
                 if path is None:
                     graph = job.on(read_model(job.model, job.signature))
@@ -106,9 +91,7 @@ def main() -> int:
                     logging.getLogger("label_image").debug("", exc_info=True)
                 # Its cause need not be anything that can be pickled.
                 result = type(error)(reason_of(error))
-            parent.send(pickle.dumps(result, protocol=5), lines=collected.getvalue().splitlines())
-            collected.seek(0)
-            collected.truncate()
+            parent.send(pickle.dumps(result, protocol=5))
     return 0
 
 

@@ -70,8 +70,8 @@ LAYERS = {
     "tflite",
     "model": "devices errors graph isolation options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors external graph kernel_uses launch ops plan profiles progress "
-    "runtime sandbox start store tflite",
+    "inspect": "cache devices errors external graph isolation kernel_uses launch ops plan profiles "
+    "progress runtime sandbox start store tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

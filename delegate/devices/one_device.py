@@ -25,7 +25,7 @@ from delegate.requirements import requirements_of
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.layout import as_bytes
 from delegate.runtime.range_watch import RangeWatch
-from delegate.start.engine import open_engine
+from delegate.start.engine import Engine, open_engine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.schema import numpy_dtype
@@ -46,9 +46,16 @@ class OneDevice:
     Raises: as Model.
     """
 
-    def __init__(self, graph: Graph, options: Options, batch: int) -> None:
-        """Open the device that the options mean, build and upload everything."""
-        self._engine = open_engine(options)
+    def __init__(
+        self, graph: Graph, options: Options, batch: int, beside: OneDevice | None = None
+    ) -> None:
+        """Open the device that the options mean, build and upload everything.
+
+        `beside`: has opened it, and is closed after this one.
+        """
+        device = beside._engine.device if beside else None
+        self._engine: Engine = open_engine(options, device)
+        self._is_beside = beside is not None
         target = self._engine.target(installed_rules())
         partition = self._partition(graph, target)
         kept = kept_tensors(graph)
@@ -109,7 +116,8 @@ class OneDevice:
             slot.close()
         if self.state is not None:
             self.state.close()
-        self._engine.close()
+        if not self._is_beside:
+            self._engine.close()
 
     def _partition(self, graph: Graph, target: Target) -> Partition:
         """Return the whole graph as a partition, or raise Unsupported."""

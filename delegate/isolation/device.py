@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo
 
 _log = logging.getLogger("delegate")
+_all: weakref.WeakSet[IsolatedDevice] = weakref.WeakSet()
 
 
 class IsolatedDevice:
@@ -44,6 +46,7 @@ class IsolatedDevice:
         self.vector_width: int = facts["vector_width"]
         self.compute_units: int = facts["compute_units"]
         self.is_far: bool = facts["is_far"]
+        _all.add(self)
 
     @property
     def is_closed(self) -> bool:
@@ -53,3 +56,8 @@ class IsolatedDevice:
     def close(self) -> None:
         """End the child; a second call does nothing."""
         self.worker.close()
+
+
+def children_cpu_seconds() -> float:
+    """Return the processor time of the children that this process' devices have now."""
+    return sum(each.worker.cpu_seconds for each in [*_all])

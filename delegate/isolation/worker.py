@@ -171,6 +171,16 @@ class Worker:
         if child is not None and os.getpid() == self._user and self._stop.detach():
             child.close(0.0 if self._lock.locked() else END_SECONDS)
 
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time of all threads of the child; 0: there is none."""
+        child = self._child
+        if child is None or self.is_closed:
+            return 0.0
+        with contextlib.suppress(OSError):  # it has ended
+            return time.clock_gettime(~child.pid << 3 | 2)  # as clock_getcpuclockid(3)
+        return 0.0
+
     def _required(self) -> Child:
         # Garbage is collected in any order: who has this may be closed after the child was.
         if self._child is None or self.is_closed or not self._stop.alive:

@@ -222,6 +222,11 @@ class Child:
         except subprocess.TimeoutExpired:
             return None
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End the child, and all that it started if it has a session of its own."""
         if not self._has_own_session:

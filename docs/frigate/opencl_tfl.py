@@ -15,7 +15,7 @@ from frigate.detectors.detector_config import BaseDetectorConfig
 from numpy.typing import NDArray
 
 from delegate import DelegateError
-from label_image import Detector
+from label_image import Detector, RunError
 
 Value = TypeVar("Value")
 
@@ -84,7 +84,7 @@ class OpenCLTfl(DetectionApi):
         rows = np.zeros((_ROWS, 6), np.float32)
         try:
             things = self._detect(picture)
-        except DelegateError:  # a driver failed; another process has the device now
+        except (DelegateError, RunError):  # a driver failed; another process has the device now
             things = self._detect(picture)
         for row, found in zip(rows, things, strict=False):
             left, top, right, bottom = found.box

@@ -34,7 +34,6 @@ class Settings:
     meaning: Meaning
     floats: bool
     compares_all: bool
-    limit_s: float
     most: int  # results of a picture
     keeps_outputs: bool  # whether they go back
     processes: int | None  # that decode; None: one a core
@@ -102,7 +101,7 @@ class Classifier(Work):
         self._meaning = replace(settings.meaning, view=view)
         series = _Series(
             settings.job, runtime_if_any(), graph, floats=settings.floats,
-            compares_all=settings.compares_all, limit_s=settings.limit_s,
+            compares_all=settings.compares_all,
         )  # fmt: skip
         try:
             series.open()

@@ -96,8 +96,8 @@ class SpreadPictures(ManyPictures):
         known = Settings(
             replace(job, quiet=True), replace(prepared.meaning, view=view),
             floats=prepared.meaning.head is not CLASSIFICATION,
-            compares_all=settings.compares_all, limit_s=settings.device_timeout,
-            most=settings.num_results_of_several, keeps_outputs=settings.output_dir is not None,
+            compares_all=settings.compares_all, most=settings.num_results_of_several,
+            keeps_outputs=settings.output_dir is not None,
             processes=max(1, len(os.sched_getaffinity(0)) // local) if local else None,
         )  # fmt: skip
         about = device_asked(settings.device), settings.scheduler.is_local, settings.chunk_timeout

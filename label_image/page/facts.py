@@ -59,16 +59,16 @@ class NodeRow:
 
 
 def node_times(
-    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None, in_child: bool
+    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None
 ) -> tuple[Sequence[NodeRow], Sequence[str], Rows]:
     """Measure each node on both paths, as far as they can tell.
 
     Return all nodes, what is to be said of their times, and what one run with OpenCL is made of.
-    `gpu`: OpenCL's run of the job. `in_child`: it ran in a child process, and may run nowhere else.
+    `gpu`: OpenCL's run of the job.
     Raises: KeyboardInterrupt: Ctrl-C.
     """
     taken = gpu.delegation if gpu else None
-    profile, notes = _profile(job, graph, runtime, gpu, in_child)
+    profile, notes = _profile(job, graph, runtime, gpu)
     times: Mapping[int, float | str] = {}
     if job.external is not None:
         notes.append("An external delegate tells no times of nodes.")
@@ -92,14 +92,14 @@ def node_times(
 
 
 def _profile(
-    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None, in_child: bool
+    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None
 ) -> tuple[Profile | None, list[str]]:
     """Return the profile of OpenCL's nodes, or None; and what is to be said of it."""
     if gpu is None or gpu.delegation is None or not gpu.delegation.delegated:
         return None, []
     profile, why = gpu.profile, ""
-    if profile is None and in_child:
-        why = "with --device_timeout OpenCL runs in a child process, which is not timed by nodes"
+    if job.opencl is not None and job.opencl.isolate:
+        why = "with --isolate OpenCL runs in a child process, which is not timed by nodes"
     elif profile is None:
         apart = replace(job, profile_rows=1, traces=False, quiet=True)
         try:

@@ -69,8 +69,7 @@ def _shown(
     """Return all that is shown, by its name in the template."""
     settings, gpu = prepared.settings, series.gpu
     taken = gpu.delegation if gpu else None
-    in_child = settings.device_timeout > 0
-    rows, notes, parts = node_times(series.job, prepared.graph, prepared.runtime, gpu, in_child)
+    rows, notes, parts = node_times(series.job, prepared.graph, prepared.runtime, gpu)
     chart = chart_of(rows)
     device = f" on {taken.device}" if taken else ""
     return {

@@ -71,13 +71,11 @@ class Live:
                 Series(
                     job, prepared.runtime, prepared.graph, compares_all=settings.compares_all,
                     floats=prepared.meaning.head is not CLASSIFICATION, share=0.0,
-                    limit_s=settings.device_timeout,
                 )
             )  # fmt: skip
             series.open()
             series.open_others()
-            # Whoever sets a limit to the device has it used by a child process alone.
-            options = job.opencl if series.gpu and not settings.device_timeout else None
+            options = job.opencl if series.gpu else None
             preparing = stack.enter_context(Preparing(prepared.meaning.format, options))
             feed = Feed(frames, preparing, self._asked.shown)
             sinks.open_lines()

@@ -96,6 +96,8 @@ class Preparing(contextlib.ExitStack):
                     tune=options.tune,
                     exclude_isa=options.exclude_isa,
                     device_profile=options.device_profile,
+                    isolate=options.isolate,
+                    run_timeout=options.run_timeout,
                 )
             )
             if _run(model, pixels).tobytes() != self._by_cpu(pixels).tobytes():

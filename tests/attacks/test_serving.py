@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device that hangs, dies or fails beneath a service: the CPU goes on, and SIGTERM is heard."""
+"""A device that hangs, dies or fails beneath a service: all are answered, and SIGTERM is heard."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
 
 _DEVICE_SECONDS = 3
+_AGAIN_SECONDS = 30  # on a busy machine; on an idle one 2
 
 
 @dataclass
@@ -113,7 +114,7 @@ def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Pat
             status, _, seconds = served.ask("/v2/health/live")
             assert (status, seconds < 1) == (200, True)
             time.sleep(0.2)
-        (child,) = _children(served.process.pid, "tflite_opencl.serve.isolated")
+        (child,) = _children(served.process.pid, "delegate.start.isolated_child")
         served.process.send_signal(signal.SIGTERM)
         served.process.communicate(timeout=40)
         held.close()
@@ -122,6 +123,42 @@ def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Pat
         while Path(f"/proc/{child}").exists():
             assert time.monotonic() < deadline, "the child has outlived the service"
             time.sleep(0.1)
+
+
+@slow
+@any_driver
+@pytest.mark.parametrize("more", [["--fallback", "cpu"], []], ids=["cpu", "repeated"])
+def test_a_thread_of_the_driver_aborts_after_500_launches(
+    device: DeviceInfo, tmp_path: Path, more: list[str]
+) -> None:
+    """No request is lost, and OpenCL answers again; without a fallback it answers all."""
+    fault = Fault("clEnqueueNDRangeKernel", 500, "thread", lasts=True, place="")
+    with service(tmp_path, device, fault, *more) as served:
+        picture = (tmp_path / "picture.bmp").read_bytes()
+        status, wanted, _ = served.ask("/classify", picture)
+        assert (status, wanted.pop("device")) == (200, device.name)
+        (first,) = _children(served.process.pid, "delegate.start.isolated_child")
+        devices, died, again, slowest = [device.name], 0.0, 0.0, 0.0
+        deadline = time.monotonic() + 120
+        while not again:
+            assert time.monotonic() < deadline, devices[-1]
+            status, said, seconds = served.ask("/classify", picture)
+            devices.append(said.pop("device"))
+            assert (status, said) == (200, wanted)
+            slowest = max(slowest, seconds)
+            if not died and not Path(f"/proc/{first}").exists():
+                died = time.monotonic()
+            if died and devices[-1] == device.name:
+                again = time.monotonic() - died
+        print(f"{len(devices)} answers, OpenCL's next {again:.2f} s after, slowest {slowest:.2f} s")
+        assert {*devices} == ({device.name, "CPU"} if more else {device.name})
+        assert again < _AGAIN_SECONDS
+        told = served.ask("/v2/health/ready")[1]["models"][0]
+        assert (told["device"], "failure" in told) == (device.name, False)
+        served.process.send_signal(signal.SIGTERM)
+        _, err = served.process.communicate(timeout=30)
+        assert served.process.returncode == 0, err
+        assert "died with SIGABRT" in err
 
 
 def _children(pid: int, module: str) -> list[str]:

@@ -110,6 +110,12 @@ def test_a_driver_that_dies_costs_no_frame(
     np.testing.assert_array_equal(made.detect_raw(frame), rows)
     assert rows[0, 1] == np.float32(0.9)
     assert not is_alive(first)
+    for _ in range(4):  # after three deaths the CPU detects
+        for child in children() - before:
+            os.kill(child, signal.SIGKILL)
+        np.testing.assert_array_equal(made.detect_raw(frame), rows)
+    assert not children() - before
+    assert made._detect.device == "CPU"  # type: ignore[attr-defined]
 
 
 class Word(Enum):

@@ -54,6 +54,7 @@ NOT_DONE = [
     ("--device_profile=v3d", "--use_gpu"),
     ("--exclude_ops=ADD", "--use_gpu"),
     ("--device_timeout=3", "--use_gpu"),
+    ("--isolate", "--use_gpu"),
     ("--unordered", "--scheduler"),
     ("--chunk=3", "--scheduler"),
 ]

@@ -60,7 +60,7 @@ def test_each_picture_of_a_batch_has_its_row(of_two: Path, run: Run) -> None:
 @any_driver
 def test_opencl_gives_the_same_rows(of_two: Path, device: DeviceInfo, run: Run) -> None:
     words = ("--use_gpu", "--device", str(device.index), "--tune", "off")
-    for more in ([], ["--batch", "4"], ["--compare", "all"], ["--device_timeout", "100"]):
+    for more in ([], ["--batch", "4"], ["--compare", "all"], ["--isolate"]):
         ran = run(*ONE, *words, *more, "--image", RED, GREEN, BLUE)
         assert (ran.code, best(ran.out)) == (0, ["red", "green", "blue"])
     ran = run(*ONE, *words, "--image", RED, "--json", "one.json")

@@ -60,7 +60,7 @@ def test_a_size_that_cannot_run_becomes_224(of_any_size: Path, run: Run) -> None
 @needs_tflite
 @any_driver
 def test_opencl_runs_it(of_any_size: Path, device: DeviceInfo, run: Run) -> None:
-    for more in ([], ["--device_timeout", "100"]):
+    for more in ([], ["--isolate"]):
         ran = run(*WORDS, *gpu(device), "-i", "picture.bmp", "--input_size", "6x5", *more)
         assert ran.code == 0
         assert ran.lines[ran.lines.index("INFO: invoked") :]

@@ -23,10 +23,10 @@ def _model(files: Path) -> None:
     (files / "two.tflite").write_bytes(two_signatures())
 
 
-@pytest.mark.parametrize("limit", ["0", "100"])
-def test_the_classes_are_the_signature_s(run: Run, device: DeviceInfo, limit: str) -> None:
+@pytest.mark.parametrize("isolate", ["0", "1"])
+def test_the_classes_are_the_signature_s(run: Run, device: DeviceInfo, isolate: str) -> None:
     told = ("--use_gpu", "1", "--device", str(device.index), "--tune", "off")
-    ran = run(*NAMED, "graph 1", *told, "--device_timeout", limit, "--output_dir", "out")
+    ran = run(*NAMED, "graph 1", *told, "--isolate", isolate, "--output_dir", "out")
     assert ran.code == 0, ran.err
     runner = allocated(find_runtime(), "two.tflite", "reference").get_signature_runner("graph 1")
     (scores,) = runner(x0=np.asarray(Image.open("picture.bmp"))[np.newaxis]).values()

@@ -223,9 +223,9 @@ def test_an_external_delegate_tells_no_nodes(files: Path, run: Run, library: str
 
 @slow
 def test_a_run_in_a_child_is_not_timed_by_nodes(files: Path, run: Run, device: DeviceInfo) -> None:
-    words = ("--device", str(device.index), "--device_timeout", "100", "--report", "r.html")
+    words = ("--device", str(device.index), "--isolate", "--report", "r.html")
     assert run(*FILES, *OPENCL, *words).code == 0
-    assert "with --device_timeout OpenCL runs in a child process" in page_of(files / "r.html")
+    assert "with --isolate OpenCL runs in a child process" in page_of(files / "r.html")
 
 
 def test_names_are_text(files: Path, run: Run) -> None:

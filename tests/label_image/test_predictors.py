@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ from label_image import Classifier, Detector, PictureError, Poses, RunError, Seg
 from label_image.scene import Area, Class, Found, Sides
 from tests.support.command import Run, pooling_model
 from tests.support.deal import any_driver
+from tests.support.isolated import children
 from tests.support.metadata import with_metadata
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import constant_model, detector, segmenter
@@ -199,6 +202,32 @@ def test_a_device_that_runs_nothing_is_an_error(device: DeviceInfo) -> None:
     assert Segmenter(model)(half()).classes.shape == (20, 40)
     with pytest.raises(Unsupported, match="LOCAL_RESPONSE_NORMALIZATION is not implemented"):
         Segmenter(model, device=device.index)
+
+
+@any_driver
+def test_after_three_deaths_the_cpu_runs_all_of_it(
+    device: DeviceInfo, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a model that OpenCL runs in part: nobody takes TFLite's kernels for OpenCL's."""
+    source, middle, found = (t((1, 4, 4, 3), "float32") for _ in range(3))
+    model = chain_model(
+        [
+            op("RELU", [source], [middle]),
+            op("LOCAL_RESPONSE_NORMALIZATION", [middle], [found]),
+        ]
+    )
+    with Segmenter(model, device=device.index, tune="off", isolate=True) as segment:
+        wanted = segment(half()).classes
+        assert segment.device == device.name
+        for _ in range(3):
+            for child in children():
+                os.kill(child, signal.SIGKILL)
+            with pytest.raises(RunError, match="died with SIGKILL"):
+                segment(half())
+            np.testing.assert_array_equal(segment(half()).classes, wanted)
+        assert (segment.device, segment.verdicts) == ("CPU", ())
+    (warning,) = [each for each in caplog.messages if "the CPU runs the model" in each]
+    assert "ended 3 times within 60 s" in warning
 
 
 def test_a_closed_one_may_be_closed_again() -> None:

@@ -33,7 +33,6 @@ def job(folder: Path, *words: str) -> Job:
         (True, ["--profiling", "1"], "full", True),
         (True, ["--tune", "quick"], "quick", True),
         (True, ["--compare=false"], "quick", False),
-        (True, ["--device_timeout", "9"], "quick", False),
         (False, ["--tune", "full"], "full", False),
     ],
 )

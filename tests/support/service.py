@@ -51,7 +51,7 @@ def served(worker: Worker, signature: Signature = DOUBLES, name: str = "model") 
 
 @contextlib.contextmanager
 def serving(
-    load: Callable[[], Sequence[Served]], bounds: Bounds = BOUNDS, device_seconds: float = 60.0
+    load: Callable[[], Sequence[Served]], bounds: Bounds = BOUNDS
 ) -> Iterator[tuple[str, Server, Callable[[], None]]]:
     """Give the address HOST:PORT, the server, and what tells it to end."""
     server, loop, end = Server(bounds, Metrics()), asyncio.new_event_loop(), asyncio.Event()
@@ -64,9 +64,7 @@ def serving(
         is_listening.set()
 
     def work() -> None:
-        served = life.serve(
-            server, ("127.0.0.1", 0), load, end, device_seconds, 5.0, listening=listening
-        )
+        served = life.serve(server, ("127.0.0.1", 0), load, end, 5.0, listening=listening)
         try:
             loop.run_until_complete(served)
         except BaseException as error:

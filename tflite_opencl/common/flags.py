@@ -82,7 +82,9 @@ SHARED = {
     "allow_fp16": Shared("floats may be halves on OpenCL: faster on many GPUs, and other results "
                          "of models that are not quantised", truth, "0|1", "f"),
     "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
-    "device_timeout": Shared("seconds after which OpenCL is given up", duration, "SECONDS"),
+    "isolate": Shared("run OpenCL in a child process, which a driver may end or hold: that costs "
+                      "a run", truth, "BOOL"),
+    "device_timeout": Shared("seconds that a run may take on OpenCL", duration, "SECONDS"),
     "plan": Shared("run by a plan that `tflite-opencl plan` wrote for this device, and measure "
                    "nothing"),
     "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (a "

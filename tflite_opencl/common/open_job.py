@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate
-from delegate.inspect import Graph, LaunchTime, infer, watched
+from delegate.inspect import Graph, LaunchTime, NotRestarted, infer, watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
 from tflite_opencl.common.interpreter import (
@@ -163,8 +163,14 @@ class OpenInterpreter:
             runs = timed_runs(self._delegate, self.interpreter.invoke, _TRACED_RUNS)
         return trace_of(runs, taken.verdicts, taken.partitions, name)
 
-    def _running(self) -> contextlib.AbstractContextManager[None]:
-        return step(self._delegates, "Failed to invoke tflite!")
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        with step(self._delegates, "Failed to invoke tflite!"):
+            yield
+        if (taken := self.delegation) is not None:
+            lost = [str(each.reason) for each in self._delegate.verdicts if each.is_lost]
+            if len(lost) > taken.lost:  # no child is left: TFLite's kernels ran it
+                raise DelegateFailed(lost[-1]) from NotRestarted(lost[-1])
 
 
 def measured(time: Callable[[Stopwatch], object], count: int) -> Times:
@@ -287,8 +293,7 @@ def step(delegates: Sequence[Any], line: str) -> Iterator[None]:
         interrupts.check()
         if (delegate := _ours(delegates)) is not None:
             verdicts, is_alone = delegate.verdicts, len(delegates) == 1
-            # Where it took no node of the model, what fails is TFLite's own. What it does not know
-            # of may be the other delegate's.
+            # What fails where it took no node is TFLite's own, or the other delegate's.
             is_ours = is_alone and (not verdicts or any(each.is_taken for each in verdicts))
             if delegate.failure or is_ours:
                 raise DelegateFailed(delegate.failure or one_line(error)) from error

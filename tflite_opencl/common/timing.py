@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from delegate.inspect import children_cpu_seconds
 from tflite_opencl.common import drm, interrupts
 
 T = TypeVar("T")
@@ -27,12 +28,20 @@ def are_enough(runs: int, seconds: float) -> bool:
     return runs >= LEAST_RUNS or seconds >= ENOUGH_S
 
 
+def processor_seconds() -> float:
+    """Return the CPU time of this process, and of the children in which it executes plans.
+
+    What a child took is gone with it.
+    """
+    return time.process_time() + children_cpu_seconds()
+
+
 def cores(cpu_s: float, wall_s: float) -> float:
     """Return how many cores were busy, on average; 0 where no time went by.
 
     Never more than this process may use: the clocks of its threads tick apart from the wall's.
     """
-    return min(cpu_s / wall_s, float(len(os.sched_getaffinity(0)))) if wall_s > 0 else 0.0
+    return min(max(0.0, cpu_s) / wall_s, float(len(os.sched_getaffinity(0)))) if wall_s > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Times:
     min_ms: float  # fastest run
     median_ms: float  # middle run
     total_ms: float  # the whole loop
-    cpu_load: float  # CPU time of all threads of this process over wall time: 1.98 cores
+    cpu_load: float  # CPU time, as processor_seconds has it, over wall time: 1.98 cores
     runs: int = 1
     gpu_load: float | None = None  # busy time of GPUs' engines over wall time; None: not told
 
@@ -57,13 +66,13 @@ class Load:
     """How much of the processors this process uses while it is measured."""
 
     def __init__(self) -> None:
-        self._cpu_s, self._gpu_s = time.process_time(), drm.usage().busy_s
+        self._cpu_s, self._gpu_s = processor_seconds(), drm.usage().busy_s
 
     def until_now(self) -> tuple[float, float | None]:
         """Return the seconds of CPU cores and of GPUs' engines since it was made."""
         gpu_s = drm.usage().busy_s
         used = None if gpu_s is None else gpu_s - (self._gpu_s or 0.0)
-        return time.process_time() - self._cpu_s, used
+        return max(0.0, processor_seconds() - self._cpu_s), used
 
 
 class Stopwatch:

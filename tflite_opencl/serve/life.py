@@ -22,7 +22,6 @@ log = logging.getLogger("tflite_opencl")
 _quiet = logging.getLogger("tflite_opencl.aiohttp")
 _quiet.setLevel(logging.CRITICAL)
 T = TypeVar("T")
-_LOOK_S = 0.5
 _MOST_CONNECTIONS = 900  # below the 1,024 file handles that a process may usually have
 _BACKLOG = 1024
 
@@ -32,15 +31,13 @@ async def serve(
     address: tuple[str, int],
     load: Callable[[], Sequence[Served]],
     end: asyncio.Event,
-    device_seconds: float,
     drain_seconds: float,
     listening: Callable[[tuple[Any, ...]], object] = lambda address: None,
 ) -> None:
     """Serve until `end` is set and all who were heard are answered.
 
-    `load`: gives the models, in a thread of its own. `device_seconds`: of a run, after which its
-    device is given up. `drain_seconds`: the longest that the end may take. `listening`: is told the
-    address, when that has a port.
+    `load`: gives the models, in a thread of its own. `drain_seconds`: the longest that the end may
+    take. `listening`: is told the address, when that has a port.
     Raises: CommandError: the address cannot be listened to. What `load` raises.
     """
     runner = web.AppRunner(
@@ -68,7 +65,7 @@ async def serve(
                 models = loaded.result()
                 server.begin(models)
                 log.info("ready: %s", ", ".join(server.models))
-                await _watch(models, device_seconds, end)
+                await ended
         finally:
             ended.cancel()
             server.state = "the service is being ended"
@@ -114,15 +111,6 @@ class _Refused(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.abort()
-
-
-async def _watch(models: Sequence[Served], seconds: float, end: asyncio.Event) -> None:
-    """Give up each device that has not answered for so long, until the end."""
-    while not end.is_set():
-        for each in models:
-            each.worker.give_up_after(seconds)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(end.wait(), _LOOK_S)
 
 
 def _in_thread(load: Callable[[], T]) -> asyncio.Future[T]:

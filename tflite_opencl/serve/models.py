@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from delegate import NoDeviceError, Options
+from delegate import DeviceError, Options
 from delegate.inspect import Graph
 from tflite_opencl.common.errors import CommandError, DelegateFailed, one_line
 from tflite_opencl.common.exit_codes import USAGE
@@ -18,7 +18,6 @@ from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.pictures.layout import layout_of
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.serve.isolated import Isolated
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.pictures import Pictures
 from tflite_opencl.serve.runners import Runner, open_runner, sized
@@ -162,15 +161,16 @@ class _Opened:
         return self.wanted.limits.pictures if self.signature.takes_several else 1
 
     def on_device(self) -> Runner:
-        """Open it in a child process; raises as Isolated."""
-        return Isolated(
-            *self.entry, self.wanted.options, self.wanted.limits.pictures, self.wanted.size
-        )
+        """Open it for OpenCL; raises as `open_runner`."""
+        return self._on(self.wanted.options)
 
     def on_cpu(self) -> Runner:
         """Open it for TFLite's kernels; raises RunError."""
+        return self._on(None)
+
+    def _on(self, options: Options | None) -> Runner:
         name, path, _ = self.entry
-        return open_runner(name, self.graph, path, None, self.most, self.runtime)
+        return open_runner(name, self.graph, path, options, self.most, self.runtime)
 
 
 def _pictures(wanted: Wanted, graph: Graph, entry: Entry) -> Pictures | None:
@@ -187,7 +187,7 @@ def _served(opened: _Opened, pictures: Pictures | None, metrics: Metrics) -> Ser
     fallback = opened.on_cpu if wanted.falls_back else None
     try:
         runner = opened.on_device()
-    except (NoDeviceError, DelegateFailed) as error:
+    except (DeviceError, DelegateFailed) as error:
         if fallback is None:
             raise
         log.warning("%s: the CPU runs it: %s", name, one_line(error))

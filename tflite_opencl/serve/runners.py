@@ -131,7 +131,7 @@ class Batched:
         return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
     def close(self) -> None:
-        for batch in self._batches.values():
+        for batch in reversed(self._batches.values()):
             batch.close()
 
 
@@ -148,13 +148,14 @@ def _seconds(batch: Batch, signature: Signature, size: int) -> float:
 
 def _whole(name: str, graph: Graph, options: Options, most: int) -> Batched:
     """Return what runs a model that OpenCL takes as a whole. Raises: Unsupported: it does not."""
-    kept = "tune", "device_profile", "exclude_isa", "precision"
+    kept = "tune", "device_profile", "exclude_isa", "precision", "isolate", "run_timeout"
     told = {key: getattr(options, key) for key in kept}
     opened: list[Model] = []
 
     def open_batch(size: int) -> Model:
         with bars.start(f"{name}, batches of {size}"):
-            opened.append(Model(graph, options.device, size, **told))
+            first = opened[0] if opened else None
+            opened.append(Model(graph, options.device, size, beside=first, **told))
         return opened[-1]
 
     made = Batched(open_batch, signature_of(name, graph), most)

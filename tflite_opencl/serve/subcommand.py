@@ -9,6 +9,7 @@ import importlib
 import logging
 import os
 import signal
+from dataclasses import replace
 from functools import partial
 
 from tflite_opencl.common.errors import CommandError
@@ -80,7 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the largest request in MiB (default: 16)",
     )  # fmt: skip
     add_flag(parser, "timeout", 30.0, "; here: for a request to arrive")
-    add_flag(parser, "device_timeout", 60.0, ", if a run has not ended")
+    add_flag(parser, "isolate", "true")
+    add_flag(parser, "device_timeout", 60.0, "; without --isolate it has no limit")
 
 
 def run(options: argparse.Namespace) -> str:
@@ -113,7 +115,11 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
 
     wanted = Wanted(
         models=named(models_of(options), options.signature),
-        options=options_of(options, (), profiling=False),
+        options=replace(
+            options_of(options, (), profiling=False),
+            isolate=options.isolate,
+            run_timeout=options.device_timeout,
+        ),
         limits=Limits(options.queue, options.max_batch, options.max_delay / 1e3),
         falls_back=options.fallback == "cpu",
         labels=options.labels,
@@ -136,7 +142,7 @@ async def _served(options: argparse.Namespace) -> tuple[dict[int, int], bool]:
     loop.add_signal_handler(signal.SIGTERM, end.set)
     loop.add_signal_handler(signal.SIGINT, ctrl_c)
     loads = partial(load, wanted, runtime_if_any(), metrics)
-    await serve(server, options.listen, loads, end, options.device_timeout, options.timeout)
+    await serve(server, options.listen, loads, end, options.timeout)
     return server.answers, pressed.is_set()
 
 

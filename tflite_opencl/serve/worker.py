@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A served model's thread: requests wait in a bounded queue, and are joined into runs.
 
-A device that fails, or does not answer, is given up: the CPU takes over, or all is refused.
+A device that fails is tried again, while the CPU goes on, if that is wanted. One that fails again
+is given up.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Worker:
     """What runs a model for all of its clients.
 
     Attributes:
-        failure: why the device was given up; "" = it was not.
+        failure: why the device does not run it, now or for good; "" = it does.
     """
 
     def __init__(
@@ -92,16 +93,15 @@ class Worker:
     ) -> None:
         """`fallback`: opens what takes over; None: nothing does."""
         self._runner: Runner | None = runner
+        self._cpu: Runner | None = None  # once it took over
         self._limits, self._fallback, self._listen = limits, fallback, listen
         self.failure = ""
         self._changed = threading.Condition()  # of all below
         self._queue: deque[Waiting] = deque()
         self._pictures = 0  # in the queue
-        self._running: Sequence[Waiting] = ()
-        self._begun = 0.0  # when that was
         self._is_closed = False
-        with self._changed:
-            self._thread = self._started()
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._thread.start()
 
     @property
     def runner(self) -> Runner | None:
@@ -129,47 +129,28 @@ class Worker:
             self._changed.notify()
         return request.future
 
-    def give_up_after(self, seconds: float) -> None:
-        """Give the device up, if its run has taken longer than that."""
-        with self._changed:
-            running = self._running
-            if not running or time.perf_counter() - self._begun < seconds:
-                return
-            self._running = ()  # the old thread, should it come back, has nothing to tell
-            again = [each for each in running if not each.future.done()]
-            self._queue.extendleft(reversed(again))
-            self._pictures += sum(each.pictures for each in again)
-            self._thread = self._started(f"it has not answered for {seconds:g} seconds")
-
     def close(self, seconds: float = 10.0) -> None:
         """End the thread when the queue is empty, and wait so long for that."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(seconds)
-        if not self._thread.is_alive() and self._runner is not None:
-            self._runner.close()  # else it hangs, and the end of the process ends it
+        if not self._thread.is_alive():  # else it hangs, and the end of the process ends it
+            for runner in {self._runner, self._cpu}:
+                if runner is not None:
+                    _close(runner)
 
     def _require_running(self) -> None:
         if self._runner is None or self._is_closed:
             raise Unavailable(self.failure or "the service is being ended")
 
-    def _started(self, failure: str = "") -> threading.Thread:
-        thread = threading.Thread(target=self._work, args=(failure,), name="model", daemon=True)
-        thread.start()
-        return thread
-
-    def _work(self, failure: str) -> None:
-        if failure:
-            self._replace_runner(failure)
+    def _work(self) -> None:
         while batch := self._next():
             self._run(batch)
 
     def _next(self) -> list[Waiting]:
         """Wait for requests; return those of the next run, [] at the end."""
         with self._changed:
-            if threading.current_thread() is not self._thread:
-                return []  # another one has its work
             while not (self._queue or self._is_closed):
                 self._changed.wait()
             if not self._queue:
@@ -187,13 +168,12 @@ class Worker:
                 batch.append(self._queue.popleft())
                 pictures += batch[-1].pictures
             self._pictures -= pictures
-            self._running, self._begun = batch, time.perf_counter()
         return batch
 
     def _run(self, batch: Sequence[Waiting]) -> None:
         """Run the requests together, and tell each its outcome."""
         asked = [each for each in batch if each.begin()]
-        whole = self._outcome(batch, asked) if asked else Ran((), "")
+        whole = self._outcome(asked) if asked else Ran((), "")
         if not isinstance(whole, Exception):
             ends = [*itertools.accumulate(each.pictures for each in asked)]
             outcomes: list[Ran | Exception] = [
@@ -201,29 +181,24 @@ class Worker:
                 for each, end in zip(asked, ends, strict=True)
             ]
         elif isinstance(whole, RunError) and len(asked) > 1:  # of one of them, or of each
-            outcomes = [self._outcome(batch, [each]) for each in asked]
+            outcomes = [self._outcome([each]) for each in asked]
         else:
             outcomes = [whole] * len(asked)
-        with self._changed:
-            if self._running is not batch:  # another thread has taken them over
-                return
-            self._running = ()
         for each, outcome in zip(asked, outcomes, strict=True):
             each.end(outcome)
 
-    def _outcome(self, batch: Sequence[Waiting], asked: Sequence[Waiting]) -> Ran | Exception:
-        """Return the outputs of a run, or why there are none; a failed device is replaced."""
-        pictures = sum(each.pictures for each in asked)
-        while (runner := self._runner) is not None:
+    def _outcome(self, asked: Sequence[Waiting]) -> Ran | Exception:
+        """Return the outputs of a run, or why there are none."""
+        arrays, pictures = _joined(asked), sum(each.pictures for each in asked)
+        runner, is_again = self._runner, False
+        while runner is not None:
             begun = time.perf_counter()
             try:
-                outputs = runner.run(_joined(asked), pictures)
+                outputs = runner.run(arrays, pictures)
             except _DEVICE_ERRORS as error:
-                with self._changed:
-                    is_mine = self._running is batch
-                if not is_mine:
-                    return Unavailable(self.failure)  # nobody waits for it here
-                self._replace_runner(_reason(error))
+                if is_again:  # the device runs other values
+                    return RunError(_reason(error))
+                runner, is_again = self._after(runner, _reason(error), arrays), True
             except Exception as error:
                 return RunError(_reason(error))
             else:
@@ -231,21 +206,48 @@ class Worker:
                 return Ran(outputs, runner.device)
         return Unavailable(self.failure)
 
-    def _replace_runner(self, failure: str) -> None:
-        """Give the device up, and let the CPU take over, where that is wanted."""
-        old, taking, why = self._runner, None, failure
-        if self._fallback is not None and not self.failure:
-            try:
-                taking = self._fallback()
-            except Exception as error:
-                why = f"{failure}; nor does the CPU run it: {_reason(error)}"
+    def _after(self, device: Runner, failure: str, arrays: Arrays) -> Runner | None:
+        """Return what runs after a device that failed; None: nothing does."""
+        zeros = [np.zeros_like(array) for array in arrays]
+        if self._fallback is None:
+            log.warning("%s failed, and the run is repeated: %s", device.device, failure)
+            self._try_again(device, zeros)
+            return self._runner
+        try:
+            cpu = self._cpu = self._cpu or self._fallback()
+        except Exception as error:
+            self._give_up(device, f"{failure}; nor does the CPU run it: {_reason(error)}")
+            return None
         with self._changed:
-            self._runner, self.failure, self._begun = taking, why, time.perf_counter()
-        device = old.device if old is not None else "the device"
-        then = "the CPU takes over" if taking is not None else "requests are refused"
-        log.error("%s failed, %s: %s", device, then, why)
-        if old is not None:  # what a broken device may never answer
-            threading.Thread(target=_close, args=(old,), name="closing", daemon=True).start()
+            self._runner, self.failure = cpu, failure
+        log.error("%s failed, the CPU takes over: %s", device.device, failure)
+        threading.Thread(
+            target=self._try_again, args=(device, zeros), name="trying again", daemon=True
+        ).start()
+        return cpu
+
+    def _try_again(self, device: Runner, arrays: Arrays) -> None:
+        """Let a device that failed go on, if it runs: with `isolate` it has a new process."""
+        begun = time.perf_counter()
+        try:
+            device.run(arrays, len(arrays[0]))
+        except Exception as error:
+            self._give_up(device, _reason(error))
+            return
+        with self._changed:
+            self._runner, self.failure = device, ""
+        log.info("%s runs again, %.1f s later", device.device, time.perf_counter() - begun)
+
+    def _give_up(self, device: Runner, failure: str) -> None:
+        """Do without a device from now on."""
+        with self._changed:
+            self.failure = failure
+            if self._runner is device:
+                self._runner = None
+            then = "requests are refused" if self._runner is None else "the CPU stays"
+        log.error("%s is given up, %s: %s", device.device, then, failure)
+        # What a broken device may never answer:
+        threading.Thread(target=_close, args=(device,), name="closing", daemon=True).start()
 
 
 def _close(runner: Runner) -> None:

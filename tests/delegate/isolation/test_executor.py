@@ -161,3 +161,17 @@ def test_nobody_has_it_any_more(device: DeviceInfo) -> None:
     del made
     gc.collect()
     assert children() == before
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_models_beside_one_another_share_a_child(device: DeviceInfo, isolate: bool) -> None:
+    before, given = children(), inputs_for(conv_pool())[0]
+    options: dict[str, Any] = {"tune": "off", "isolate": isolate}
+    with Model(conv_pool(), device.index, **options) as first:
+        wanted = first.run(given)
+        with Model(conv_pool(), device.index, 2, beside=first, **options) as second:
+            assert len(children() - before) == isolate
+            several = [np.concatenate([each, each]) for each in given]
+            assert_equal_outputs([each[1:] for each in second.run(several)], wanted)
+        assert_equal_outputs(first.run(given), wanted)
+    assert children() == before

@@ -32,7 +32,7 @@ def classifier(pictures: Path) -> Iterator[Classifier]:
     job = replace(job_of_many(prepared), quiet=True)
     view = replace(prepared.meaning.view, graph=cast(Any, None))
     known = Settings(
-        job, replace(prepared.meaning, view=view), floats=False, compares_all=True, limit_s=0.0,
+        job, replace(prepared.meaning, view=view), floats=False, compares_all=True,
         most=1, keeps_outputs=False, processes=1,
     )  # fmt: skip
     made = Classifier(known, "a job", None, False, 0.0)

@@ -154,13 +154,6 @@ def test_a_device_that_cannot_be_opened_for_frames(
 
 
 @any_driver
-def test_a_limit_to_the_device_leaves_frames_to_the_cpu(film: Film) -> None:
-    video = film.results("--device_timeout", "100")[2]
-    assert video["preparing"] == []
-    assert "preparing_failure" not in video
-
-
-@any_driver
 @pytest.mark.parametrize("format", [FLOATS, STORED], ids=["floats", "stored"])
 def test_the_faster_way_is_chosen(format: Format, device: DeviceInfo) -> None:
     with Preparing(format, options(device)) as made:

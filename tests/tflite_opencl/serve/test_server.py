@@ -316,18 +316,6 @@ def test_a_failed_device_is_told_and_the_cpu_takes_over() -> None:
         assert (status, said["models"][0]["failure"]) == (200, "clFinish: CL_OUT_OF_RESOURCES")
 
 
-def test_a_device_that_hangs_is_given_up() -> None:
-    opened = threading.Event()
-    hanging = Doubling(lambda pictures: opened.wait(30) and None)
-    made = models(hanging, fallback=Doubling)
-    with serving(made, device_seconds=0.2) as (address, server, _):
-        wait(lambda: not server.state)
-        assert ask(address, INFER, REQUEST)[0] == 200
-        said = ask(address, "/v2/health/ready")[1]
-        assert said["models"][0]["failure"] == "it has not answered for 0.2 seconds"
-        opened.set()
-
-
 def test_what_cannot_be_loaded_ends_it() -> None:
     def load() -> Sequence[Served]:
         raise CommandError("model.tflite is no model")

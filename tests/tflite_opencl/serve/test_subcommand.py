@@ -21,13 +21,14 @@ from PIL import Image
 
 from delegate import DeviceInfo, Options
 from tests.support.deal import any_driver, slow
+from tests.support.isolated import children
 from tests.support.model import chain_model, op, t
 from tests.support.open_sizes import open_classifier
 from tests.support.subgraphs import two_signatures
 from tflite_opencl.command import main, parser
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.serve import models
+from tflite_opencl.serve import models, runners
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.runners import cheapest
 from tflite_opencl.serve.worker import Limits
@@ -90,10 +91,13 @@ def classified(address: str, content: bytes) -> tuple[int, dict[str, object]]:
 
 @slow
 @any_driver
-def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str) -> None:
+@pytest.mark.parametrize("isolate", ["true", "false"])
+def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str, isolate: str) -> None:
     labels = str(Path(model).parent / "labels.txt")
-    process, address = started([model, "--labels", labels, "--device", str(device.index)])
+    where = "--device", str(device.index), "--isolate", isolate
+    process, address = started([model, "--labels", labels, *where])
     with process:
+        assert len(children(process.pid)) == (isolate == "true")
         with triton.InferenceServerClient(address) as client:
             (given,) = client.get_model_metadata("colours")["inputs"]
             pixels = np.zeros((3, 8, 8, 3), np.uint8)
@@ -137,6 +141,31 @@ def test_a_model_of_open_sizes_has_the_one_that_is_asked_for(
         assert (pixels.shape, found) == ((1, *sides, 3), (30, 40))
         (scores,) = served.worker.runner.run([pixels], 1) if served.worker.runner else [None]
         assert served.pictures.entry([scores], found, 1)["results"][0]["index"] == 1
+
+
+@any_driver
+def test_all_batches_of_a_model_have_one_child(
+    device: DeviceInfo, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each size is worth it, however long it takes.
+    monkeypatch.setattr(runners, "_seconds", lambda batch, signature, size: 1.0)
+    before = children()
+    wanted = models.Wanted(
+        [models.Entry("m", model)], Options(device.index, tune="off", isolate=True),
+        Limits(8, 4, 0.0), falls_back=False,
+    )  # fmt: skip
+    (served,) = models.load(wanted, find_runtime(), Metrics())
+    with contextlib.closing(served):
+        runner = served.worker.runner
+        assert runner is not None
+        assert runner.sizes == (1, 2, 4)
+        (child,) = children() - before
+        pixels = np.random.default_rng(1).integers(0, 255, (4, 8, 8, 3)).astype(np.uint8)
+        (whole,) = runner.run([pixels], 4)
+        each = [runner.run([pixels[n : n + 1]], 1)[0] for n in range(4)]
+        np.testing.assert_array_equal(whole, np.concatenate(each))
+        assert children() - before == {child}
+    assert children() == before
 
 
 @slow

@@ -137,23 +137,69 @@ def test_a_cpu_that_cannot_take_over_is_told() -> None:
     worker.close()
 
 
-def test_a_device_that_hangs_is_given_up(gate: Gate) -> None:
-    hanging, cpu = Doubling(gate), Doubling()
-    worker = Worker(hanging, LIMITS, lambda: cpu)
-    future = worker.submit(*one(3))
-    assert gate.entered.acquire(timeout=30)
-    worker.give_up_after(60)
-    assert not future.done()
-    worker.give_up_after(0)
-    assert future.result(30).arrays[0][0, 0] == 6
-    assert "has not answered" in worker.failure
-    gate.opened.set()  # the old thread comes back, and has nothing more to do
+class Once:
+    """Fails in the first run; later ones wait until `opened`."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.runs, self._gate = 0, gate
+
+    def __call__(self, pictures: int) -> None:
+        self.runs += 1
+        if self.runs == 1:
+            failing(pictures)
+        self._gate(pictures)
+
+
+def test_the_cpu_answers_until_the_device_runs_again(gate: Gate) -> None:
+    device, cpu = Doubling(Once(gate)), Doubling()
+    worker = Worker(device, LIMITS, lambda: cpu)
+    assert worker.submit(*one(3, 2)).result(30).arrays[0].tolist() == [[6, 6, 6]] * 2
+    assert gate.entered.acquire(timeout=30)  # it is tried again, with as many pictures
+    assert device.runs == [2, 2]
     assert worker.submit(*one(4)).result(30).arrays[0][0, 0] == 8
+    assert (worker.runner, cpu.runs) == (cpu, [2, 1])
+    assert "CL_OUT_OF_RESOURCES" in worker.failure
+    gate.opened.set()
     deadline = time.monotonic() + 30
-    while sum(thread.name == "model" for thread in threading.enumerate()) > 1:
+    while worker.runner is not device:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert cpu.runs == [1, 1]
+    assert worker.failure == ""
+    assert worker.submit(*one(5)).result(30).arrays[0][0, 0] == 10
+    assert cpu.runs == [2, 1]
+    worker.close()
+    assert device.closed.is_set()
+    assert cpu.closed.is_set()
+
+
+def test_without_a_fallback_a_run_is_repeated(gate: Gate) -> None:
+    gate.opened.set()
+    device = Doubling(Once(gate))
+    worker = Worker(device, LIMITS)
+    assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
+    assert (device.runs, worker.failure) == ([1, 1, 1], "")  # the second one on zeros
+    worker.close()
+
+
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_values_that_no_device_runs_do_not_cost_the_device(falls_back: bool) -> None:
+    class Picky(Doubling):
+        def run(self, arrays: Arrays, pictures: int) -> Arrays:
+            if (arrays[0] < 0).any():
+                raise (RunError if self.device == "CPU" else DeviceError)("an index of -1")
+            return super().run(arrays, pictures)
+
+    device, cpu = Picky(), Picky()
+    cpu.device = "CPU"
+    worker = Worker(device, LIMITS, (lambda: cpu) if falls_back else None)
+    for _ in range(5):
+        with pytest.raises(RunError, match="an index of -1"):
+            worker.submit(*one(-1)).result(30)
+        assert worker.submit(*one(3)).result(30).arrays[0][0, 0] == 6
+        deadline = time.monotonic() + 30
+        while worker.runner is not device:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     worker.close()
 
 
