@@ -147,7 +147,7 @@ def test_a_choice_among_launches_apart_is_none_among_all_forms(
         engine = Engine(Options(device.index, profiling=profiling))
         program = chosen_of(engine, CHAIN).program
         asked.clear()
-        planner_of(engine)._forms.fastest([program, program], 1)
+        planner_of(engine)._forms("").fastest([program, program], 1)
         signatures.add(asked[0])
     assert len(signatures) == 2
 
