@@ -26,6 +26,7 @@ from tests.support.isolated import children
 from tests.support.metadata import with_metadata
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import constant_model, detector, segmenter
+from tests.support.without_tflite import needs_tflite
 
 GREEN, BLUE = (51, 204, 102), (0, 51, 153)
 MODEL = pooling_model(t((1, 4, 4, 3), "uint8", 1.0, 0))
@@ -204,6 +205,7 @@ def test_a_device_that_runs_nothing_is_an_error(device: DeviceInfo) -> None:
         Segmenter(model, device=device.index)
 
 
+@needs_tflite
 @any_driver
 def test_after_three_deaths_the_cpu_runs_all_of_it(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
