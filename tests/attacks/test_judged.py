@@ -24,9 +24,10 @@ from tests.support.without_tflite import needs_tflite
 from tflite_opencl.command import main
 from tflite_opencl.common import start
 from tflite_opencl.common.values import input_sets
+from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.results import FAIL, PASS
+from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS
 from tflite_opencl.conformance.subject import Subject
 
 pytestmark = [any_driver, needs_tflite]
@@ -148,3 +149,20 @@ def test_the_suite(
     assert run_check("values", job).result == PASS
     lies()
     assert run_check("values", job).result == FAIL
+
+
+def test_the_suite_accuses_no_delegate_of_what_tflite_refuses(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = next(case for case in all_cases() if case.name.startswith("maxpool3d/float32")).make()
+
+    def result(**options: Any) -> str:
+        subject = Subject("opencl", options, device.index, RUNTIME)
+        return run_check(
+            "values", Job(subject, graph, write_model(graph), 0, None, lambda: None)
+        ).result
+
+    assert result() == PASS
+    assert result(exclude_ops=(graph.nodes[0].op,)) == NOT_DELEGATED
+    monkeypatch.setattr("tflite_opencl.conformance.subject.failure_of", lambda _: "it broke")
+    assert result(exclude_ops=(graph.nodes[0].op,)) == FAIL

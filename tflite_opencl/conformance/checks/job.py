@@ -14,7 +14,7 @@ import numpy as np
 from delegate.inspect import Graph, infer
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.interpreter import invoke
+from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.oracle import Oracle, oracle
 from tflite_opencl.common.values import SETS, Arrays, Difference, compare, input_sets, worst
 from tflite_opencl.conformance.results import FAIL, PASS, Result
@@ -50,15 +50,30 @@ class NotDelegated(Exception):
 def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
     """Return the job's model with the delegate, and how many of its nodes the delegate takes.
 
-    Raises: NotDelegated: none. RuntimeError, ValueError: TFLite or the delegate refuses.
+    Raises: NotDelegated: none, or none that TFLite refuses. RuntimeError, ValueError: TFLite or the
+        delegate refuses.
     """
-    opened = job.subject.open(job.graph, job.model, known.cpu_kernels)
+    try:
+        opened = job.subject.open(job.graph, job.model, known.cpu_kernels)
+    except (RuntimeError, ValueError) as error:
+        if (refusal := _refusal_of_cpu(job, known)) and refusal == " ".join(str(error).split()):
+            raise NotDelegated(f"nor does the CPU run what it leaves: {refusal}") from error
+        raise
     job.on_opened(opened)
     taken = opened.taken(job.graph)
     if not taken:
         why = "; ".join(dict.fromkeys(opened.reasons()))
         raise NotDelegated(why or f"left {', '.join(unsupported_ops(job.graph, taken))}")
     return opened, len(taken)
+
+
+def _refusal_of_cpu(job: Job, known: Oracle) -> str:
+    """Return why TFLite prepares no interpreter of the model without a delegate; "" if it does."""
+    try:
+        allocated(job.subject.runtime, job.model, known.cpu_kernels)
+    except (RuntimeError, ValueError) as error:
+        return " ".join(str(error).split())
+    return ""
 
 
 def beside_cpu(job: Job, known: Oracle) -> Oracle:
