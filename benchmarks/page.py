@@ -15,7 +15,7 @@ from rich.table import Table
 
 from benchmarks import chart
 from benchmarks.measure import PathTimes
-from benchmarks.report import about, as_table, judged, markdown, own_times
+from benchmarks.report import as_table, figure_columns, markdown, own_times, row_notes
 from benchmarks.results import OPENCL, Report, RowResult
 
 T = TypeVar("T")
@@ -57,15 +57,15 @@ def _sections(each: Report, stem: Path, pictures: list[Path]) -> Iterator[str]:
     names = [each.machine[part] for part in _TITLE if part in each.machine]
     yield f"### {' and '.join(names)}\n"
     facts = [f"{name}: {value}" for name, value in each.machine.items() if name not in _TITLE]
-    yield "".join(f"- {line}\n" for line in (*facts, *_page_remarks(each.rows)))
+    yield "".join(f"- {line}\n" for line in (*facts, *_page_notes(each.rows)))
     if any(row.figures for row in each.rows):
         yield picture("Figures over their limits", "figures", chart.write_figures, each)
     if models := [row for row in each.rows if row.has_model]:
-        yield markdown(results(models))
+        yield markdown(results_table(models))
         yield picture("Times of every path", "times", chart.write_times, models)
 
 
-def _page_remarks(rows: Sequence[RowResult]) -> Iterator[str]:
+def _page_notes(rows: Sequence[RowResult]) -> Iterator[str]:
     """Yield the devices, how outputs compare, and each figure that the table does not show."""
     for device in dict.fromkeys(row.device for row in rows if row.device):
         yield f"device: {device}"
@@ -76,32 +76,32 @@ def _page_remarks(rows: Sequence[RowResult]) -> Iterator[str]:
     for outputs, names in by_outputs.items():
         yield f"outputs {outputs}: {', '.join(names)}"
     for row in rows:
-        yield from about(row)
+        yield from row_notes(row)
         for figure in row.figures:
-            text, limit, _, verdict = judged(figure)
+            text, limit, _, verdict = figure_columns(figure)
             if figure.goal.unit or figure.verdict in ("missed", "not judged"):
                 yield f"{row.row}: {figure.goal.what}: {text} (limit: {limit}), {verdict}"
 
 
-def results(rows: Sequence[RowResult]) -> Table:
+def results_table(rows: Sequence[RowResult]) -> Table:
     """Return the table of the page: ours, XNNPACK's, and the fastest path if it is neither."""
     return as_table(
         ("row", "OpenCL, ms", "XNNPACK, ms", "ratio", "fastest peer, ms", "roofline, ms"),
-        ((row.row, *_beside_peers(row)) for row in rows),
+        ((row.row, *_peer_columns(row)) for row in rows),
         words=(0, 4),
     )
 
 
-def _beside_peers(row: RowResult) -> Iterator[str]:
+def _peer_columns(row: RowResult) -> Iterator[str]:
     xnnpack = row.paths.get("XNNPACK")
     peers = {name: each for name, each in row.paths.items() if not name.startswith(OPENCL)}
     fastest = min(peers, key=lambda name: peers[name].min_ms, default="XNNPACK")
-    yield _both(own_times(row))
-    yield "" if xnnpack is None else _both(xnnpack)
+    yield _min_and_median(own_times(row))
+    yield "" if xnnpack is None else _min_and_median(xnnpack)
     yield "" if xnnpack is None else f"{xnnpack.ratio:.2f}"
     yield "" if fastest == "XNNPACK" else f"{fastest}: {peers[fastest].min_ms:.3f}"
     yield f"{row.delegation.limit_ms:.3f}" if row.delegation and row.delegation.limit_ms else ""
 
 
-def _both(times: PathTimes) -> str:
+def _min_and_median(times: PathTimes) -> str:
     return f"{times.min_ms:.3f} / {times.median_ms:.3f}"

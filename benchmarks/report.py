@@ -115,7 +115,7 @@ def figures(rows: Sequence[RowResult]) -> Table:
     return as_table(
         ("row", "figure", "measured", "limit", "aim", "verdict"),
         (
-            ("" if number else row.row, figure.goal.what, *judged(figure))
+            ("" if number else row.row, figure.goal.what, *figure_columns(figure))
             for row in rows
             for number, figure in enumerate(row.figures)
         ),
@@ -123,7 +123,7 @@ def figures(rows: Sequence[RowResult]) -> Table:
     )
 
 
-def judged(figure: Figure) -> Iterator[str]:
+def figure_columns(figure: Figure) -> Iterator[str]:
     """Yield a figure, its limit, its aim and its verdict."""
     goal = figure.goal
     unit = f" {goal.unit}" if goal.unit else ""
@@ -147,12 +147,12 @@ def remarks(rows: Sequence[RowResult]) -> Iterator[str]:
     for row in rows:
         if row.exact and row.delegation is None:
             yield f"{row.row}: outputs {row.exact}"
-        yield from about(row)
+        yield from row_notes(row)
     for peer, names in missing.items():
         yield f"without {peer} ({', '.join(names)})"
 
 
-def about(row: RowResult) -> Iterator[str]:
+def row_notes(row: RowResult) -> Iterator[str]:
     """Yield why a row was not measured, and its notes."""
     if row.skipped:
         yield f"{row.row}: skipped: {row.skipped}"

@@ -69,7 +69,7 @@ class Model:
         carry: Mapping[Which, Which] | None = None,
         signature: str | None = None,
         shapes: Mapping[Which, Sequence[int]] | None = None,
-        beside: Model | None = None,
+        share_device_with: Model | None = None,
         **keywords: Any,
     ) -> None:
         """Read the model, open a device or several, build and upload everything.
@@ -79,9 +79,10 @@ class Model:
         parts matches. `carry`: output -> input, each by name or index: the output stays on the
         device, and is the input of the next run. `signature`: which of a file's graphs runs, by its
         name; None: the first. `shapes`: of inputs, by name or index, whose sizes the file leaves
-        open; without them they are 1. `beside`: one with the same options, for another batch: they
-        share a device, or with `isolate` a child process, and it is closed last. `keywords`: the
-        other fields of Options, but those that say what stays on the CPU, and `profiling`.
+        open; without them they are 1. `share_device_with`: a model with the same options for
+        another batch, whose device, or with `isolate` child process, this one uses; it is closed
+        last. `keywords`: the other fields of Options, but those that say what stays on the CPU, and
+        `profiling`.
         Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
@@ -105,7 +106,7 @@ class Model:
             # Its threads would keep the devices' memory.
             weakref.finalize(self, self._on.close, wait=False).atexit = False
         else:
-            on = beside._on if beside else None
+            on = share_device_with._on if share_device_with else None
             self._on = OneDevice(graph, options, batch, on if isinstance(on, OneDevice) else None)
         if batch > 1 and (left := self.tuning_left):  # what is known of one picture is no help
             _log.warning(

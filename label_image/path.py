@@ -23,7 +23,7 @@ from label_image.lines import delegate_failures
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.node_kernels import Kernels
 from tflite_opencl.common.profile import Profile
-from tflite_opencl.common.timing import Times, are_enough, cores, processor_seconds
+from tflite_opencl.common.timing import Times, are_enough, cores, total_cpu_seconds
 from tflite_opencl.common.trace import Trace
 
 _AHEAD = 3  # batches a device that Model.run_async takes before it waits
@@ -145,10 +145,10 @@ class Path:
         """
         if self.call is None:
             return [self.outputs]
-        begin_s, cpu_begin_s = time.perf_counter(), processor_seconds()
+        begin_s, cpu_begin_s = time.perf_counter(), total_cpu_seconds()
         outputs: list[Outputs] = self.call(pixels)
         self.seconds += time.perf_counter() - begin_s
-        self.cpu_seconds += processor_seconds() - cpu_begin_s
+        self.cpu_seconds += total_cpu_seconds() - cpu_begin_s
         self.pictures += len(pixels)
         return outputs
 
@@ -247,7 +247,7 @@ class SpreadPath(Path):
     def _count(self, more: int) -> None:
         """Count the batches under way, and the time in which there was one."""
         with self._lock:
-            now = time.perf_counter(), processor_seconds()
+            now = time.perf_counter(), total_cpu_seconds()
             if self._under_way:
                 self.seconds += now[0] - self._since[0]
                 self.cpu_seconds += now[1] - self._since[1]

@@ -151,7 +151,7 @@ class Series(Paths):
             self._give_up(error)
             return None
 
-    def _once_more(self, pixels: NDArray[Any], error: DelegateFailed, is_again: bool) -> Run | None:
+    def _repeat(self, pixels: NDArray[Any], error: DelegateFailed, is_again: bool) -> Run | None:
         """Run a batch again that a child process failed with, or give OpenCL up."""
         if is_again or self.job.opencl is None or not self.job.opencl.isolate:
             self._give_up(error)
@@ -165,7 +165,7 @@ class Series(Paths):
             try:
                 gpu = run.outputs()
             except DelegateFailed as error:
-                run = self._once_more(pixels, error, is_again)
+                run = self._repeat(pixels, error, is_again)
                 is_again = True
                 continue
             outcomes = self._compared(pixels, gpu)

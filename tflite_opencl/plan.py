@@ -72,18 +72,18 @@ def run(options: argparse.Namespace) -> str:
             if (why := file_obstacle(options.output)) is not None:
                 raise CommandError(f"cannot write {options.output}: {why}")
             delegate.write_plan(options.output)
-            text = _written(options.output, facts)
+            text = _file_summary(options.output, facts)
         if options.show or not options.output:
             text = "\n".join(filter(None, (_text(delegate, facts), text)))
         return shown(options, text, json=lambda: as_json(facts))
 
 
-def _written(path: str, facts: dict[str, Any]) -> str:
+def _file_summary(path: str, facts: dict[str, Any]) -> str:
     size, nodes = os.path.getsize(path) / _MIB, sum(each["nodes"] for each in facts["partitions"])
-    return f"{path}: {size:.1f} MiB, {nodes} nodes on {facts['device']}; {_measured(facts)}"
+    return f"{path}: {size:.1f} MiB, {nodes} nodes on {facts['device']}; {_tuning_summary(facts)}"
 
 
-def _measured(facts: dict[str, Any]) -> str:
+def _tuning_summary(facts: dict[str, Any]) -> str:
     left = facts["not_measured"]
     return f"{left} choices were not measured: --tune full does" if left else "all was measured"
 
@@ -143,7 +143,7 @@ def _text(delegate: OpenCLDelegate, facts: dict[str, Any]) -> str:
             f"{memory[0]:.1f} MiB of tensors, {memory[1]:.1f} MiB of constants; "
             f"inputs and outputs {each['copies']}"
         )
-    lines.append(_measured(facts))
+    lines.append(_tuning_summary(facts))
     rows = [
         (
             str(each.node),

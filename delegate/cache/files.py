@@ -14,10 +14,10 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from delegate.cache import leases, limit
 from delegate.cache.folder import (
@@ -30,6 +30,7 @@ from delegate.cache.folder import (
 )
 from delegate.errors import CacheError
 
+_Found = TypeVar("_Found")
 _DIGEST_BYTES = 32
 _PART_BYTES = 1 << 20
 _USED_SECONDS = 3600  # that the time of last use may be late, as each change of it is written
@@ -93,15 +94,8 @@ def load(name: str, is_use: bool = True) -> bytes | None:
 
     `is_use`: it counts as used; whoever only lists what there is does not use it.
     """
-    try:
-        path = check_folders(name)
-        with _opened(name, is_use) as (file, status):
-            check_owner(path, status)
-            content = file.read()
-    except OSError:
-        return None
-    except CacheError as error:
-        warn_once(error)
+    content = _read(name, lambda file, _: file.read(), is_use)
+    if content is None:
         return None
     payload = content[_DIGEST_BYTES:]
     return payload if _digest(name, payload) == content[:_DIGEST_BYTES] else None
@@ -109,36 +103,25 @@ def load(name: str, is_use: bool = True) -> bytes | None:
 
 def mapped(name: str) -> mmap.mmap | None:
     """Return a file of the cache as memory; None: there is none, it is empty, or it is not ours."""
-    try:
-        path = check_folders(name)
-        with _opened(name) as (file, status):
-            check_owner(path, status)
+
+    def map_whole(file: FileIO, _: int) -> mmap.mmap | None:
+        with contextlib.suppress(ValueError):  # it is empty
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
         return None
-    except CacheError as error:
-        warn_once(error)
-        return None
+
+    return _read(name, map_whole)
 
 
 def read_into(name: str, memory: memoryview) -> bool:
     """Read a file of the cache to memory of its size; False: there is none, or it is not ours."""
-    try:
-        path = check_folders(name)
-        with _opened(name) as (file, status):
-            check_owner(path, status)
-            return status.st_size == len(memory) and _is_filled(file, memory)
-    except OSError:
-        return False
-    except CacheError as error:
-        warn_once(error)
-        return False
 
+    def fill(file: FileIO, size_bytes: int) -> bool:
+        left = memory if size_bytes == len(memory) else None
+        while left and (count := file.readinto(left)):
+            left = left[count:]
+        return left is not None and not len(left)
 
-def _is_filled(file: FileIO, memory: memoryview) -> bool:
-    while len(memory) and (count := file.readinto(memory)):
-        memory = memory[count:]
-    return not len(memory)
+    return bool(_read(name, fill))
 
 
 def sha256_of(name: str) -> str | None:
@@ -154,6 +137,20 @@ def sha256_of(name: str) -> str | None:
     except OSError:
         return None
     return found.hexdigest()
+
+
+def _read(name: str, read: Callable[[FileIO, int], _Found], is_use: bool = True) -> _Found | None:
+    """Return what `read` makes of a file of the cache and its size; None: none, or not ours."""
+    try:
+        path = check_folders(name)
+        with _opened(name, is_use) as (file, status):
+            check_owner(path, status)
+            return read(file, status.st_size)
+    except OSError:
+        return None
+    except CacheError as error:
+        warn_once(error)
+        return None
 
 
 @contextlib.contextmanager

@@ -47,15 +47,14 @@ class OneDevice:
     """
 
     def __init__(
-        self, graph: Graph, options: Options, batch: int, beside: OneDevice | None = None
+        self, graph: Graph, options: Options, batch: int, owner: OneDevice | None = None
     ) -> None:
         """Open the device that the options mean, build and upload everything.
 
-        `beside`: has opened it, and is closed after this one.
+        `owner`: has opened it, and is closed after this one; None: this one does.
         """
-        device = beside._engine.device if beside else None
-        self._engine: Engine = open_engine(options, device)
-        self._is_beside = beside is not None
+        self._engine: Engine = open_engine(options, owner._engine.device if owner else None)
+        self._owns_device = owner is None
         target = self._engine.target(installed_rules())
         partition = self._partition(graph, target)
         kept = kept_tensors(graph)
@@ -116,7 +115,7 @@ class OneDevice:
             slot.close()
         if self.state is not None:
             self.state.close()
-        if not self._is_beside:
+        if self._owns_device:
             self._engine.close()
 
     def _partition(self, graph: Graph, target: Target) -> Partition:

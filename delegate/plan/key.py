@@ -39,7 +39,7 @@ def graph_facts(graph: Graph) -> Hashable:
     places: dict[Tensor | None, int] = {None: -1}
     nodes = [_node_facts(node, places) for node in graph.nodes]
     ends = _at(graph.inputs, places), _at(graph.outputs, places), graph.unkept, graph.is_called
-    initial = [(name, values_fact(values)) for name, values in graph.initial.items()]
+    initial = [(name, values_key(values)) for name, values in graph.initial.items()]
     return nodes, ends, initial, [_tensor_facts(tensor) for tensor in places if tensor is not None]
 
 
@@ -52,23 +52,22 @@ def partition_facts(partition: Partition) -> Hashable:
 def origin_of(partition: Partition) -> str:
     """Return what tells a part of a graph from all others and is the same at other shapes."""
     places: dict[Tensor | None, int] = {None: -1}
-    nodes = [
-        (node.index, node.op, node.version, [_at(each, places) for each in tensors])
-        for node in partition.nodes
-        for tensors in [(node.inputs, node.outputs, node.inner)]
-    ]
+    nodes = []
+    for node in partition.nodes:
+        tensors = [_at(each, places) for each in (node.inputs, node.outputs, node.inner)]
+        nodes.append((node.index, node.op, node.version, tensors))
     every = [t for t in places if t is not None]
-    facts = [(t.name, t.dtype, _quantized(t.quantization), *_own_values(t)) for t in every]
+    facts = [(t.name, t.dtype, _quantized(t.quantization), *_constant_key(t)) for t in every]
     return key_of(repr((nodes, facts)))
 
 
-def _own_values(tensor: Tensor) -> Iterator[bytes | str]:
+def _constant_key(tensor: Tensor) -> Iterator[bytes | str]:
     """Yield a fact of a constant, unless it follows from shapes."""
     if tensor.data is not None and not tensor.is_folded:
-        yield values_fact(tensor.data)
+        yield values_key(tensor.data)
 
 
-def values_fact(array: NDArray[Any]) -> bytes | str:
+def values_key(array: NDArray[Any]) -> bytes | str:
     """Return what tells an array's values from others; of long ones that live it is kept."""
     if array.nbytes <= _SMALL_BYTES:
         return array.tobytes()
@@ -127,11 +126,11 @@ def _node_facts(node: Node, places: dict[Tensor | None, int]) -> Hashable:
 
 def _tensor_facts(tensor: Tensor) -> Hashable:
     arrays = [t for t in (tensor.data, *(tensor.ranges or ())) if t is not None]
-    blocks = tensor.blocks and (values_fact(tensor.blocks.scales), tensor.blocks.size)
+    blocks = tensor.blocks and (values_key(tensor.blocks.scales), tensor.blocks.size)
     return (
         (tensor.index, tensor.name, tensor.shape, tensor.dtype, tensor.kept, tensor.origin),
         (tensor.is_variable, tensor.is_sparse, tensor.is_folded, _quantized(tensor.quantization)),
-        [(each.dtype.str, each.shape, values_fact(each)) for each in arrays],
+        [(each.dtype.str, each.shape, values_key(each)) for each in arrays],
         (blocks, tensor.data is None),
     )
 

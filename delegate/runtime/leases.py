@@ -93,7 +93,7 @@ def _filled(weights: Weights, queue: cl.CommandQueue, plan: BufferPlan, source: 
     if not new:
         return shelf
     try:
-        _put(queue, shelf, new, source, device.shares_memory)
+        _upload_segments(queue, shelf, new, source, device.shares_memory)
     except BaseException:
         if not shelf.users:
             shelf.buffer.release()
@@ -103,7 +103,7 @@ def _filled(weights: Weights, queue: cl.CommandQueue, plan: BufferPlan, source: 
     return shelf
 
 
-def _put(
+def _upload_segments(
     queue: cl.CommandQueue,
     shelf: Shelf,
     segments: Sequence[SegmentPlan],
@@ -134,23 +134,23 @@ def _read_in_place(
 ) -> None:
     """Read files to the device's memory, and check there what they and the memory hold."""
 
-    def part(memory: Bytes, each: SegmentPlan) -> Bytes:
+    def slice_of(memory: Bytes, each: SegmentPlan) -> Bytes:
         return memory[each.offset - shelf.end :][: each.size_bytes]
 
     size = sum(each.size_bytes for each in segments) + SLACK_BYTES
     flags = cl.map_flags
     with mapped(queue, shelf.buffer, flags.WRITE_INVALIDATE_REGION, shelf.end, size) as memory:
         memory[-SLACK_BYTES:] = 0
-        _side_by_side(segments, lambda each: source.fill(each.digest, part(memory, each)))
+        _in_parallel(segments, lambda each: source.fill(each.digest, slice_of(memory, each)))
     with mapped(queue, shelf.buffer, flags.READ, shelf.end, size) as kept:
-        digests = _side_by_side(segments, lambda each: digest_of(part(kept, each)))
+        digests = _in_parallel(segments, lambda each: digest_of(slice_of(kept, each)))
     for each, digest in zip(segments, digests, strict=True):
         if digest != each.digest:
             source.content(each.digest, each.size_bytes)  # raises, if the file is at fault
             raise DeviceError(NOT_KEPT)
 
 
-def _side_by_side(
+def _in_parallel(
     segments: Sequence[SegmentPlan], make: Callable[[SegmentPlan], _Result]
 ) -> list[_Result]:
     """Return what is made of each; reading and hashing let other threads run."""

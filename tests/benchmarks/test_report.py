@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from benchmarks.page import results
+from benchmarks.page import results_table
 from benchmarks.report import markdown, summary, tables
 from tests.support.report import report, row, times
 
@@ -56,7 +56,7 @@ def test_the_fastest_peer_is_named() -> None:
         replace(whole, paths={**whole.paths, **faster}),
         replace(whole, paths=alone, delegation=None),
     ]
-    assert [cells(line) for line in markdown(results(rows)).splitlines()][2:] == [
+    assert [cells(line) for line in markdown(results_table(rows)).splitlines()][2:] == [
         ["best", "1.000 / 1.100", "2.000 / 2.200", "0.50", "OpenVINO: 0.500", "0.500"],
         ["best", "1.000 / 1.100", "", "", "", ""],
     ]

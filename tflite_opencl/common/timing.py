@@ -28,7 +28,7 @@ def are_enough(runs: int, seconds: float) -> bool:
     return runs >= LEAST_RUNS or seconds >= ENOUGH_S
 
 
-def processor_seconds() -> float:
+def total_cpu_seconds() -> float:
     """Return the CPU time of this process, and of the children in which it executes plans.
 
     What a child took is gone with it.
@@ -52,7 +52,7 @@ class Times:
     min_ms: float  # fastest run
     median_ms: float  # middle run
     total_ms: float  # the whole loop
-    cpu_load: float  # CPU time, as processor_seconds has it, over wall time: 1.98 cores
+    cpu_load: float  # CPU time, as total_cpu_seconds has it, over wall time: 1.98 cores
     runs: int = 1
     gpu_load: float | None = None  # busy time of GPUs' engines over wall time; None: not told
 
@@ -66,13 +66,13 @@ class Load:
     """How much of the processors this process uses while it is measured."""
 
     def __init__(self) -> None:
-        self._cpu_s, self._gpu_s = processor_seconds(), drm.usage().busy_s
+        self._cpu_s, self._gpu_s = total_cpu_seconds(), drm.usage().busy_s
 
     def until_now(self) -> tuple[float, float | None]:
         """Return the seconds of CPU cores and of GPUs' engines since it was made."""
         gpu_s = drm.usage().busy_s
         used = None if gpu_s is None else gpu_s - (self._gpu_s or 0.0)
-        return max(0.0, processor_seconds() - self._cpu_s), used
+        return max(0.0, total_cpu_seconds() - self._cpu_s), used
 
 
 class Stopwatch:

@@ -155,7 +155,7 @@ def _whole(name: str, graph: Graph, options: Options, most: int) -> Batched:
     def open_batch(size: int) -> Model:
         with bars.start(f"{name}, batches of {size}"):
             first = opened[0] if opened else None
-            opened.append(Model(graph, options.device, size, beside=first, **told))
+            opened.append(Model(graph, options.device, size, share_device_with=first, **told))
         return opened[-1]
 
     made = Batched(open_batch, signature_of(name, graph), most)

@@ -198,7 +198,7 @@ class Worker:
             except _DEVICE_ERRORS as error:
                 if is_again:  # the device runs other values
                     return RunError(_reason(error))
-                runner, is_again = self._after(runner, _reason(error), arrays), True
+                runner, is_again = self._take_over(runner, _reason(error), arrays), True
             except Exception as error:
                 return RunError(_reason(error))
             else:
@@ -206,7 +206,7 @@ class Worker:
                 return Ran(outputs, runner.device)
         return Unavailable(self.failure)
 
-    def _after(self, device: Runner, failure: str, arrays: Arrays) -> Runner | None:
+    def _take_over(self, device: Runner, failure: str, arrays: Arrays) -> Runner | None:
         """Return what runs after a device that failed; None: nothing does."""
         zeros = [np.zeros_like(array) for array in arrays]
         if self._fallback is None:

@@ -169,7 +169,7 @@ def test_models_beside_one_another_share_a_child(device: DeviceInfo, isolate: bo
     options: dict[str, Any] = {"tune": "off", "isolate": isolate}
     with Model(conv_pool(), device.index, **options) as first:
         wanted = first.run(given)
-        with Model(conv_pool(), device.index, 2, beside=first, **options) as second:
+        with Model(conv_pool(), device.index, 2, share_device_with=first, **options) as second:
             assert len(children() - before) == isolate
             several = [np.concatenate([each, each]) for each in given]
             assert_equal_outputs([each[1:] for each in second.run(several)], wanted)

@@ -25,7 +25,7 @@ from delegate.plan.key import (
     origin_of,
     partition_facts,
     target_facts,
-    values_fact,
+    values_key,
 )
 from delegate.target import Rules, Target
 from tests.support.model import const, graph_of, op, t
@@ -306,13 +306,13 @@ def test_a_digest_of_an_array_that_is_gone_is_not_anothers() -> None:
     def long(first: int) -> np.ndarray[Any, Any]:
         return np.arange(first, first + 4096, dtype=np.int32)
 
-    expected = [values_fact(long(first)) for first in range(50)]
+    expected = [values_key(long(first)) for first in range(50)]
     assert len({*expected}) == 50
     kept = long(7)
-    assert values_fact(kept) == values_fact(kept) == expected[7]
+    assert values_key(kept) == values_key(kept) == expected[7]
     for first in range(50):
         array = long(first)
-        assert values_fact(array) == expected[first]
+        assert values_key(array) == expected[first]
         del array  # the next one may come to lie at its place
     gc.collect()
     assert {*module._digests} == {id(kept)} | {
@@ -322,8 +322,8 @@ def test_a_digest_of_an_array_that_is_gone_is_not_anothers() -> None:
 
 def test_an_array_is_told_by_its_values_however_they_lie() -> None:
     array = np.arange(4096, dtype=np.int32).reshape(64, 64)
-    assert values_fact(array.T) == values_fact(np.ascontiguousarray(array.T)) != values_fact(array)
-    assert values_fact(array[:2, :2]) == values_fact(array[:2, :2].copy())
+    assert values_key(array.T) == values_key(np.ascontiguousarray(array.T)) != values_key(array)
+    assert values_key(array[:2, :2]) == values_key(array[:2, :2].copy())
 
 
 def test_the_package_s_files_are_known() -> None:

@@ -56,7 +56,7 @@ def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
     try:
         opened = job.subject.open(job.graph, job.model, known.cpu_kernels)
     except (RuntimeError, ValueError) as error:
-        if (refusal := _refusal_of_cpu(job, known)) and refusal == " ".join(str(error).split()):
+        if (refusal := _refusal_of_cpu(job, known)) and refusal == one_line(error):
             raise NotDelegated(f"nor does the CPU run what it leaves: {refusal}") from error
         raise
     job.on_opened(opened)
@@ -72,7 +72,7 @@ def _refusal_of_cpu(job: Job, known: Oracle) -> str:
     try:
         allocated(job.subject.runtime, job.model, known.cpu_kernels)
     except (RuntimeError, ValueError) as error:
-        return " ".join(str(error).split())
+        return one_line(error)
     return ""
 
 
