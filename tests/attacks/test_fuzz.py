@@ -18,7 +18,6 @@ import pytest
 from delegate import DeviceInfo, Options, Unsupported, ops
 from delegate.graph.ir import UNSIZED
 from delegate.graph.partition import partition_of
-from delegate.graph.verdict import Verdict
 from delegate.inspect import (
     MAX_POOLING,
     MAX_UNPOOLING,
@@ -39,6 +38,7 @@ from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite import graphs
 from delegate.tflite.library import installed_rules
+from delegate.tflite.reference import NodeOnTFLite
 from delegate.tuning.forms import NUMBERS
 from tests.attacks.fuzz import apart, called, failing, headers, stateful, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
@@ -363,12 +363,64 @@ def test_of_float16_what_only_moves_values_is_left_to_the_cpu(device: DeviceInfo
     assert (result.result, result.detail) == (PASS, "")
 
 
-def test_slices_of_nothing_that_the_cpu_takes_are_not_compared() -> None:
-    taken, add = Verdict(0, "STABLEHLO_GATHER", None), Verdict(1, "ADD", None)
-    left, other = (each.refused(apart._WHY) for each in (taken, add))
-    assert apart._is_undefined(left, 0)
-    assert not any(apart._is_undefined(left, count) for count in (1, 2, 3))
-    assert not any(apart._is_undefined(each, 0) for each in (taken, add, other))
+# Nodes that TFLite leaves without values where their operand of 1x4 becomes one of 0x4.
+UNWRITTEN: dict[str, Callable[[Tensor, Tensor], Node]] = {
+    "strided slice": lambda x, y: node(
+        "STRIDED_SLICE",
+        [x, numbers([0, 0]), numbers([1, 4]), numbers([1, 1])],
+        [y],
+        {"shrink_axis_mask": 1},
+    ),
+    "embedding": lambda x, y: node("EMBEDDING_LOOKUP", [numbers([0]), x], [y]),
+    "gather": lambda x, y: node(
+        "STABLEHLO_GATHER",
+        [x, numbers([[0]])],
+        [y],
+        {
+            "offset_dims": [1],
+            "collapsed_slice_dims": [0],
+            "start_index_map": [0],
+            "index_vector_dim": 1,
+            "slice_sizes": [1, 4],
+        },
+    ),
+}
+
+
+@any_driver
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_what_tflite_left_unwritten_is_not_compared_and_all_else_is(
+    device: DeviceInfo, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, padded = tensor((1, 4)), tensor((2, 4))
+    y = tensor((4,) if name == "strided slice" else (1, 4))
+    place = tensor(y.shape[:-1], "int64")
+    nodes = [
+        UNWRITTEN[name](x, y),
+        node("ARG_MAX", [y, numbers([-1])], [place], {"output_type": "int64"}),
+        node("PAD", [x, numbers([[0, 1], [0, 0]])], [padded]),
+    ]
+    made = read_model(write_model(graph(nodes, [x], [y, place, padded])))
+    model = write_model(made)
+    job = Job(Subject("opencl", {}, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    known = oracle(RUNTIME, made, model, job.sets)
+    for count in (0, 1, 2):
+        _, undefined = apart._on_tflite(job, known, [[np.ones((count, 4), np.float32)]], count)
+        assert undefined == ({0, 1} if count == 0 else set())
+
+    is_wrong, run = 0, NodeOnTFLite.run
+
+    def changed(self: NodeOnTFLite, values: Any) -> None:
+        run(self, values)
+        for each in self._outputs:
+            if each.index == made.outputs[is_wrong].index:
+                values[each] ^= 0x55
+
+    monkeypatch.setattr(NodeOnTFLite, "run", changed)
+    result = of_way(device, "resize", made)
+    assert (result.result, result.detail) == (PASS, "")
+    is_wrong = 2
+    assert "at batch 0: 4 of 4 elements differ" in of_way(device, "resize", made).detail
 
 
 def _failing_number() -> int:
