@@ -18,27 +18,29 @@
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(tiles) : "memory")
 #else
 #if ORDER_X86
-// No inline assembly outside groups of one item: PoCL 4 to 7 take a call of it for one of their own
-// functions where they make loops of work-items, and end the process.
+// No inline assembly outside groups of one item: PoCL 4 to 7 take a call of it for their function
+// of three arguments that allocates local memory, and end the process where it has fewer.
 #define ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 #define PAUSE() __builtin_ia32_pause()
 #elif ORDER_ARM
-#define ORDER() __asm__ volatile("dmb ish" ::: "memory")
-#define PAUSE() __asm__ volatile("yield" ::: "memory")
+#define ORDER() __builtin_arm_dmb(11) /* ish */
+#define PAUSE() __builtin_arm_yield()
 #else
 #define ORDER() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #define PAUSE()
 #endif
 // Linux's sched_yield. The thread that others wait for may have lost its core to another process;
-// those that wait on would keep it from coming back.
+// those that wait on would keep it from coming back. Its operands are for PoCL alone, which compiles
+// this for groups of any size, too, where it is asked for a binary.
 #if ORDER_X86 && ONE_ITEM && defined(__linux__) && defined(__x86_64__)
-#define YIELD()                                                       \
-  do {                                                                \
-    int call = 24;                                                    \
-    __asm__ volatile("syscall" : "+a"(call)::"rcx", "r11", "memory"); \
+#define YIELD()                                                                                 \
+  do {                                                                                          \
+    int call = 24;                                                                              \
+    __asm__ volatile("syscall" : "+a"(call) : "D"(0), "S"(0), "d"(0) : "rcx", "r11", "memory"); \
   } while (0)
-#elif ORDER_ARM && defined(__linux__) && defined(__aarch64__)
-#define YIELD() __asm__ volatile("mov x8, #124\n\tsvc #0" ::: "x0", "x8", "memory")
+#elif ORDER_ARM && ONE_ITEM && defined(__linux__) && defined(__aarch64__)
+#define YIELD() \
+  __asm__ volatile("mov x8, #124\n\tsvc #0" ::"r"(0), "r"(0), "r"(0) : "x0", "x8", "memory")
 #else
 #define YIELD()
 #endif
