@@ -12,12 +12,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from delegate.sandbox import surroundings
 from delegate.sandbox.channel import serve
 from delegate.sandbox.child import ask_once
 from tflite_opencl.common.errors import CommandError, one_line
 
 _SECONDS = 5  # a real one takes milliseconds
-_MOST_BYTES = 512 << 20  # of the child's memory
+_MOST_BYTES = 512 << 20  # that a template may take
 _MOST_LETTERS = 1 << 24  # of the text
 
 
@@ -38,7 +39,9 @@ def rendered(template: str, values: Mapping[str, Any]) -> str:
 
 def _answers(template: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the text, and why there is none."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    # NumPy has reserved address space for a thread on each core: more than that on 16 of them.
+    limit = surroundings.room().address_bytes + _MOST_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     try:
         # It takes a tenth of a second, and the process that asks does without.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from delegate.sandbox import surroundings
 from delegate.sandbox.channel import serve
 from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
@@ -49,8 +50,7 @@ def main() -> int:
     kind = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:  # what is imported on the way is no file's
         KINDS[kind].verdict(next(iter(KINDS[kind].seeds().values())), Path(folder, "file"))
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + KINDS[kind].memory_bytes
+    limit = surroundings.room().address_bytes + KINDS[kind].memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     def answers(path: str | None) -> Iterator[str | None]:

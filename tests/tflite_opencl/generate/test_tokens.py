@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delegate.sandbox import surroundings
 from tests.support.llama import write_gguf
+from tflite_opencl.common import chat_template
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.generate.llama import Llama
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, Tokens, files_of
@@ -111,6 +114,17 @@ HOSTILE = [
     *("{{ 'a' * 10**11 }}", "{{ '%0999999999d' % 1 }}", "{{ 'a' | center(10**11) }}"),
     *(ENDLESS, ENDLESS.replace("{% end", "abc{% end", 1), "{% set a = 9**(9**9) %}"),
 ]
+
+
+def test_what_is_reserved_before_is_not_counted_against_a_template(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NumPy reserves address space for a thread on each core."""
+    monkeypatch.setattr(surroundings, "room", lambda: surroundings.Room(1 << 40, 0))
+    limits: list[int] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda what, limit: limits.append(limit[0]))
+    assert [*chat_template._answers("{{ a }}", {"a": "text"})] == [("text", "")]
+    assert max(limits) > 1 << 40
 
 
 @pytest.mark.parametrize("template", HOSTILE)
