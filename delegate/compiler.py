@@ -16,6 +16,7 @@ from delegate.graph.partition import (
     is_inlined,
     plain_nodes,
     without_dynamic,
+    work,
 )
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
@@ -112,7 +113,9 @@ def compile_partition(
         Unsupported: a node does not lower, with its index.
     """
     steps = {} if known is None else known
+    # Where there is no time to measure all, it goes to the nodes that may gain most.
     new = [node for node in partition.nodes if node not in steps]
+    new.sort(key=lambda node: work([node]), reverse=True)
     for node in progress.each(new, _words):
         try:
             alternatives = _lower(node, target, lowered)

@@ -155,22 +155,18 @@ LEAST_LAUNCH = 1 << 17
 _ELEMENT = 16  # cost of reading or writing one element, in multiplications
 
 
-def work(partition: Partition) -> int:
-    """Return about how many multiplications the nodes of a partition cost a CPU.
+def is_worth_its_launches(node: Node) -> bool:
+    """Whether the nodes of an unrolled loop cost a CPU more than to launch them one by one."""
+    nodes = plain_nodes([node])
+    return work(nodes) >= LEAST_LAUNCH * len(nodes)
+
+
+def work(nodes: Iterable[Node]) -> int:
+    """Return about how many multiplications nodes cost a CPU.
 
     Weights are constants; each output element is the sum of as many products as an output channel
     has of them.
     """
-    return _work(partition.nodes)
-
-
-def is_worth_its_launches(node: Node) -> bool:
-    """Whether the nodes of an unrolled loop cost a CPU more than to launch them one by one."""
-    nodes = plain_nodes([node])
-    return _work(nodes) >= LEAST_LAUNCH * len(nodes)
-
-
-def _work(nodes: Iterable[Node]) -> int:
     total = 0
     for node in nodes:
         if all(tensor.is_folded for tensor in node.outputs):
@@ -204,7 +200,7 @@ def too_small_or_too_many(
         if nodes < least_nodes:
             return group, f"a partition of {nodes}: min_nodes_per_partition is {least_nodes}"
         is_whole = nodes == len(graph.nodes) and not graph.is_called
-        if least_nodes == 0 and not is_whole and work(group) < LEAST_WORK:
+        if least_nodes == 0 and not is_whole and work(group.nodes) < LEAST_WORK:
             return group, f"a partition of {nodes} that costs a CPU less than the detour"
     if free and 0 < most_groups < len(groups):
         smallest = min(free, key=lambda group: len(group.indices))

@@ -156,3 +156,25 @@ def test_as_many_places_as_hold_are_known_of_a_constant_alone() -> None:
         found = t((2, 1), "int64")
         graph = graph_of([op("WHERE", [holds], [found]), op("ADD", [found, found], [after])])
         assert reasons(infer(graph)) == expected
+
+
+def test_the_choices_that_may_gain_most_are_made_first() -> None:
+    """A start measures for some seconds, and not all nodes."""
+    shapes = [(1, 4, 4, 8), (1, 4, 4, 8), (1, 32, 32, 8), (1, 4, 4, 8)]
+    values = [t(shape, "float32") for shape in shapes]
+    nodes = [
+        op("RELU", [values[0]], [values[1]]),
+        op("PAD", [values[1]], [values[2]]),
+        op("MAX_POOL_2D", [values[2]], [values[3]]),
+    ]
+    graph = graph_of(nodes, [values[0]], [values[3]])
+    asked: list[str] = []
+
+    def choose(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+        asked.append(node.op)
+        return alternatives[0]
+
+    partition = partition_of(graph, [0, 1, 2])
+    program = compiler.compile_partition(partition, TARGET, choose)
+    assert asked == ["PAD", "MAX_POOL_2D", "RELU"]
+    assert [step.op for step in program.steps] == ["RELU", "PAD", "MAX_POOL_2D"]
