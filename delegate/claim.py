@@ -162,7 +162,7 @@ class Claim:
 
         Raises: NotRestarted: TFLite cannot run it: it has resource variables, or a node is refused.
         """
-        left = dict.fromkeys(partition.indices, str(why))
+        left = {node.index: str(why) for node in partition.nodes}
         try:
             if self._variables is not None:
                 raise Unsupported("resource variables cannot leave the device")

@@ -127,7 +127,9 @@ def split(partition: Partition, apart: Collection[int]) -> list[Partition]:
         read = {t for node in nodes for t in node.inputs if t is not None and t.data is None}
         inputs = sorted(read - inside, key=attrgetter("index"))
         outputs = sorted(inside & wanted, key=attrgetter("index"))
-        parts.append(Partition(tuple(nodes), tuple(inputs), tuple(outputs), partition.inlined))
+        own = {each.index for each in nodes}
+        inlined = {index: op for index, op in partition.inlined.items() if index in own}
+        parts.append(Partition(tuple(nodes), tuple(inputs), tuple(outputs), inlined))
         wanted |= read
     return parts[::-1]
 

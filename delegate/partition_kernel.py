@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import REFUSALS, DelegateError, DeviceError, NotRestarted
-from delegate.graph.partition import Partition, given
+from delegate.graph.partition import Partition
 from delegate.isolation.in_child import AnyExecutor
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.mixed import Mixed
+from delegate.plan.key import have_one_plan
 from delegate.plan.record import PartitionPlan
 from delegate.requirements import Requirements, requirements_of
 from delegate.runtime.inspection import (
@@ -88,27 +89,28 @@ class PartitionKernel:
         self._way: Way | None = None
         self._told: list[Any] = []  # by runs of this way
         self._requirements = _requirements_of(executor)
-        self._tensors = tensors = claim.tensors
-        inputs, outputs = (
-            [tensors.index(t) for t in every if t.is_variable or not t.kept]
-            for every in (partition.inputs, partition.outputs)
-        )
-        # Behind those of the executor all that a run that fails may leave half made.
-        self._given = len(inputs)
-        self.inputs: Sequence[int] = [*inputs, *tensors.indices]
-        self.outputs: Sequence[int] = outputs
+        self._tensors = claim.tensors
         self._watch = self._new_watch()
+
+    @property
+    def inputs(self) -> Sequence[int]:
+        """Those at the present shapes, and behind them all that a run that fails may spoil."""
+        return [*self._tensors.ends(self._partition.inputs), *self._tensors.indices]
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        """Those at the present shapes."""
+        return self._tensors.ends(self._partition.outputs)
 
     def _new_watch(self) -> RangeWatch[AnyExecutor]:
         is_repeatable = not (self._keeps or self._tensors.indices)
-        partition = self._partition
-        make = partial(self._claim.executor_in_floats, partition) if is_repeatable else None
+        make = partial(self._claim.executor_in_floats, self._partition) if is_repeatable else None
         return RangeWatch(make)
 
     def prepare(self, shapes: Shapes) -> Shapes:
-        """Compile again where shapes or sizes have changed; return the outputs' shapes."""
+        """Compile again where shapes or values have changed; return the outputs' shapes."""
         current = self._claim.repartition(self._partition, shapes)
-        same = given(current) == given(self._partition)
+        same = have_one_plan(current, self._partition)
         with self._opened():
             if self._made is None or not same:
                 self._renew(current, same)
@@ -188,10 +190,10 @@ class PartitionKernel:
     def _run_with_variables(
         self, made: AnyExecutor | Mixed, inputs: Arrays, outputs: Arrays
     ) -> None:
-        memory = inputs[self._given :]
+        own, memory = self._tensors.parted(inputs)
         self._tensors.require(memory)
         try:
-            self._run(made, inputs[: self._given], outputs)
+            self._run(made, own, outputs)
         except BaseException as error:  # Ctrl-C, too
             self._tensors.lose(memory, str(error) or type(error).__name__)
             raise
@@ -204,9 +206,8 @@ class PartitionKernel:
 
     def by_nodes(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
         """Run a node at a time."""
-        return by_node(
-            executor.steps().run(inputs, outputs, self._partition.computed), self._partition.inlined
-        )
+        rows = executor.steps().run(inputs, outputs, self._partition.computed)
+        return by_node(rows, self._partition.inlined)
 
     def by_parts(
         self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays

@@ -44,6 +44,15 @@ class VariableTensors:
         """Return where TFLite has a tensor's bytes; those of a variable in one place."""
         return self._index.get(tensor.kept, tensor.index)
 
+    def ends(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Return where TFLite has these ends of a partition; what else is kept it has not."""
+        return [self.index(t) for t in tensors if t.is_variable or not t.kept]
+
+    def parted(self, inputs: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the inputs of a run without the bytes of all of them behind, and these."""
+        count = len(inputs) - len(self.indices)
+        return inputs[:count], inputs[count:]
+
     def require(self, memory: Arrays) -> None:
         """Return if the bytes of all of them are values; raises DeviceError."""
         for place, why in [*self._lost.items()]:

@@ -7,8 +7,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from delegate.graph.float16 import has_float16
 from delegate.graph.ir import UNSIZED, Graph, Node, Tensor
 from delegate.graph.mediapipe import is_lacking
@@ -37,8 +35,8 @@ class Partition:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The nodes' indices, each once."""
-        return tuple(dict.fromkeys(node.index for node in self.nodes))
+        """The nodes' indices, each once: also of a loop whose results are known, and no node's."""
+        return tuple(sorted({*self.inlined, *(node.index for node in self.nodes)}))
 
     @property
     def computed(self) -> frozenset[Tensor]:
@@ -215,18 +213,6 @@ def _may_be_sizes(tensor: Tensor | None) -> bool:
         and (tensor.data is None or tensor.is_folded)
         and tensor.dtype in ("int32", "int64")
         and tensor.shape[1:] in ((), (2,))
-    )
-
-
-def given(partition: Partition) -> tuple[object, ...]:
-    """Return the shapes and folded sizes that a program of these nodes depends on."""
-    results = [tensor for node in partition.nodes for tensor in node.outputs]
-    read = [tensor for node in partition.nodes for tensor in node.inputs if tensor is not None]
-    # Sizes may be computed in another partition. Folded weights stay what they are.
-    folded = [t for t in (*results, *read) if t.is_folded and t.dtype in ("int32", "int64")]
-    return (
-        [tensor.shape for tensor in (*results, *partition.inputs)],
-        [(tensor.index, np.asarray(tensor.data).tolist()) for tensor in folded],
     )
 
 

@@ -49,6 +49,13 @@ def partition_facts(partition: Partition) -> Hashable:
     return graph_facts(graph), sorted(partition.inlined.items())
 
 
+def have_one_plan(one: Partition, other: Partition) -> bool:
+    """Whether the plans of two partitions follow from the same."""
+    own, others = ((each.nodes, each.inputs, each.outputs) for each in (one, other))
+    # The same objects, where nothing was inferred anew: it costs nothing to see that.
+    return own == others or partition_facts(one) == partition_facts(other)
+
+
 def origin_of(partition: Partition) -> str:
     """Return what tells a part of a graph from all others and is the same at other shapes."""
     places: dict[Tensor | None, int] = {None: -1}

@@ -37,8 +37,13 @@ class PlannedNode:
 class Kernel(Protocol):
     """One partition, as TFLite drives it."""
 
-    inputs: Sequence[int]  # tensor indices it wants filled before a run
-    outputs: Sequence[int]
+    @property
+    def inputs(self) -> Sequence[int]:
+        """The tensor indices that it wants filled before a run; `prepare` may change both."""
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        """Those that a run fills."""
 
     def prepare(self, shapes: Shapes) -> Shapes:
         """Get ready for these shapes of all tensors; return those of the outputs."""
@@ -153,6 +158,7 @@ class NativeDelegate:
         try:
             kernel = self._kernel(node)
             view = abi.Context.from_address(context)
+            self._views.pop(kernel, None)  # it may want others
             # TFLite prepares what reads a dynamic tensor during the run, once that has its size.
             for index, shape in kernel.prepare(_shapes(view)).items():
                 _give_shape(context, view, index, shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,12 @@ def test_a_partition_is_split_around_nodes(apart: Sequence[int], expected: list[
         assert known.issuperset(part.inputs)
         known.update(part.outputs)
     assert known.issuperset(whole.outputs)
+
+
+def test_a_part_has_what_is_inlined_in_it_alone() -> None:
+    whole = partition_of(chain(4), range(4))
+    parts = split(replace(whole, inlined={0: "IF", 2: "WHILE", 9: "WHILE"}), (1,))
+    assert [dict(part.inlined) for part in parts] == [{0: "IF"}, {}, {2: "WHILE"}]
 
 
 def test_nodes_of_a_split_are_those_of_the_whole() -> None:

@@ -11,18 +11,21 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Model, OpenCLDelegate
+from delegate.errors import NotRestarted
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from delegate.isa import ORDERS
-from tests.support.compare import inputs_for, interpreter, invoke
+from delegate.runtime.executor import Executor
+from tests.support.compare import inputs_for, interpreter, invoke, refusals
 from tests.support.model import graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for, image
 from tests.support.shared import model_path
 from tests.support.subgraphs import two_signatures
 from tflite_opencl.command import main
 from tflite_opencl.common.bounds import float_bounds
+from tflite_opencl.common.build import numbers
 from tflite_opencl.common.oracle import run_graph
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.conformance.cases.loops import branches, loop, recurrent
+from tflite_opencl.conformance.cases.loops import branches, choice, loop, recurrent
 
 RNNS = ("rnn_lstm_f32", "rnn_gru_f32")
 
@@ -88,6 +91,63 @@ def test_loops_run_resized_and_again(
     assert taken(delegate) == expected
 
 
+def of_sizes(rounds: int) -> Graph:
+    """Return a loop over the shape of pictures beside a sum of them: no node of it is left."""
+    x, shape, after = image(), t((4,), "int32"), image()
+
+    def turned(_: Tensor, own: Sequence[Tensor]) -> tuple[Sequence[Node], Sequence[Tensor]]:
+        total = t((4,), "int32")
+        return [op("ADD", own, [total])], [own[1], total]
+
+    sizes = op("SHAPE", [x], [shape], {"out_type": "int32"})
+    looped = loop(rounds, [shape, shape], turned)
+    nodes = [sizes, looped, op("ADD", [x, x], [after])]
+    return graph_of(nodes, [x], [*looped.outputs, after])
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+@pytest.mark.parametrize(
+    ("excluded", "groups"),
+    [([], [[0, 1, 2]]), (["SHAPE"], [[1, 2]]), (["SHAPE", "ADD"], [[1]])],
+    ids=["whole", "beside", "alone"],
+)
+def test_a_loop_of_known_results_runs_resized(
+    rounds: int, excluded: list[str], groups: list[list[int]], device: DeviceInfo
+) -> None:
+    model = write_model(of_sizes(rounds))
+    delegate = delegate_for(model, device, excluded)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert delegate.partitions == groups
+    for batch in (1, 3, 1):
+        given = [np.arange(18 * batch, dtype=np.uint8).reshape(batch, 3, 3, 2)]
+        for made in (ours, reference):
+            made.resize_tensor_input(0, given[0].shape)
+            made.allocate_tensors()
+        assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"batch {batch}")
+
+
+def test_a_loop_of_known_results_is_a_node_of_the_whole_graph(device: DeviceInfo) -> None:
+    delegate = delegate_for(write_model(of_sizes(3)), device, [], min_nodes_per_partition=0)
+    interpreter(write_model(of_sizes(3)), delegate)
+    assert delegate.partitions == [[0, 1, 2]]
+
+
+def test_a_loop_of_known_results_is_known_on_tflite_s_kernels(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(of_sizes(3))
+    delegate = delegate_for(model, device, [])
+    ours = interpreter(model, delegate)
+
+    def gone(*_: object) -> None:
+        raise NotRestarted("it is gone")
+
+    monkeypatch.setattr(Executor, "run", gone)
+    given = inputs_for(of_sizes(3))[0]
+    assert_equal_outputs(invoke(ours, given), invoke(interpreter(model), given))
+    assert refusals(delegate) == dict.fromkeys(range(3), "on TFLite's kernel: it is gone")
+
+
 def test_a_loop_that_is_refused_later_runs_by_its_subgraphs(device: DeviceInfo) -> None:
     """A delegate that unrolled one interpreter's loop judges the next one's subgraphs anew."""
     models = [write_model(between(each)) for each in (3, t((), "int32"))]
@@ -112,6 +172,32 @@ def test_branches_run_exactly(branch: str, device: DeviceInfo) -> None:
     assert taken(delegate)[0] == ([0, 2] if branch == "either" else [0, 1, 2])
     for inputs in inputs_for(graph):
         assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs))
+
+
+@pytest.mark.parametrize("excluded", [[], ["SHAPE", "GATHER", "LESS"]], ids=["whole", "alone"])
+def test_a_branch_that_a_size_chooses_changes_with_it(
+    excluded: list[str], device: DeviceInfo
+) -> None:
+    """Of the partition itself no shape changes."""
+    x, y, rows = image(), image(), t((2,), "int32")
+    shape, count, is_short = t((1,), "int32"), t((), "int32"), t((), "bool")
+    chosen = choice(is_short, [x, y], "uint8")
+    nodes = [
+        op("SHAPE", [rows], [shape], {"out_type": "int32"}),
+        op("GATHER", [shape, numbers(0)], [count], {"axis": 0, "batch_dims": 0}),
+        op("LESS", [count, numbers(3)], [is_short]),
+        chosen,
+    ]
+    graph = graph_of(nodes, [x, y, rows], [is_short, *chosen.outputs])
+    model = write_model(graph)
+    ours, reference = interpreter(model, delegate_for(model, device, excluded)), interpreter(model)
+    *pictures, _ = inputs_for(graph)[1]
+    for size in (2, 5, 2, 3):
+        for made in (ours, reference):
+            made.resize_tensor_input(made.get_input_details()[2]["index"], (size,))
+            made.allocate_tensors()
+        given = [*pictures, np.zeros(size, np.int32)]
+        assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"{size} rows")
 
 
 def test_small_launches_are_only_for_devices_that_make_them_one(device: DeviceInfo) -> None:

@@ -13,19 +13,21 @@ import pytest
 from delegate import DeviceInfo
 from delegate.errors import TooLarge
 from delegate.graph import infer
-from delegate.graph.fold import fold
+from delegate.graph.fold import MOST_ELEMENTS, fold
 from delegate.inspect import Graph, write_model
 from delegate.launch import Constant
 from delegate.runtime.executor import Executor
 from delegate.runtime.weights import Weights
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.forms import constant_bytes
+from tests.support.model import graph_of, op, t
 from tests.support.nets import (
     THREE_PARTITIONS,
     assert_equal_outputs,
     conv_pool,
     delegate_for,
 )
+from tflite_opencl.common.build import numbers
 
 
 def test_tensors_may_be_allocated_again(device: DeviceInfo) -> None:
@@ -52,6 +54,37 @@ def test_inputs_may_be_resized(device: DeviceInfo, has_open_batch: bool) -> None
             made.allocate_tensors()
         assert_equal_outputs(invoke(ours, [picture]), invoke(reference, [picture]), f"{batch}")
     assert refusals(delegate) == {}
+
+
+def counted_rows(rows: int) -> bytes:
+    """Return a model that adds its row's number to each number of its input."""
+    source, shape, total = t((rows,), "int32"), t((1,), "int32"), t((), "int32")
+    counts, made = t((rows,), "int32"), t((rows,), "int32")
+    nodes = [
+        op("SHAPE", [source], [shape], {"out_type": "int32"}),
+        op("GATHER", [shape, numbers(0)], [total], {"axis": 0, "batch_dims": 0}),
+        op("RANGE", [numbers(0), total, numbers(1)], [counts]),
+        op("ADD", [source, counts], [made]),
+    ]
+    return write_model(graph_of(nodes, [source], [made]))
+
+
+@pytest.mark.parametrize("excluded", [[], ["RANGE"], ["SHAPE", "RANGE"]], ids=" ".join)
+@pytest.mark.parametrize("rows", [MOST_ELEMENTS, MOST_ELEMENTS + 1])
+def test_what_the_cpu_makes_may_be_known_at_some_sizes_alone(
+    device: DeviceInfo, excluded: list[str], rows: int
+) -> None:
+    """What a node reads is then a constant, or an input of its partition, from resize to resize."""
+    model = counted_rows(rows)
+    delegate = delegate_for(model, device, excluded)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    for count in (rows, 2 * MOST_ELEMENTS, 5, MOST_ELEMENTS + 1, MOST_ELEMENTS):
+        given = [np.arange(count, dtype=np.int32) * 3]
+        for made in (ours, reference):
+            made.resize_tensor_input(0, (count,))
+            made.allocate_tensors()
+        for _ in range(2):
+            assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"{count} rows")
 
 
 def test_what_follows_from_shapes_is_computed_once_a_graph(

@@ -92,6 +92,18 @@ def test_of_a_known_branch_the_other_is_gone(taken: str, ops: list[str]) -> None
     assert made.inlined == {1: "IF"}
 
 
+def test_a_loop_of_known_results_is_in_its_partition_without_a_node() -> None:
+    x, shape, made = t((2, 3)), t((2,), "int32"), t((2, 3))
+    sizes = op("SHAPE", [x], [shape], {"out_type": "int32"})
+    looped = loop(2, [shape], lambda _, own: ([], own))
+    graph = infer(graph_of([sizes, looped, op("NEG", [x], [made])], [x], [*looped.outputs, made]))
+    whole = partition_of(graph, range(3))
+    assert {node.op for node in whole.nodes} == {"SHAPE", "NEG"}
+    assert whole.indices == (0, 1, 2)
+    again = partition_of(graph, whole.indices)
+    assert (again.inputs, again.outputs) == (whole.inputs, whole.outputs)
+
+
 def test_calls_in_calls_are_looked_at_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these loops runs the one before twice, and has no node when it is unrolled."""
     visited = 0
