@@ -403,6 +403,35 @@ def test_inputs_on_which_tflite_fails_fail_here_and_the_next_are_right(
         failing.run_failing(fails, failing.FAILING, runs, known)
 
 
+@any_driver
+def test_what_tflite_runs_fails_in_its_own_words(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A divisor that follows from a size is 0, so the delegate leaves its node."""
+    x, size, divisor, y, z = tensor((3,)), *(tensor((1,), "int32") for _ in range(3)), tensor((3,))
+    zero = tensor((1,), "int32", data=np.zeros(1, np.int32))
+    nodes = [
+        node("SHAPE", [x], [size], {"out_type": "int32"}),
+        node("MINIMUM", [size, zero], [divisor]),
+        node("FLOOR_DIV", [size, divisor], [y]),
+        node("RELU", [x], [z]),
+    ]
+    made = graph(nodes, [x], [y, z])
+    model, options = write_model(made), {"tune": "off", "min_nodes_per_partition": 1}
+    job = Job(Subject("opencl", options, device.index, RUNTIME), made, model, 0, None, lambda: None)
+    runs, fails = failing.divided(job)
+    assert (len(runs.sets), len(fails)) == (0, 3)
+    known = oracle(RUNTIME, made, model, runs.sets)
+    assert failing.run_failing(fails, failing.FAILING, runs, known).result == PASS
+
+    def otherwise(opened: Any, inputs: Any) -> Any:
+        raise RuntimeError("the run failed: Node number 2 (FLOOR_DIV) failed to invoke.")
+
+    monkeypatch.setattr(failing, "invoke_of", otherwise)
+    with pytest.raises(RuntimeError, match="Node number 2"):
+        failing.run_failing(fails, failing.FAILING, runs, known)
+
+
 def test_every_field_of_a_header_is_drawn() -> None:
     (header,) = KINDS["gguf"].seeds().values()
     fields, rng = headers.fields_of(header), random.Random(0)
