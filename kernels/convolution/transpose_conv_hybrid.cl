@@ -70,8 +70,8 @@ KERNEL(transpose_conv_hybrid)
 
 // The same for LANES channels and TILE_W pixels of a row at a time, which lie a stride apart, so
 // that each meets the same taps with neighbouring input pixels; one that is outside is zeros kept
-// among the constants. The last block of channels or pixels overlaps the one before it and writes
-// the same values again.
+// among the constants, times 0, for the picture's scale may be infinite. The last block of channels
+// or pixels overlaps the one before it and writes the same values again.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
 TILE(transpose_conv_vector_hybrid) {
@@ -91,7 +91,7 @@ TILE(transpose_conv_vector_hybrid) {
     int x = out_x + PAD_LEFT;
     int y = row % OUT_H + PAD_TOP;
     int n = row / OUT_H;
-    FLOATS scale = ((global const float*)(arena + ROW_SCALES))[n];
+    float scale = ((global const float*)(arena + ROW_SCALES))[n];
     FLOATS sum[TILE_W];
     UNROLLED (p, TILE_W) sum[p] = 0.0f;
     int last_y = LAST_OF(y, STRIDE_H, IN_H);
@@ -104,15 +104,17 @@ TILE(transpose_conv_vector_hybrid) {
         int tap = (block * KERNEL_H + y - in_y * STRIDE_H) * KERNEL_W + kx;
         global const char* weight = (global const char*)(constants + WEIGHTS) + tap * in_c * LANES;
         global const float* source[TILE_W];
+        float scales[TILE_W];
         UNROLLED (p, TILE_W) {
           int is_inside = x >= kx - p * STRIDE_W && in_x + p < IN_W;
+          scales[p] = is_inside ? scale : 0.0f;
           source[p] = is_inside ? input + ((n * IN_H + in_y) * IN_W + in_x + p) * in_c
                                 : (global const float*)(constants + ZEROS);
         }
         for (int c = 0; c < in_c; c++) {
           FLOATS factor = TO_FLOATS(JOIN(vload, LANES)(c, weight));
           UNROLLED (p, TILE_W)
-            sum[p] = SCALED_SUM(sum[p], factor * source[p][c], channel_scale, scale);
+            sum[p] = SCALED_SUM(sum[p], factor * source[p][c], channel_scale, (FLOATS)(scales[p]));
         }
       }
     }

@@ -3,9 +3,10 @@
 // where a work-group is one work-item; IS_ASYMMETRIC, whether a row has a zero point;
 // ROUNDS_BY_ADDING, 1 where all but the last values of a row, fewer than 8, become the integer part
 // of their sum with a half; IN_DOUBLES, 1 where the zero point is added before that, see
-// row_scale.clh, too; SHIFT, what is taken off a value: 0, -128 or zero, its row's zero point;
-// SUMS, if SUMS times the sum of each BLOCK_SIZE values of a row is written, too;
-// SCRATCH_INTS, if not ALONE: two for each work-item.
+// row_scale.clh, too; NAN_IS_LOWEST, 1 where the calling TFLite converts NaN to the lowest int, and
+// not to 0; SHIFT, what is taken off a value: 0, -128 or zero, its row's zero point; SUMS, if SUMS
+// times the sum of each BLOCK_SIZE values of a row is written, too; SCRATCH_INTS, if not ALONE: two
+// for each work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -21,26 +22,42 @@ DEFINE_PRODUCT_REST()
 #define STRIDE ((int)get_local_size(0))
 #endif
 
+// What NaN becomes; an infinity is NaN, too, times the inverse 0 of its row's scale. The zero point
+// is added to the int that NaN converts to, and wraps around. Of the last values of a row their sum
+// is converted, to an int8.
+#if IN_DOUBLES
+#define OF_NAN(zero, is_whole) (-128)
+#elif !IS_ASYMMETRIC
+#define OF_NAN(zero, is_whole) (NAN_IS_LOWEST ? -127 : 0)
+#elif NAN_IS_LOWEST
+#define OF_NAN(zero, is_whole) ((is_whole) ? ((zero) < 0 ? 127 : -128) : 0)
+#else
+#define OF_NAN(zero, is_whole) ((is_whole) ? (zero) : 0)
+#endif
+
 // x rounded to the nearest, ties away from zero. With a half added the sum is rounded first, which
 // differs just below a half.
-#define DEFINE_NEAREST(SUFFIX)                                                                \
-  static JOIN(int, SUFFIX) LOCAL(JOIN(nearest, SUFFIX))(JOIN(float, SUFFIX) x) {              \
-    JOIN(int, SUFFIX) whole = JOIN(convert_int, SUFFIX)(x);                                   \
-    JOIN(float, SUFFIX) rest = x - JOIN(convert_float, SUFFIX)(whole);                        \
-    return whole + JOIN(convert_int, SUFFIX)(rest + rest);                                    \
-  }                                                                                           \
-  static JOIN(int, SUFFIX) LOCAL(JOIN(by_adding, SUFFIX))(JOIN(float, SUFFIX) x) {            \
-    JOIN(int, SUFFIX) sign = JOIN(as_int, SUFFIX)(x) & (int)0x80000000u;                      \
-    return JOIN(convert_int, SUFFIX)(x + JOIN(as_float, SUFFIX)(sign | (int)0x3f000000));     \
-  }                                                                                           \
-  static JOIN(int, SUFFIX) LOCAL(JOIN(quantized, SUFFIX))(JOIN(float, SUFFIX) x, int zero,    \
-                                                          int is_added) {                     \
-    JOIN(int, SUFFIX) least = IS_ASYMMETRIC ? -128 : -127;                                    \
-    JOIN(int, SUFFIX) most = 127;                                                             \
-    if (IN_DOUBLES) return clamp(LOCAL(JOIN(nearest, SUFFIX))(x + (float)zero), least, most); \
-    JOIN(int, SUFFIX) value =                                                                 \
-        is_added ? LOCAL(JOIN(by_adding, SUFFIX))(x) : LOCAL(JOIN(nearest, SUFFIX))(x);       \
-    return clamp(value + zero, least, most);                                                  \
+#define DEFINE_NEAREST(SUFFIX)                                                             \
+  static JOIN(int, SUFFIX) LOCAL(JOIN(nearest, SUFFIX))(JOIN(float, SUFFIX) x) {           \
+    JOIN(int, SUFFIX) whole = JOIN(convert_int, SUFFIX)(x);                                \
+    JOIN(float, SUFFIX) rest = x - JOIN(convert_float, SUFFIX)(whole);                     \
+    return whole + JOIN(convert_int, SUFFIX)(rest + rest);                                 \
+  }                                                                                        \
+  static JOIN(int, SUFFIX) LOCAL(JOIN(by_adding, SUFFIX))(JOIN(float, SUFFIX) x) {         \
+    JOIN(int, SUFFIX) sign = JOIN(as_int, SUFFIX)(x) & (int)0x80000000u;                   \
+    return JOIN(convert_int, SUFFIX)(x + JOIN(as_float, SUFFIX)(sign | (int)0x3f000000));  \
+  }                                                                                        \
+  static JOIN(int, SUFFIX) LOCAL(JOIN(quantized, SUFFIX))(JOIN(float, SUFFIX) x, int zero, \
+                                                          int is_whole) {                  \
+    JOIN(int, SUFFIX) least = IS_ASYMMETRIC ? -128 : -127;                                 \
+    JOIN(int, SUFFIX) most = 127;                                                          \
+    JOIN(int, SUFFIX) of_nan = OF_NAN(zero, is_whole);                                     \
+    int is_added = ROUNDS_BY_ADDING && is_whole;                                           \
+    JOIN(int, SUFFIX) value =                                                              \
+        is_added ? LOCAL(JOIN(by_adding, SUFFIX))(x) : LOCAL(JOIN(nearest, SUFFIX))(x);    \
+    value += zero;                                                                         \
+    if (IN_DOUBLES) value = LOCAL(JOIN(nearest, SUFFIX))(x + (float)zero);                 \
+    return x != x ? of_nan : clamp(value, least, most);                                    \
   }
 DEFINE_NEAREST()
 #if LANES > 1
@@ -101,17 +118,17 @@ static void __attribute__((always_inline)) LOCAL(write_values)(global const floa
                                                                global OUT* output, int first,
                                                                int end, int depth, float inverse,
                                                                int zero) {
-  int added = ROUNDS_BY_ADDING ? min(depth / 8 * 8, end) : 0;
+  int whole = min(depth / 8 * 8, end); /* what TFLite takes eight at a time */
   int i = first + FIRST * LANES;
 #if LANES > 1
-  for (; i <= (ROUNDS_BY_ADDING ? added : end) - LANES; i += STRIDE * LANES) {
+  for (; i <= whole - LANES; i += STRIDE * LANES) {
     FLOATS x = LOAD_FLOATS(0, input + i) * inverse;
-    INTS value = LOCAL(JOIN(quantized, LANES))(x, zero, ROUNDS_BY_ADDING) - SHIFT;
+    INTS value = LOCAL(JOIN(quantized, LANES))(x, zero, 1) - SHIFT;
     STORE(OUTS, JOIN(JOIN(convert_, OUT), LANES)(value), output + i);
   }
 #endif
   for (; i < end; i += STRIDE) {
-    output[i] = (OUT)(LOCAL(quantized)(input[i] * inverse, zero, i < added) - SHIFT);
+    output[i] = (OUT)(LOCAL(quantized)(input[i] * inverse, zero, i < whole) - SHIFT);
   }
 }
 

@@ -150,6 +150,7 @@ def quantised(
         "SHIFT": "zero" if is_centred else -128 if dtype == "uint8" else 0,
         "ROUNDS_BY_ADDING": int(target.rules.rows_round_by_adding),
         "IN_DOUBLES": int(target.rules.rows_in_doubles),
+        "NAN_IS_LOWEST": int(target.rules.processor == "x86_64"),
     }
     results: Params = {"output": values, "scale_output": scales, "zero_output": zeros}
     params: Params = {"input": source, "depth": depth}
