@@ -72,6 +72,7 @@ from tflite_opencl.common.build import dtype_of, graph, node, numbers, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases.loops import loop
+from tflite_opencl.conformance.cases.recurrent import svdf
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import CRASH, PASS, Result
 from tflite_opencl.conformance.runner import Item
@@ -232,6 +233,34 @@ def test_only_what_the_reference_itself_moves_is_left_open() -> None:
     assert is_open(of_tail, [-6.0, 1.5, -7.5, 2.5]) == [True, False, True, False]
     assert is_open(of_large, [1.5, 2.5, 0.25, 0.5]) == [True] * 4
     assert is_open(of_large, [1e-9, 2e-9, 3e-9, 0.0]) == [False] * 4
+
+
+def test_what_follows_from_a_row_with_nan_that_becomes_int8_is_left_open() -> None:
+    x, root, sums, result, other = (tensor((1, 9)) for _ in range(5))
+    weights = tensor((9, 9), "int8", 1.0, data=np.eye(9, dtype=np.int8))
+    plain = {"fused_activation_function": "NONE", "asymmetric_quantize_inputs": True}
+    nodes = [
+        node("RSQRT", [x], [root]),
+        node("FULLY_CONNECTED", [root, weights, None], [sums], plain),
+        node("ABS", [sums], [result]),
+        node("ABS", [root], [other]),
+    ]
+
+    def open_at(made: Graph, sets: Sequence[Sequence[float]]) -> list[list[bool]]:
+        model, given = write_model(made), [[np.array([row], np.float32)] for row in sets]
+        job = Job(Subject("opencl", {}, None, RUNTIME), made, model, None, given, lambda: None)
+        known = with_wider_bounds(job, oracle(RUNTIME, made, model, given))
+        return [
+            [each is not None and bool(np.isinf(each).all()) for each in bounds]
+            for bounds in known.bounds
+        ]
+
+    sound, odd, infinite = [1.5] * 9, [1.5] * 8 + [-1.0], [1.5] * 8 + [0.0]
+    made = graph(nodes, [x], [result, other])
+    assert open_at(made, [odd, sound, infinite]) == [[True, False], [False] * 2, [False] * 2]
+    (keeps,) = svdf("hybrid", (1, 9, 5, 1, 3)).nodes
+    made = graph([node("RSQRT", [x], [keeps.inputs[0]]), keeps], [x], keeps.outputs)
+    assert open_at(made, [sound, odd, sound]) == [[False], [True], [True]]
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)

@@ -90,7 +90,7 @@ def float_bounds(
     if not terms:
         return [np.zeros(o.shape) if o.dtype.name in _FLOATS else None for o in outputs]
     kept = [node for node in graph.nodes if _is_sum(node)]
-    known = _known(run, graph, inputs, (t for node in graph.nodes for t in _read(node)))
+    known = known_values(run, graph, inputs, (t for node in graph.nodes for t in _read(node)))
     magnitudes = _magnitudes(run, graph, kept, known)
     is_pure = all(node.op in _SUMS | _MOVES for node in graph.nodes if _is_float(node))
     makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
@@ -149,7 +149,7 @@ def _is_sum(node: Node) -> bool:
     return _is_float(node) and node.op in _SUMS | _MOVES and bool(kinds & {"float32", "float16"})
 
 
-def _known(run: Run, graph: Graph, inputs: Arrays, wanted: Iterable[Tensor]) -> Values:
+def known_values(run: Run, graph: Graph, inputs: Arrays, wanted: Iterable[Tensor]) -> Values:
     """Return the oracle's values of a graph's inputs, and of these tensors if it gives them."""
     given = dict(zip(graph.inputs, inputs, strict=True))
     inner = tuple(each for each in dict.fromkeys(wanted) if each not in given)
