@@ -104,7 +104,7 @@ TILE(transpose_conv_vector_hybrid) {
         int tap = (block * KERNEL_H + y - in_y * STRIDE_H) * KERNEL_W + kx;
         global const char* weight = (global const char*)(constants + WEIGHTS) + tap * in_c * LANES;
         global const float* source[TILE_W];
-        FLOATS scales[TILE_W];
+        float scales[TILE_W];
         UNROLLED (p, TILE_W) {
           int is_inside = x >= kx - p * STRIDE_W && in_x + p < IN_W;
           scales[p] = is_inside ? scale : 0.0f;
@@ -114,7 +114,7 @@ TILE(transpose_conv_vector_hybrid) {
         for (int c = 0; c < in_c; c++) {
           FLOATS factor = TO_FLOATS(JOIN(vload, LANES)(c, weight));
           UNROLLED (p, TILE_W)
-            sum[p] = SCALED_SUM(sum[p], factor * source[p][c], channel_scale, scales[p]);
+            sum[p] = SCALED_SUM(sum[p], factor * source[p][c], channel_scale, (FLOATS)(scales[p]));
         }
       }
     }
