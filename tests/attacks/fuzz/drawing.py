@@ -315,13 +315,15 @@ def scale_of(of: Tensor) -> float:
 def may_be_float16(whole: Graph) -> bool:
     """Whether a graph's floats may all be float16: each node then has an oracle.
 
-    No node jumps at a rounded argument, keeps a state, or converts to a type that has no float16.
+    No node jumps at a rounded argument, keeps a state, converts to a type that has no float16, or
+    calls a graph, whose tensors are float32.
     """
     floats = {t for t in whole.tensors if t.dtype == "float32"}
     nodes = [each for each in whole.nodes if not floats.isdisjoint((*each.inputs, *each.outputs))]
     return bool(nodes) and not any(
         each.op in _JUMPS | {"CAST", "DEQUANTIZE", "RFFT2D", "EMBEDDING_LOOKUP"}
         or each.is_custom
+        or each.calls is not None
         or is_hybrid(each)
         or any(t is not None and (t.is_variable or t.dtype == "complex64") for t in each.inputs)
         for each in nodes
