@@ -30,8 +30,8 @@
 #define PAUSE()
 #endif
 // Linux's sched_yield. The thread that others wait for may have lost its core to another process;
-// those that wait on would keep it from coming back. Its operands are for PoCL alone, which compiles
-// this for groups of any size, too, where it is asked for a binary.
+// those that wait on would keep it from coming back. Its operands are for PoCL alone, which for a
+// binary compiles this for groups of any size, too.
 #if ORDER_X86 && ONE_ITEM && defined(__linux__) && defined(__x86_64__)
 #define YIELD()                                                                                 \
   do {                                                                                          \
