@@ -49,25 +49,27 @@ from delegate.runtime.kernels import Kernels  # noqa: E402
 from delegate.start import engine as start_engine  # noqa: E402
 from delegate.start import planner as start_planner  # noqa: E402
 from delegate.start.probe import examine  # noqa: E402
-from tests.support import without_tflite  # noqa: E402
+from tests.support import tiers, without_tflite  # noqa: E402
 
 without_tflite.patch()  # before others import what it replaces
 
-from tests.support.deal import in_turns, leave_out, sampled, unasked  # noqa: E402
-from tests.support.opencl import build_with, hold_context, is_optimised, open_kept  # noqa: E402
+from tests.support.opencl import build_with, hold_context, open_kept  # noqa: E402
 from tflite_opencl.common.files import keep  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
 start_engine.is_on = False
 
-settings.register_profile(
-    "default",
+_settings = settings(
     derandomize=True,
     deadline=None,
-    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("default")
+settings.register_profile("fast", _settings, max_examples=5)
+settings.register_profile("full", _settings, max_examples=25)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("full" if config.option.full else "fast")
 
 
 @lru_cache(maxsize=1)
@@ -106,6 +108,10 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.add_options(parser)
+
+
 def pytest_runtest_teardown() -> None:
     keep(())  # which commands are told in the process of the tests
 
@@ -130,7 +136,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         working, failing = _devices()
         why = "; ".join(failing)
-        parameters = [pytest.param(info, id=device_id(info)) for info in working] or [
+        devices = tiers.devices_of(metafunc.config, working)
+        parameters = [pytest.param(info, id=device_id(info)) for info in devices] or [
             pytest.param(None, id="none", marks=pytest.mark.skip(reason=f"no device: {why}"))
         ]
         metafunc.parametrize("device", parameters, scope="session")
@@ -166,21 +173,13 @@ def no_choices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def unoptimised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let PoCL compile without optimisation, which takes it a third of the time and less.
-
-    Not so in the files that TEST_OPTIMISED names.
-    """
-    build_with(monkeypatch, "" if is_optimised(request.path.stem) else "-cl-opt-disable")
+    """Let PoCL compile without optimisation in the fast tier: a third of the time and less."""
+    build_with(monkeypatch, "" if request.config.option.full else "-cl-opt-disable")
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Generator[None]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "device" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
-    leave_out(config, items, in_turns(items) | unasked(config, items))
-    yield
-    leave_out(config, items, sampled(items))  # of what all others left
-    os.environ.pop("TEST_ONE_CASE_IN", None)  # tests that tests start are whole
+    tiers.select(config, items)

@@ -16,10 +16,10 @@ from PIL import Image
 
 from delegate import NoDeviceError, list_devices
 from label_image.flags import usage
-from tests.support.deal import slow
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import detector
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow
 from tflite_opencl.common import plugin_library
 from tflite_opencl.common.exit_codes import EXIT_CODES
 
@@ -164,6 +164,7 @@ def test_ci_runs_what_a_developer_is_told_to_run() -> None:
             assert f".venv/bin/{command}" in continuous or tests.endswith(command), command
 
 
+@slow
 @pytest.mark.device
 def test_the_python_with_a_picture_works(folder: Path) -> None:
     code, *_ = blocks("python", *MANUALS)
@@ -176,6 +177,7 @@ def test_the_python_with_a_picture_works(folder: Path) -> None:
     )
 
 
+@slow
 @pytest.mark.device
 def test_the_python_works(folder: Path) -> None:
     _, code, *_ = blocks("python", *MANUALS)
@@ -187,6 +189,7 @@ def test_the_python_works(folder: Path) -> None:
     ), done.stdout
 
 
+@slow
 @pytest.mark.device
 def test_the_python_with_a_compiled_model_works(folder: Path) -> None:
     _, _, code, *_ = blocks("python", *MANUALS)
@@ -197,6 +200,7 @@ def test_the_python_with_a_compiled_model_works(folder: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[85 85 85] True"
 
 
+@slow
 @pytest.mark.device
 def test_the_python_without_tflite_works(folder: Path) -> None:
     _, _, _, code, *_ = blocks("python", *MANUALS)
@@ -205,6 +209,7 @@ def test_the_python_without_tflite_works(folder: Path) -> None:
     assert done.stdout == "(32, 3) True\n"
 
 
+@slow
 @pytest.mark.device
 def test_the_python_of_a_language_model_works(folder: Path) -> None:
     _write_llama(folder)
@@ -214,6 +219,7 @@ def test_the_python_of_a_language_model_works(folder: Path) -> None:
     assert done.stdout.endswith(" 8 True\n"), done.stdout
 
 
+@slow
 @pytest.mark.device
 def test_the_python_of_what_a_run_keeps_works(folder: Path) -> None:
     *_, code, _, _ = blocks("python", *MANUALS)
@@ -221,6 +227,7 @@ def test_the_python_of_what_a_run_keeps_works(folder: Path) -> None:
     assert done.stdout == "[[-3. -3. -3. -3.]] [[[3. 3. 3. 3.]]]\n", done.stderr
 
 
+@slow
 @pytest.mark.device
 def test_the_python_of_several_devices_works(folder: Path) -> None:
     *_, code, _ = blocks("python", *MANUALS)
@@ -230,6 +237,7 @@ def test_the_python_of_several_devices_works(folder: Path) -> None:
     assert sum(map(int, done_by)) == 1000, done.stdout
 
 
+@slow
 def test_the_python_of_passes_works(folder: Path) -> None:
     *_, code = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", f"{code}print(len(graph.nodes), content[4:8])"], folder)

@@ -16,6 +16,7 @@ import delegate.inspect
 import label_image
 import tflite_opencl
 from delegate.runtime.sources import folder
+from tests.support.tiers import slow
 
 NAME = "tflite-opencl"
 BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from
@@ -63,6 +64,7 @@ def _provided(requirements: set[str]) -> set[str]:
     }
 
 
+@slow
 def test_every_imported_module_is_a_dependency() -> None:
     needed = {name for extra in EXTRAS for name in _needs("x86_64", extra)}
     assert _imported() - _provided(needed) - BACKPORTS == set()

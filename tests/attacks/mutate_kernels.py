@@ -165,14 +165,14 @@ def _parser() -> argparse.ArgumentParser:
 def _tests(given: argparse.Namespace, scratch: Path) -> Judge:
     """Run the op tests once, sound as they are, to learn which test runs which kernel file."""
     environment = os.environ | {FOLDER_VARIABLE: str(scratch)}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(given.jobs)]
+    command = [sys.executable, "-m", "pytest", "--full", "-q", "-n", str(given.jobs)]
     command += ["-p", "tests.support.kernel_use", "-k", given.device, "tests/delegate/ops"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
     users: dict[str, set[str]] = defaultdict(set, {k: set(v) for k, v in RUNTIME_TESTS.items()})
     for path in scratch.glob("*.json"):
         for file, tests in json.loads(path.read_text()).items():
             users[file].update(tests)
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-m", "pytest", "--full", "-q", "-x", "-p", "no:cacheprovider"]
     named = {file: sorted(tests) for file, tests in users.items()}
     return Judge(named, lambda names: [*pytest, *names], None, True, given.seed)
 

@@ -16,14 +16,14 @@ import pytest
 from delegate import DeviceInfo
 from tests.attacks.faults import COMMAND, Fault, calls_of
 from tests.attacks.keeping import LOST
-from tests.support.deal import any_driver, slow
 from tests.support.llama import write_gguf
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 from tests.tflite_opencl.generate.conftest import runs
 from tflite_opencl.generate import Generator
 from tflite_opencl.generate.maker import model_of_gguf
 
-pytestmark = [slow, any_driver, runs]
+pytestmark = [slow, runs]
 INVALID_COMMAND_QUEUE = -36
 PROMPT, COUNT = [*range(20, 40)], 20
 

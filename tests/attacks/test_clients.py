@@ -13,14 +13,13 @@ import pytest
 from delegate import DeviceInfo
 from delegate.tflite.reader import read_model
 from tests.attacks.clients import MODEL, Clients, attack
-from tests.support.deal import any_driver, slow
 from tests.support.service import BOUNDS, LIMITS, Doubling, served, serving
+from tests.support.tiers import slow
 from tflite_opencl.serve.tensors import Arrays, signature_of
 from tflite_opencl.serve.worker import Worker
 
 
 @slow
-@any_driver
 def test_nothing_is_lost_and_nothing_leaks(device: DeviceInfo) -> None:
     seen = attack(8.0, 200, 7, str(device.index))
     for word in ("right: 200", "wrong: 400", "wrong: gone", "wrong: slow", "wrong: no HTTP"):

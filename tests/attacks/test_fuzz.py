@@ -66,8 +66,8 @@ from tests.attacks.fuzz.ways import (
     with_wider_bounds,
 )
 from tests.support.compare import RUNTIME
-from tests.support.deal import any_driver, slow
 from tests.support.nets import net
+from tests.support.tiers import slow
 from tflite_opencl.common.build import dtype_of, graph, node, numbers, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
@@ -77,8 +77,6 @@ from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import CRASH, PASS, Result
 from tflite_opencl.conformance.runner import Item
 from tflite_opencl.conformance.subject import Subject
-
-pytestmark = any_driver
 
 FOUND = sorted(path for path in CASES.rglob("*") if path.is_file())
 IN_ONE_CHILD = [path for path in FOUND if path.parent.name in KINDS]
@@ -102,6 +100,7 @@ def test_a_run_is_right(path: Path, device: DeviceInfo, tmp_path: Path) -> None:
         assert attack.verdicts([path.read_bytes()]) == [None]
 
 
+@slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_sound_files_are_taken(kind: str, tmp_path: Path) -> None:
     seeds = list(KINDS[kind].seeds().values())
@@ -152,6 +151,7 @@ LACKING = (TRANSPOSE_CONV_BIAS, MAX_POOLING, MAX_UNPOOLING, *POOLS_3D)
 OPS = [op for op in ops.ops() if not op.islower() and op not in LACKING]
 
 
+@slow
 def test_every_op_and_type_has_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     found: set[str] = set()
     types: set[str] = set()
@@ -284,7 +284,7 @@ def of_way(device: DeviceInfo, way: str, given: Graph | None = None) -> Result:
     return run_way(way, job, oracle(RUNTIME, made, model, job.sets))
 
 
-@any_driver
+@slow
 @pytest.mark.parametrize(
     "way",
     ["variables plain", "variables signatures", "variables model", "tensors model", "carry 1"],
@@ -298,7 +298,7 @@ def test_state_that_is_not_kept_is_found(
     assert "other bytes than the reference's" in of_way(device, way).detail
 
 
-@any_driver
+@slow
 @pytest.mark.parametrize(
     "way",
     ["variables plain", "variables threads", "variables model", stateful.SHARED, *called.ways()],
@@ -315,7 +315,6 @@ def test_a_decomposition_runs_beside_state_and_in_called_graphs(
     assert (result.result, result.detail) == (PASS, "")
 
 
-@any_driver
 @pytest.mark.parametrize("way", [stateful.SHARED, *called.ways()])
 def test_a_loop_runs_in_files_of_several_graphs(way: str, device: DeviceInfo) -> None:
     x, y = (tensor((2, 3), "int32") for _ in range(2))
@@ -330,7 +329,6 @@ def test_a_loop_runs_in_files_of_several_graphs(way: str, device: DeviceInfo) ->
     assert (result.result, result.detail) == (PASS, "")
 
 
-@any_driver
 @pytest.mark.parametrize("way", called.ways())
 def test_a_called_graph_that_is_left_or_wrong_is_found(
     way: str, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
@@ -356,7 +354,7 @@ def test_a_called_graph_that_is_left_or_wrong_is_found(
     assert of_way(device, way).detail == "graph 1 was not judged"
 
 
-@any_driver
+@slow
 def test_what_nodes_on_the_cpu_do_to_others_is_found(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,7 +414,6 @@ UNWRITTEN: dict[str, Callable[[Tensor, Tensor], Node]] = {
 }
 
 
-@any_driver
 @pytest.mark.parametrize("name", UNWRITTEN)
 def test_what_tflite_left_unwritten_is_not_compared_and_all_else_is(
     device: DeviceInfo, name: str, monkeypatch: pytest.MonkeyPatch
@@ -463,7 +460,6 @@ def _failing_number() -> int:
     raise AssertionError("no clamp is open")
 
 
-@any_driver
 def test_inputs_on_which_tflite_fails_fail_here_and_the_next_are_right(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -484,7 +480,6 @@ def test_inputs_on_which_tflite_fails_fail_here_and_the_next_are_right(
         failing.run_failing(fails, failing.FAILING, runs, known)
 
 
-@any_driver
 def test_what_tflite_runs_fails_in_its_own_words(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,6 +508,7 @@ def test_what_tflite_runs_fails_in_its_own_words(
         failing.run_failing(fails, failing.FAILING, runs, known)
 
 
+@slow
 def test_every_field_of_a_header_is_drawn() -> None:
     (header,) = KINDS["gguf"].seeds().values()
     fields, rng = headers.fields_of(header), random.Random(0)
@@ -580,6 +576,7 @@ def test_a_graph_that_kills_is_none_if_a_start_survives_it() -> None:
         assert "1 ended a process, and were right as a start runs them" in attack.summary()
 
 
+@slow
 def test_a_child_s_death_is_a_finding() -> None:
     with closing(attack_of("reader", "", Path())) as attack:
         assert attack.verdicts([b"no model"]) == [None]

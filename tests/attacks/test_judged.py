@@ -19,7 +19,7 @@ from delegate.runtime.executor import Executor
 from label_image import command
 from tests.support import judged
 from tests.support.compare import RUNTIME
-from tests.support.deal import any_driver, slow
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.command import main
 from tflite_opencl.common import start
@@ -30,7 +30,7 @@ from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS
 from tflite_opencl.conformance.subject import Subject
 
-pytestmark = [any_driver, needs_tflite]
+pytestmark = needs_tflite
 
 Made = tuple[str, Graph]
 
@@ -58,6 +58,7 @@ def lies(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(Executor, "run", lie)
 
 
+@slow
 def test_verify(made: Made, device: DeviceInfo, lies: Callable[[], None]) -> None:
     model, graph = made
     words = ["verify", "-m", model, "--device", str(device.index), "--tune", "off", "--random", "2"]
@@ -128,6 +129,7 @@ def test_compare(made: Made, device: DeviceInfo) -> None:
         assert builtin["quanta"] > 0
 
 
+@slow
 def test_rewrite(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     model, _ = made
     words = ["rewrite", model, "new.tflite", "--pass", "remove_dead", "--check", "1"]
@@ -151,6 +153,7 @@ def test_the_suite(
     assert run_check("values", job).result == FAIL
 
 
+@slow
 def test_the_suite_accuses_no_delegate_of_what_tflite_refuses(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,8 +28,8 @@ from tests.attacks.keeping import (
     judged,
     right_of,
 )
-from tests.support.deal import any_driver, slow
 from tests.support.opencl import opencl_error
+from tests.support.tiers import slow
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 INVALID_COMMAND_QUEUE = -36
@@ -48,7 +48,6 @@ def bed_of(faults: Path, tmp_path_factory: pytest.TempPathFactory) -> BedOf:
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize(
     ("kind", "call"),
     [
@@ -66,7 +65,6 @@ def test_a_run_that_fails_is_the_last(
 
 
 @slow
-@any_driver
 @each_kind
 def test_a_device_that_is_lost_ends_all_runs(device: DeviceInfo, bed_of: BedOf, kind: str) -> None:
     bed = bed_of(kind, device)
@@ -76,7 +74,6 @@ def test_a_device_that_is_lost_ends_all_runs(device: DeviceInfo, bed_of: BedOf, 
 
 
 @slow
-@any_driver
 @each_kind
 def test_children_that_die_between_runs_cost_no_state(
     device: DeviceInfo, bed_of: BedOf, kind: str
@@ -87,7 +84,7 @@ def test_children_that_die_between_runs_cost_no_state(
     assert bed_of(kind, device).lonely() in allowed
 
 
-@any_driver
+@slow
 @pytest.mark.device
 @each_kind
 def test_half_a_state_is_found(

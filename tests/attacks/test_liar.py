@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deal import slow
 from tests.support.suite import run_cases
+from tests.support.tiers import slow
 from tflite_opencl.conformance.results import Result
 from tflite_opencl.conformance.subject import LibraryError
 
@@ -45,6 +45,7 @@ def run(
     return run_cases(str(library), names, options, limits=limits)
 
 
+@slow
 def test_the_honest_one_passes(build: Build) -> None:
     checks = (
         "twice", "inputs_unchanged", "guard_bytes", "reallocate", "resize", "two_interpreters",
@@ -91,11 +92,13 @@ def test_a_hang_ends(build: Build) -> None:
     assert found["relu/float32/in3"].result == "NotDelegated"
 
 
+@slow
 def test_options_reach_the_library(build: Build) -> None:
     with pytest.raises(LibraryError, match="unknown option"):
         run(build("NONE"), [ADD], fine="no")
 
 
+@slow
 def test_no_library() -> None:
     with pytest.raises(LibraryError, match=r"cannot load .*/libnone\.so"):
         run(Path("libnone.so").resolve(), [ADD])

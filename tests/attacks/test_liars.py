@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
-from tests.support.deal import any_driver, slow
 from tests.support.suite import run_cases
+from tests.support.tiers import slow
 from tflite_opencl.conformance.results import Result
-
-pytestmark = any_driver
 
 ADD = "add/int8/1x7x5x3"
 CONV = "conv_2d/int8/in7x5x3-k3x3-out8-same"
@@ -42,6 +40,7 @@ def run(
     return run_cases(spec, names, options, None, alternatives, repeat, limits)
 
 
+@slow
 def test_the_honest_one_passes() -> None:
     checks = (
         "twice", "inputs_unchanged", "guard_bytes", "reallocate", "resize", "two_interpreters",
@@ -87,6 +86,7 @@ def test_a_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -
     assert {name: results[name].result for name in right} == dict.fromkeys(right, "Pass")
 
 
+@slow
 def test_a_wrong_zero_point_is_off_everywhere() -> None:
     # The case is run again, and fails again.
     result = run("zero_point", [CONV], repeat=True)[CONV]
@@ -125,12 +125,14 @@ def test_a_hang_costs_one_case() -> None:
     assert results[CONV].result == results[behaviour("twice")].result == "Pass"
 
 
+@slow
 def test_what_passes_when_repeated_is_a_flake(tmp_path: Path) -> None:
     result = run("flaky", [CONV], repeat=True, mark=str(tmp_path / "mark"))[CONV]
     assert result.result == "Flake"
     assert result.detail.startswith("Fail at first, then Pass: ")
 
 
+@slow
 def test_taking_nothing_is_no_pass() -> None:
     result = run("takes_nothing", [CONV])[CONV]
     assert (result.result, result.detail) == ("NotDelegated", "left CONV_2D")
@@ -148,6 +150,7 @@ def test_a_fault_in_one_alternative_is_found_where_each_is_run(device: DeviceInf
     assert right.result == "Fail"
 
 
+@slow
 @pytest.mark.device
 def test_state_is_right_in_ours(device: DeviceInfo) -> None:
     kinds = ("svdf", "lstm", "variables")
@@ -158,6 +161,7 @@ def test_state_is_right_in_ours(device: DeviceInfo) -> None:
         assert (result.taken, result.detail) == (result.nodes, "")
 
 
+@slow
 @pytest.mark.device
 def test_a_result_tells_the_alternatives_that_ran(device: DeviceInfo) -> None:
     names = [CONV, behaviour("twice")]

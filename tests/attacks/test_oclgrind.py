@@ -15,8 +15,8 @@ import pytest
 
 from delegate.isa import instructions
 from delegate.runtime.sources import files
-from tests.support.deal import slow
 from tests.support.process import run_python
+from tests.support.tiers import slow
 from tests.support.variants import LEFT_OUT
 
 ICD_LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")  # Debian's package oclgrind

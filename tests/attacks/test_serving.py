@@ -21,8 +21,8 @@ import pytest
 from delegate import DeviceInfo
 from tests.attacks.bed import write_files
 from tests.attacks.faults import NO_COMPILER, Fault, build_library
-from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 
 _DEVICE_SECONDS = 3
 _AGAIN_SECONDS = 30  # on a busy machine; on an idle one 2
@@ -72,7 +72,6 @@ def service(folder: Path, device: DeviceInfo, fault: Fault, *more: str) -> Itera
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("kind", ["hang", "abort", "crash", "error"])
 def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> None:
     gate = tmp_path / "gate"
@@ -99,7 +98,6 @@ def test_the_cpu_takes_over(device: DeviceInfo, tmp_path: Path, kind: str) -> No
 
 
 @slow
-@any_driver
 def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Path) -> None:
     """Without a fallback: others are answered at once, and SIGTERM ends it within its time."""
     gate = tmp_path / "gate"
@@ -126,7 +124,6 @@ def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Pat
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("more", [["--fallback", "cpu"], []], ids=["cpu", "repeated"])
 def test_a_thread_of_the_driver_aborts_after_500_launches(
     device: DeviceInfo, tmp_path: Path, more: list[str]

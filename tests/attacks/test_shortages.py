@@ -34,10 +34,10 @@ from tests.attacks.bed import (
     write_files,
 )
 from tests.attacks.faults import CHILDREN, Fault
-from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 
-pytestmark = [any_driver, slow]
+pytestmark = slow
 
 STOP_SECONDS = 17  # more than COMMAND_LINE gives a step
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.held import soak
-from tests.support.deal import slow
+from tests.support.tiers import slow
 
 kept: list[Any] = []
 
@@ -47,6 +47,7 @@ def test_a_leak_is_noticed(leak: Callable[[], None], words: str) -> None:
         soak(20, leak)
 
 
+@slow
 def test_nothing_kept_is_no_leak(capsys: pytest.CaptureFixture[str]) -> None:
     soak(20, lambda: os.close(os.open(os.devnull, os.O_RDONLY)))
     assert "20 rounds" in capsys.readouterr().out

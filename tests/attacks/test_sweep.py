@@ -14,7 +14,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.transfers import COPIED, DIRECT, MAPPED, PINNED, TRANSFERS
 from tests.attacks.bed import ATTACKS, CPU, LEFT, RIGHT, Bed
 from tests.attacks.faults import CHILDREN, Fault
-from tests.support.deal import any_driver, slow
+from tests.support.tiers import slow
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 BedOf = Callable[..., Bed]
@@ -50,7 +50,6 @@ def ran(bed: Bed, attack: str, call: str, kind: str, part: float, **more: object
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize(
     ("call", "part"),
     [("clGetPlatformIDs", 0), ("clCreateContext", 0), ("clBuildProgram", 1), ("clFinish", 1)],
@@ -60,21 +59,18 @@ def test_an_error(device: DeviceInfo, bed_of: BedOf, call: str, part: float) -> 
 
 
 @slow
-@any_driver
 def test_a_device_that_is_lost_while_it_runs(device: DeviceInfo, bed_of: BedOf) -> None:
     ended = ran(bed_of(device), "lost", "clEnqueueNDRangeKernel", "error", 1, lasts=True)
     assert ended == CPU
 
 
 @slow
-@any_driver
 @each_transfer
 def test_a_bit_that_falls_over_on_the_way(device: DeviceInfo, bed_of: BedOf, transfer: str) -> None:
     assert ran(bed_of(device, transfer), "lie", READING[transfer], "flip", 1) == CPU
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clWaitForEvents"])
 def test_an_error_where_the_host_sees_the_device_s_memory(
     device: DeviceInfo, bed_of: BedOf, call: str
@@ -86,7 +82,6 @@ def test_an_error_where_the_host_sees_the_device_s_memory(
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clEnqueueReadBuffer"])
 def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) -> None:
     # The memory may still hold what the run before has put there, which is the same.
@@ -94,7 +89,6 @@ def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) 
 
 
 @slow
-@any_driver
 def test_a_parameter_that_never_arrives_addresses_no_memory(
     device: DeviceInfo, bed_of: BedOf
 ) -> None:
@@ -106,7 +100,6 @@ def test_a_parameter_that_never_arrives_addresses_no_memory(
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("kind", ["abort", "crash", "hang"])
 def test_a_child_dies_in_the_place_of_the_command(
     device: DeviceInfo, bed_of: BedOf, kind: str
@@ -116,7 +109,6 @@ def test_a_child_dies_in_the_place_of_the_command(
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize(
     ("attack", "call", "kind", "part"),
     [
@@ -137,7 +129,6 @@ def test_what_a_first_start_s_child_dies_of_is_not_used(
 
 
 @slow
-@any_driver
 @each_transfer
 def test_wrong_rows_are_no_allowed_end(device: DeviceInfo, bed_of: BedOf, transfer: str) -> None:
     # The sweep would say so: the same flip where the command does not compare.

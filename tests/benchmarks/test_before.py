@@ -12,13 +12,12 @@ from benchmarks.measure import Skipped
 from benchmarks.network import one_pool
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
-from tests.support.deal import any_driver
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 from tflite_opencl.common.runtime import find_runtime
 
-pytestmark = any_driver
 
-
+@slow
 def test_it_times_its_own_runs(device: DeviceInfo, tmp_path: Path) -> None:
     setup = Setup(find_runtime(), tmp_path, tune="off")
     with contender(ROOT, setup.written("one", one_pool()), setup, device) as found:

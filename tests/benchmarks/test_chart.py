@@ -11,6 +11,7 @@ from PIL import Image
 
 from benchmarks import chart
 from tests.support.report import report
+from tests.support.tiers import slow
 
 pytest.importorskip("matplotlib")
 LIMIT_BYTES = 120_000
@@ -26,6 +27,7 @@ def drawn(path: Path) -> Image.Image:
     return picture
 
 
+@slow
 def test_figures_against_their_limits(tmp_path: Path) -> None:
     path = tmp_path / "figures.png"
     chart.write_report(report(), path)

@@ -12,7 +12,7 @@ pytest.importorskip("distributed")
 
 from benchmarks import cluster
 from benchmarks.command import main
-from tests.support.deal import slow
+from tests.support.tiers import slow
 
 
 def cells(row: str) -> list[float]:

@@ -13,12 +13,10 @@ from benchmarks import rows
 from benchmarks.command import main
 from benchmarks.results import load, save
 from delegate import DeviceInfo
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.process import ROOT
 from tests.support.report import report
-
-pytestmark = any_driver
+from tests.support.tiers import slow
 
 POOL = {
     "padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2
@@ -59,6 +57,7 @@ def saved(tmp_path: Path) -> str:
     return str(path)
 
 
+@slow
 def test_a_model_of_two_partitions(
     model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +94,7 @@ def test_a_model_of_two_partitions(
     assert "4 of 5" in said
 
 
+@slow
 def test_every_node(
     model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +154,7 @@ def test_a_wrong_argument(
     assert arguments[0] in capsys.readouterr().err
 
 
+@slow
 def test_a_row_that_cannot_run_here_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,6 +186,7 @@ def test_without_check_only_what_broke_is_an_error(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["series"] == []
 
 
+@slow
 def test_documents_of_two_machines(saved: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     document = tmp_path / "performance.md"

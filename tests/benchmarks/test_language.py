@@ -16,14 +16,13 @@ import pytest
 from benchmarks import command
 from benchmarks.language_peer import LlamaCpp
 from delegate import DeviceInfo
-from tests.support.deal import any_driver, slow
 from tests.support.llama import vocabulary, write_gguf
+from tests.support.tiers import slow
 from tests.tflite_opencl.generate.conftest import runs
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import ERROR, SUCCESS
 from tflite_opencl.generate.maker import model_of_gguf
 
-pytestmark = any_driver
 POINTER = ctypes.POINTER(ctypes.c_float)
 
 

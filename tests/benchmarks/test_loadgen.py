@@ -16,6 +16,7 @@ from PIL import Image
 
 from benchmarks.loadgen import Samples, accuracy, loadgen, samples_of
 from benchmarks.measure import Skipped
+from tests.support.tiers import slow
 
 
 class Reddest:
@@ -51,6 +52,7 @@ def expected(tmp_path: Path) -> Path:
     return path
 
 
+@slow
 def test_the_accuracy_is_of_the_pictures_that_have_a_class(
     pictures: Path, expected: Path, tmp_path: Path
 ) -> None:

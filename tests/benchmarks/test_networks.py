@@ -28,6 +28,7 @@ from delegate.inspect import Graph, read_model, write_model
 from tests.support.compare import interpreter
 from tests.support.nets import assert_runs_exactly
 from tests.support.shared import model_path
+from tests.support.tiers import slow
 
 
 def structure(graph: Graph) -> Iterator[Any]:
@@ -144,6 +145,7 @@ def test_ssd_has_the_boxes_of_its_maps() -> None:
     assert places[-1] == pytest.approx([0.5, 0.5, 0.975, 0.975], abs=0.004)
 
 
+@slow
 @pytest.mark.model
 def test_ssd_runs_whole_and_exact(device: DeviceInfo) -> None:
     model = write_model(ssd_mobilenet_v1())

@@ -14,12 +14,9 @@ from benchmarks.rows import ROWS
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
 from label_image import flags
-from tests.support.deal import any_driver
 from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.timing import Times
-
-pytestmark = any_driver
 
 
 @pytest.fixture

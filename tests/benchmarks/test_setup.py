@@ -14,10 +14,7 @@ from benchmarks.rows import ROWS
 from benchmarks.setup import V1, Setup, machine
 from delegate import DeviceInfo, NoDeviceError
 from delegate.inspect import read_model
-from tests.support.deal import any_driver
 from tflite_opencl.common.runtime import find_runtime
-
-pytestmark = any_driver
 
 
 @pytest.fixture

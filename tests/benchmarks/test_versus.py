@@ -13,7 +13,6 @@ from benchmarks.rows import ROWS
 from benchmarks.setup import Setup
 from benchmarks.versus import difference, ratios, too_few
 from delegate import DeviceInfo
-from tests.support.deal import any_driver
 from tests.support.report import times
 from tflite_opencl.common.runtime import find_runtime
 
@@ -60,7 +59,6 @@ def test_floats_may_differ() -> None:
     assert said == "within 0.2 of the reference kernels"
 
 
-@any_driver
 def test_a_run_is_split_into_its_kernel_and_the_rest(device: DeviceInfo, tmp_path: Path) -> None:
     setup = Setup(find_runtime(), tmp_path, str(device.index), runs=1, tune="off")
     result = ROWS["calls"].result(setup)

@@ -15,10 +15,9 @@ from PIL import Image
 
 from benchmarks import video, video_peer
 from benchmarks.measure import Skipped
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+from tests.support.tiers import slow
 
-pytestmark = any_driver
 av = pytest.importorskip("av", reason="PyAV, the extra [video], is not installed")
 POOL = {"padding": "VALID", "stride_w": 8, "stride_h": 8, "filter_width": 8, "filter_height": 8}
 
@@ -61,6 +60,7 @@ def opencv(source: Path, shown: list[NDArray[Any]]) -> SimpleNamespace:
     return SimpleNamespace(VideoCapture=capture, resize=resize, cvtColor=turned, COLOR_BGR2RGB=4)
 
 
+@slow
 def test_label_image_classifies_every_frame(model: Path, source: Path) -> None:
     document = video.told(video.ours(model, source, 1))
     assert document["video"]["decoded"] == document["classified"] == 5
@@ -84,6 +84,7 @@ def test_the_peer_classifies_every_frame(
     assert 0 < median <= p99
 
 
+@slow
 def test_a_process_that_fails_is_a_line(model: Path, tmp_path: Path) -> None:
     with pytest.raises(Skipped, match=r"ended with 255: ERROR: .*none\.mp4"):
         video.told(video.ours(model, tmp_path / "none.mp4", 1))

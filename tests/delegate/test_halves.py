@@ -21,6 +21,7 @@ from delegate.target import Target
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
+from tests.support.tiers import slow
 from tflite_opencl.common.oracle import oracle
 
 CONV = {
@@ -121,6 +122,7 @@ def test_integers_stay_exact(device: DeviceInfo) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@slow
 def test_a_device_without_halves_has_floats(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,6 +162,7 @@ def beyond() -> tuple[Graph, NDArray[np.float32]]:
     return graph_of(nodes, [x]), pixels
 
 
+@slow
 def test_a_model_beyond_halves_goes_on_in_float32(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:

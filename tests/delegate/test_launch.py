@@ -25,9 +25,9 @@ from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.support.compare import interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.forms import chosen_of, executor_of
 from tests.support.nets import assert_equal_outputs, delegate_for, net
+from tests.support.tiers import slow
 
 NAME = "with a temporary"
 # The greater of a value and itself is the value, so a kernel that computes it may run twice.
@@ -64,7 +64,7 @@ def wrong(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if "wrongly" in message]
 
 
-@any_driver
+@slow
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("batch", [1, 3])
@@ -91,7 +91,6 @@ def test_choices_between_both_see_outputs_alone(
         assert found.tobytes() == expected.tobytes()
 
 
-@any_driver
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("form", FORMS)
@@ -109,7 +108,6 @@ def test_every_form_runs_it(device: DeviceInfo, form: str, is_literal: bool) -> 
     assert found.tobytes() == expected.tobytes()
 
 
-@any_driver
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("fault", [None, 0, 1])
@@ -140,7 +138,6 @@ def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
     assert bench.fastest([Alternative("", launches)] * 2, 1, 1, is_joined=False)
 
 
-@any_driver
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_nodes_one_at_a_time_give_outputs_alone(device: DeviceInfo) -> None:
@@ -169,7 +166,6 @@ def test_nodes_one_at_a_time_give_outputs_alone(device: DeviceInfo) -> None:
     assert parts[1].live_bytes == (2 * size, 3 * size, 3 * size)
 
 
-@any_driver
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_interpreters_and_models_run_it_at_any_size(device: DeviceInfo) -> None:

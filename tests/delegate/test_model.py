@@ -21,17 +21,15 @@ from delegate.inspect import Graph, read_model, write_model
 from delegate.runtime.executor import Executor
 from delegate.tflite import library
 from tests.support.compare import RUNTIME, Arrays, assert_same, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.nets import POOL, conv_pool, image, net
 from tests.support.process import run_python
 from tests.support.shared import model_path, picture_path, picture_paths
 from tests.support.subgraphs import write_subgraphs
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.build import as_int4, graph, node, tensor
 from tflite_opencl.common.pictures.image import load_picture, to_input
-
-pytestmark = any_driver
 
 # Two inputs and two outputs, one of them read again inside.
 TWO_INPUTS = graph_of(
@@ -490,12 +488,14 @@ assert "ai_edge_litert" not in sys.modules and "tflite_runtime" not in sys.modul
 """
 
 
+@slow
 def test_memory_stays_flat_and_no_tflite_is_imported(device: DeviceInfo, tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(write_model(conv_pool()))
     grown_kib = int(run_python(MEMORY, tmp_path / "model.tflite", device.index).split()[-1])
     assert grown_kib < 1024
 
 
+@slow
 @pytest.mark.model
 @pytest.mark.parametrize(
     "name", ["mobilenet_v1_1.0_224_quant", "mobilenet_v2_1.0_224_quant", "vww_96_int8"]

@@ -155,7 +155,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
 
 
-@pytest.mark.any_driver
 def test_devices_that_cannot_be_opened_are_left_out(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,7 +173,6 @@ def test_devices_that_cannot_be_opened_are_left_out(
     ]
 
 
-@pytest.mark.any_driver
 def test_a_device_that_is_lost_in_a_run_costs_no_picture(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,7 +187,6 @@ def test_a_device_that_is_lost_in_a_run_costs_no_picture(
     ]
 
 
-@pytest.mark.any_driver
 def test_when_all_are_lost_it_is_the_error_of_one_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +200,6 @@ def test_when_all_are_lost_it_is_the_error_of_one_device(
                 ours.run(pictures(10 * BATCH))
 
 
-@pytest.mark.any_driver
 def test_a_model_that_is_let_go_ends_its_threads(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +217,6 @@ def test_a_model_that_is_let_go_ends_its_threads(
 NOT_OURS = chain_model([op("fake-op", [image()], [image()], is_custom=True)])
 
 
-@pytest.mark.any_driver
 def test_what_no_device_can_run_is_the_error_of_one_device(device: DeviceInfo) -> None:
     errors = []
     for selector in (device.index, f"{device.index},"):

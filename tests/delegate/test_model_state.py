@@ -14,13 +14,10 @@ from delegate import DelegateError, DeviceError, DeviceInfo, Model, Unsupported
 from delegate.graph.kept import carried, kept_tensors
 from delegate.inspect import Graph, Node, read_model, write_model
 from tests.support.compare import Arrays, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import POOL, SHAPE, assert_equal_outputs
 from tests.support.opencl import opencl_error
 from tests.support.variables import counter_model
-
-pytestmark = any_driver
 
 
 def running_sum() -> Graph:

@@ -16,9 +16,9 @@ from delegate.once import once
 from delegate.runtime.layout import phases_of
 from delegate.runtime.replicated import not_replicated
 from tests.support.cases import LANES_16, PLAIN, SIMT, Way, assert_exact_way
-from tests.support.deal import where_rows_are_known
 from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op, t
+from tests.support.tiers import where_rows_are_known
 
 
 def products(asymmetric: tuple[bool, ...]) -> Graph:

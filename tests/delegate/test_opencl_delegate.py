@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, ModelError, OpenCLDelegate
 from delegate.inspect import read_model, write_model
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.nets import (
     CHAIN,
@@ -26,6 +25,7 @@ from tests.support.nets import (
     image,
 )
 from tests.support.shared import model_path
+from tests.support.tiers import slow
 
 # What is taken
 
@@ -164,7 +164,7 @@ def test_nodes_that_touch_dynamic_tensors_stay_on_the_cpu(device: DeviceInfo, na
         assert_equal_outputs(invoke(ours, given), invoke(reference, given))
 
 
-@any_driver
+@slow
 @pytest.mark.model
 @pytest.mark.parametrize("excluded", [[], ["RESHAPE"]], ids=["folded", "dynamic"])
 def test_a_real_model_that_computes_a_shape_is_exact(

@@ -7,15 +7,12 @@ import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import NodeAlternatives, write_model
-from tests.support.deal import any_driver
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.interpreter import invoke as run
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases._convolution import Convolution
-
-pytestmark = any_driver
 
 GRAPH = Convolution(size=(7, 5, 3), out_c=8).graph("int8")
 MODEL = write_model(GRAPH)

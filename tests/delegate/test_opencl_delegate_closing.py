@@ -13,7 +13,6 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.deal import any_driver, slow
 from tests.support.nets import (
     CHAIN,
     THREE_PARTITIONS,
@@ -22,6 +21,7 @@ from tests.support.nets import (
     run_with,
 )
 from tests.support.process import run_python
+from tests.support.tiers import slow
 
 
 def test_after_close_a_run_is_an_error_and_the_delegate_can_serve_again(device: DeviceInfo) -> None:
@@ -73,7 +73,6 @@ def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
 def test_a_cycle_of_interpreter_and_delegate_is_collected(
     device: DeviceInfo, is_closed: bool
@@ -102,7 +101,6 @@ for turn in range(5):
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize(
     "keep",
     [
@@ -133,7 +131,6 @@ print("end")
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("delegates", ["one-each", "one-for-all"])
 def test_a_hundred_interpreters_leave_nothing_behind(device: DeviceInfo, delegates: str) -> None:
     code = """

@@ -16,6 +16,7 @@ from tests.support.compare import RUNTIME, interpreter, invoke, refusals
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
 from tests.support.shared import model_path
+from tests.support.tiers import slow
 from tflite_opencl.common.build import numbers
 
 ON_THE_CPU = ("MEAN", "SHAPE", "STRIDED_SLICE", "PACK", "RESHAPE", "MUL")
@@ -115,6 +116,7 @@ def test_sizes_that_follow_from_shapes_are_known_behind_nodes_of_the_cpu(
             assert_equal_outputs(invoke(ours, given), invoke(reference, given), where)
 
 
+@slow
 def test_behind_a_u_net_s_nodes_of_the_cpu_all_others_are_taken(device: DeviceInfo) -> None:
     if RUNTIME.name == "tflite-runtime":
         pytest.skip("this TFLite has no hybrid TRANSPOSE_CONV")

@@ -30,6 +30,7 @@ from tests.support.nets import (
 )
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
+from tests.support.tiers import slow
 
 CONV = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
 
@@ -173,6 +174,7 @@ def test_a_device_that_is_lost_while_it_prepares_is_an_error(
     assert delegate.failure == "allocating 0 KiB: CL_OUT_OF_RESOURCES"
 
 
+@slow
 def test_a_device_with_little_memory_leaves_the_large_to_the_cpu(device: DeviceInfo) -> None:
     if "PoCL" not in device.platform_version:
         pytest.skip("only PoCL's memory can be limited from outside")

@@ -20,6 +20,7 @@ from tests.support.model import graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for, image
 from tests.support.shared import model_path
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.common.bounds import float_bounds
 from tflite_opencl.common.build import numbers
@@ -53,6 +54,7 @@ def taken(delegate: OpenCLDelegate) -> dict[int, list[int]]:
     }
 
 
+@slow
 @pytest.mark.parametrize(
     ("rounds", "excluded", "expected", "groups"),
     [
@@ -126,6 +128,7 @@ def test_a_loop_of_known_results_runs_resized(
         assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"batch {batch}")
 
 
+@slow
 def test_a_loop_of_known_results_is_a_node_of_the_whole_graph(device: DeviceInfo) -> None:
     delegate = delegate_for(write_model(of_sizes(3)), device, [], min_nodes_per_partition=0)
     interpreter(write_model(of_sizes(3)), delegate)
@@ -148,6 +151,7 @@ def test_a_loop_of_known_results_is_known_on_tflite_s_kernels(
     assert refusals(delegate) == dict.fromkeys(range(3), "on TFLite's kernel: it is gone")
 
 
+@slow
 def test_a_loop_that_is_refused_later_runs_by_its_subgraphs(device: DeviceInfo) -> None:
     """A delegate that unrolled one interpreter's loop judges the next one's subgraphs anew."""
     models = [write_model(between(each)) for each in (3, t((), "int32"))]
@@ -200,6 +204,7 @@ def test_a_branch_that_a_size_chooses_changes_with_it(
         assert_equal_outputs(invoke(ours, given), invoke(reference, given), f"{size} rows")
 
 
+@slow
 def test_small_launches_are_only_for_devices_that_make_them_one(device: DeviceInfo) -> None:
     model = write_model(recurrent("gru", 5, 8, 8))
     delegate = delegate_for(model, device, [], min_nodes_per_partition=0)
@@ -212,6 +217,7 @@ def test_small_launches_are_only_for_devices_that_make_them_one(device: DeviceIn
     del made
 
 
+@slow
 @pytest.mark.parametrize("name", RNNS)
 def test_keras_3_s_recurrent_layers_run_whole(name: str, device: DeviceInfo) -> None:
     path = model_path(f"converters/{name}")
@@ -231,6 +237,7 @@ def test_keras_3_s_recurrent_layers_run_whole(name: str, device: DeviceInfo) -> 
                 assert (abs(got - expected) <= np.minimum(bound, 1e-5)).all()
 
 
+@slow
 def test_launches_are_those_of_the_loop(device: DeviceInfo) -> None:
     graph = between(3)
     model = write_model(graph)

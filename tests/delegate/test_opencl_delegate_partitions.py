@@ -15,7 +15,6 @@ from delegate.graph.partition import partitions
 from delegate.inspect import Graph, write_model
 from delegate.runtime.executor import Executor
 from tests.support.compare import inputs_for, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.model import graph_of, op, t
 from tests.support.nets import (
     CHAIN,
@@ -30,6 +29,7 @@ from tests.support.nets import (
     image,
     net,
 )
+from tests.support.tiers import slow
 from tflite_opencl.common.build import numbers
 
 
@@ -148,7 +148,7 @@ def nets(draw: st.DrawFn) -> Graph:
     return net(nodes, draw(st.lists(st.integers(1, len(nodes)), max_size=2)))
 
 
-@any_driver
+@slow
 @settings(max_examples=60)
 @given(nets())
 def test_the_prediction_is_tflite_s_grouping_and_results_are_exact(

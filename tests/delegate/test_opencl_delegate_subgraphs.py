@@ -19,6 +19,7 @@ from tests.support.forms import constant_bytes
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import LEFT, POOL, assert_equal_outputs, delegate_for, image
 from tests.support.subgraphs import two_signatures, write_subgraphs
+from tests.support.tiers import slow
 
 CALLS = {"cond_subgraph_index": 1, "body_subgraph_index": 2}
 
@@ -89,6 +90,7 @@ def taken(delegate: Any) -> dict[int, list[int]]:
     }
 
 
+@slow
 def test_the_graphs_of_a_loop_are_judged_for_every_interpreter(device: DeviceInfo) -> None:
     model = loop()
     delegate = delegate_for(model, device)
@@ -104,6 +106,7 @@ def test_the_graphs_of_a_loop_are_judged_for_every_interpreter(device: DeviceInf
                 assert_equal_outputs(invoke(alive[-1], given), invoke(interpreter(model), given))
 
 
+@slow
 def test_small_conditions_and_bodies_are_the_cpu_s(device: DeviceInfo) -> None:
     delegate = delegate_for(loop(), device, min_nodes_per_partition=0)
     interpreter(loop(), delegate)
@@ -112,6 +115,7 @@ def test_small_conditions_and_bodies_are_the_cpu_s(device: DeviceInfo) -> None:
     assert {each.reason for each in delegate.subgraph_verdicts[2]} == {why}
 
 
+@slow
 def test_a_loop_s_input_may_be_resized(device: DeviceInfo) -> None:
     model = loop()
     delegate = delegate_for(model, device)
@@ -152,6 +156,7 @@ def test_a_body_that_grows_is_the_cpu_s(device: DeviceInfo) -> None:
     assert_equal_outputs(got, invoke(reference, given))
 
 
+@slow
 def test_two_signatures_hold_each_constant_once(device: DeviceInfo) -> None:
     weights = const(np.arange(64 * 64).astype(np.uint8).reshape(64, 64), 0.01, 7)
 
@@ -176,6 +181,7 @@ def test_two_signatures_hold_each_constant_once(device: DeviceInfo) -> None:
     del plain
 
 
+@slow
 def test_interpreters_of_a_delegate_take_turns(device: DeviceInfo) -> None:
     """Each graph is found in its own interpreter's memory, whichever was judged last."""
     delegate = OpenCLDelegate(None, device.index, min_nodes_per_partition=1)
@@ -191,6 +197,7 @@ def test_interpreters_of_a_delegate_take_turns(device: DeviceInfo) -> None:
             assert_equal_outputs(invoke(pair[0], given), invoke(pair[1], given))
 
 
+@slow
 @pytest.mark.parametrize("is_given", [False, True])
 def test_each_graph_of_a_file_is_read_once(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_given: bool

@@ -10,7 +10,6 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.nets import (
     CHAIN,
     THREE_PARTITIONS,
@@ -22,7 +21,6 @@ from tests.support.nets import (
 from tests.support.without_tflite import needs_tflite
 
 
-@any_driver
 def test_interpreters_of_several_delegates_run_interleaved(device: DeviceInfo) -> None:
     graphs = [CHAIN, THREE_PARTITIONS, conv_pool()]
     models = [write_model(graph) for graph in graphs]
@@ -47,7 +45,6 @@ def test_one_delegate_serves_two_interpreters(device: DeviceInfo) -> None:
     assert_equal_outputs(invoke(second, one), invoke(reference, one))
 
 
-@any_driver
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own-delegates", "one-delegate"])
 @needs_tflite
 def test_interpreters_run_in_threads(device: DeviceInfo, is_shared: bool) -> None:

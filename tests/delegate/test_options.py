@@ -12,10 +12,7 @@ from delegate import DeviceInfo, Model, OpenCLDelegate, Options
 from delegate.graph.verdict import Verdict
 from delegate.inspect import write_model
 from delegate.passes import PASSES
-from tests.support.deal import any_driver
 from tests.support.nets import net
-
-pytestmark = any_driver
 
 MODEL = write_model(net([("ADD", [0, 0], 1)]))
 

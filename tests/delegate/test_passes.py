@@ -17,7 +17,6 @@ from delegate.target import Rules
 from delegate.tflite.writer import write_model
 from tests.support.compare import assert_exact
 from tests.support.convolution import Convolution
-from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import whole
 
@@ -53,7 +52,6 @@ def test_the_passes_that_are_named_run(names: tuple[str, ...], ops: list[str]) -
 
 
 @pytest.mark.device
-@any_driver
 def test_an_engine_runs_those_it_is_told(device: DeviceInfo) -> None:
     partition = partition_of(residual(), range(3))
     for names, has_pad in (((), True), (tuple(PASSES), False)):
@@ -64,7 +62,6 @@ def test_an_engine_runs_those_it_is_told(device: DeviceInfo) -> None:
 
 
 @pytest.mark.device
-@any_driver
 @pytest.mark.parametrize("names", [(), ("fuse_add",)], ids=["none", "one"])
 def test_the_outputs_are_the_same(names: tuple[str, ...], device: DeviceInfo) -> None:
     assert_exact(write_model(residual()), device, passes=names)

@@ -48,6 +48,7 @@ from tests.support.cases import (
 from tests.support.compare import assert_close, assert_same, inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution, convolutions
 from tests.support.model import chain_model, const, op, t
+from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("one_device", "unoptimised")
 
@@ -176,6 +177,7 @@ CHAINS = {
 }
 
 
+@slow
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", [*EIGHT_BITS, "int16", "float32"])
 def test_exact(device: DeviceInfo, dtype: str, way: Way) -> None:
@@ -218,6 +220,7 @@ def chains(draw: st.DrawFn) -> Chain:
     return Chain(conv, borders, draw(st.sampled_from(FUSED)) if adds else "")
 
 
+@slow
 @given(chain=chains(), way=st.sampled_from(WAYS), seed=SEEDS)
 def test_drawn(device: DeviceInfo, chain: Chain, way: Way, seed: int) -> None:
     way = way_on(device, way)

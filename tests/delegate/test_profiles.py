@@ -24,6 +24,7 @@ from delegate.runtime.device_list import matching
 from delegate.target import Target
 from tests.support.compare import assert_exact, interpreter, refusals
 from tests.support.model import chain_model, const, one_op_model, op, t
+from tests.support.tiers import slow
 
 NAMES = device_profile_names()
 V3D = device_profile_text(read_device_profile("v3d"), {})
@@ -148,6 +149,7 @@ SOFTMAX = one_op_model(
 )
 
 
+@slow
 @pytest.mark.device
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", NAMES)
@@ -159,6 +161,7 @@ def test_ops_are_exact_under_every_profile(name: str) -> None:
     assert_exact(_sample(), device, device_profile=name)
 
 
+@slow
 def test_ops_are_exact_under_the_narrowest_profile(device: DeviceInfo, tmp_path: Path) -> None:
     path = tmp_path / "narrow.toml"
     narrow = replace(read_device_profile("etnaviv-gc7000ul"), max_work_group_size=8, isa=())
@@ -166,6 +169,7 @@ def test_ops_are_exact_under_the_narrowest_profile(device: DeviceInfo, tmp_path:
     assert_exact(_sample(), device, device_profile=str(path))
 
 
+@slow
 def test_a_model_of_many_pictures_keeps_a_profile_too(device: DeviceInfo) -> None:
     with pytest.raises(ProfileError, match="no device profile 'pi'"):
         Model(ADD, device.index, device_profile="pi")
@@ -177,6 +181,7 @@ def test_a_model_of_many_pictures_keeps_a_profile_too(device: DeviceInfo) -> Non
     assert np.array_equal(*got)
 
 
+@slow
 def test_a_node_that_would_not_run_there_stays_on_the_cpu_and_says_why(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,8 @@ from delegate.inspect import Progress, watched, write_model
 from delegate.sandbox import helper
 from delegate.sandbox.helper import Heard
 from delegate.start import engine as start_engine
-from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
+from tests.support.tiers import slow
 
 
 def at(part: float, what: str) -> None:
@@ -114,7 +114,7 @@ def _a_new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     helper._close()
 
 
-@any_driver
+@slow
 @pytest.mark.usefixtures("_a_new_cache")
 def test_a_first_start_tells_of_all_phases_and_a_later_one_plans_nothing(
     device: DeviceInfo,

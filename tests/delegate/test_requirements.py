@@ -18,11 +18,9 @@ from delegate.runtime.kernels import Kernels
 from delegate.runtime.planned import planned_executor
 from delegate.target import Target
 from tests.support.compare import Arrays, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import delegate_for
-
-pytestmark = any_driver
+from tests.support.tiers import slow
 
 NONE = {"fused_activation_function": "NONE"}
 TABLE = np.arange(15, dtype=np.float32).reshape(5, 3)
@@ -142,6 +140,7 @@ def test_a_run_that_fails_loses_what_is_kept(device: DeviceInfo) -> None:
         model.run(of([[1, 2, 3, 4]]))
 
 
+@slow
 def test_several_devices_stay_where_a_value_is_wrong() -> None:
     graph, right, wrong, _ = CASES["divisor"]
     expected = invoke(interpreter(write_model(graph)), right)[0]

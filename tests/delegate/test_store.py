@@ -19,6 +19,7 @@ from delegate import cache, store
 from delegate.cache import files, folder
 from delegate.store import BANS, CHOICES, FACTS, Store, has_stores, stores
 from tests.support.known import cut_all, known_files, replace_all
+from tests.support.tiers import slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,6 +52,7 @@ def test_tables_are_kept_by_device_and_what_others_saved_stays() -> None:
     assert has_stores()
 
 
+@slow
 def test_a_record_costs_one_small_file_whatever_others_saved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -88,6 +90,7 @@ def test_what_is_saved_again_is_not_written_again(tmp_path: Path) -> None:
     assert page.stat().st_ino != before
 
 
+@slow
 def test_ten_processes_that_save_at_once_lose_nothing() -> None:
     code = (
         "import sys\nfrom delegate import store\nstore._PAGE_DIGITS = 1\n"
@@ -105,6 +108,7 @@ def test_ten_processes_that_save_at_once_lose_nothing() -> None:
     assert len(Store("a").load(CHOICES)) == 200
 
 
+@slow
 def test_one_that_is_stopped_while_it_saves_does_not_hold_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,13 +12,11 @@ import pytest
 from delegate import DeviceInfo, Model, OpenCLDelegate, Unsupported
 from delegate.inspect import Graph, write_model
 from tests.support.compare import interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.delay import SHAPE, delay, delays, variable
 from tests.support.model import graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
 from tests.support.opencl import opencl_error
 
-pytestmark = any_driver
 GIVEN = [np.arange(4, dtype=np.float32).reshape(SHAPE) + 10 * number for number in range(1, 7)]
 
 

@@ -13,14 +13,13 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph, write_model
 from tests.support.compare import interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.model import graph_of, op, t
 from tests.support.nets import assert_equal_outputs, delegate_for
 from tests.support.opencl import opencl_error
 from tests.support.subgraphs import write_subgraphs
+from tests.support.tiers import slow
 from tests.support.variables import SHAPE, TEN, beginning, counter, counter_model, handle
 
-pytestmark = any_driver
 GIVEN = [np.full(SHAPE, number, np.float32) for number in (1, 2, 3, 4)]
 
 
@@ -57,6 +56,7 @@ def reasons(delegate: OpenCLDelegate) -> set[str | None]:
     return {each.reason for each in delegate.verdicts}
 
 
+@slow
 def test_a_variable_stays_on_the_device(device: DeviceInfo) -> None:
     ours, reference = delegate_for(counter_model(), device, ()), interpreter(counter_model())
     made = interpreter(counter_model(), ours)
@@ -69,6 +69,7 @@ def test_a_variable_stays_on_the_device(device: DeviceInfo) -> None:
     assert_equal_outputs(invoke(made, GIVEN[:1]), invoke(reference, GIVEN[:1]))
 
 
+@slow
 def test_a_resize_leaves_it_what_it_is(device: DeviceInfo) -> None:
     model = added_once()
     both = [interpreter(model, delegate_for(model, device, ())), interpreter(model)]
@@ -81,6 +82,7 @@ def test_a_resize_leaves_it_what_it_is(device: DeviceInfo) -> None:
         assert_equal_outputs(*outputs)
 
 
+@slow
 def test_interpreters_of_one_delegate_have_their_own(device: DeviceInfo) -> None:
     ours = delegate_for(counter_model(), device, ())
     first, second = (interpreter(counter_model(), ours) for _ in range(2))
@@ -97,6 +99,7 @@ def test_interpreters_of_one_delegate_have_their_own(device: DeviceInfo) -> None
     assert len(ours._interpreters._variables) <= 2
 
 
+@slow
 def test_signatures_share_it(device: DeviceInfo) -> None:
     model = write_subgraphs(counter(), beginning(TEN), reader(), signatures=(0, 2))
     ours = delegate_for(model, device, ())
@@ -111,6 +114,7 @@ def test_signatures_share_it(device: DeviceInfo) -> None:
     assert {each.reason for each in ours.subgraph_verdicts[2]} == {None}
 
 
+@slow
 @pytest.mark.parametrize("left", ["READ_VARIABLE", "ADD"])
 def test_all_stay_on_the_cpu_where_one_does(device: DeviceInfo, left: str) -> None:
     ours, reference = delegate_for(counter_model(), device, [left]), interpreter(counter_model())
@@ -123,6 +127,7 @@ def test_all_stay_on_the_cpu_where_one_does(device: DeviceInfo, left: str) -> No
         assert_equal_outputs(invoke(made, [x]), invoke(reference, [x]))
 
 
+@slow
 def test_partitions_share_it(device: DeviceInfo) -> None:
     model = added_once()
     ours, reference = delegate_for(model, device, ["ADD"]), interpreter(model)
@@ -133,6 +138,7 @@ def test_partitions_share_it(device: DeviceInfo) -> None:
         assert_equal_outputs(invoke(made, given), invoke(reference, given))
 
 
+@slow
 def test_a_small_partition_leaves_all_to_the_cpu(device: DeviceInfo) -> None:
     model = added_once()
     ours = delegate_for(model, device, ["ADD"], min_nodes_per_partition=2)
@@ -141,6 +147,7 @@ def test_a_small_partition_leaves_all_to_the_cpu(device: DeviceInfo) -> None:
     assert ours.partitions == []
 
 
+@slow
 def test_a_graph_that_cannot_have_it_is_an_error(device: DeviceInfo) -> None:
     # The first graph has it on the device before the second one is judged.
     model = write_subgraphs(reader(), beginning(TEN), counter(), signatures=(0, 2))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from delegate.inspect import device_profile_names
-from tests.support.deal import slow
+from tests.support.tiers import slow
 from tflite_opencl.common.boards.advice import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]

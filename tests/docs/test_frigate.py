@@ -25,6 +25,7 @@ from tests.support.isolated import children, is_alive
 from tests.support.model import t
 from tests.support.process import ROOT
 from tests.support.scenes import constant_model, detector
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 
 
@@ -84,6 +85,7 @@ def opened(
     return made
 
 
+@slow
 @needs_tflite
 def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
     made = opened(plugin, tmp_path / "m.tflite", detector(), 4, str(device.index))
@@ -96,6 +98,7 @@ def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
     assert not rows[2:].any()
 
 
+@slow
 def test_a_driver_that_dies_costs_no_frame(
     plugin: ModuleType, device: DeviceInfo, tmp_path: Path
 ) -> None:
@@ -140,6 +143,7 @@ FORMATS = [
 ]
 
 
+@slow
 @needs_tflite
 @pytest.mark.parametrize(("fields", "given"), FORMATS)
 def test_frames_of_each_format_that_frigate_has(
@@ -168,6 +172,7 @@ def test_another_format_is_refused_when_the_detector_is_made(
         opened(plugin, tmp_path / "m.tflite", detector(), 4, "0", **{field: word})
 
 
+@slow
 def test_a_yolo_of_more_things_than_rows(
     plugin: ModuleType, device: DeviceInfo, tmp_path: Path
 ) -> None:
@@ -184,6 +189,7 @@ def test_a_yolo_of_more_things_than_rows(
     np.testing.assert_allclose(rows[0, 2:] * side, [1, 2, 11, 10], atol=1e-4)
 
 
+@slow
 def test_what_cannot_run_says_so(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
     with pytest.raises(NoDeviceError):
         opened(plugin, tmp_path / "m.tflite", detector(), 4, "no such device")

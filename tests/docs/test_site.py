@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deal import slow
+from tests.support.tiers import slow
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,6 +14,7 @@ import pytest
 from label_image import command as label_image
 from tests.attacks.bed import write_files
 from tests.support.command import FILES
+from tests.support.tiers import slow
 from tflite_opencl import command as tflite_opencl
 from tflite_opencl.common import start
 from tflite_opencl.common.files import keep
@@ -149,6 +150,7 @@ def test_what_stdin_is_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
         os.close(own)
 
 
+@slow
 def test_known_failures_are_kept_unless_they_are_renewed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -32,7 +32,7 @@ from delegate.start.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
 from tests.support.cases import EVERY_WAY, WAYS, Way, emulated, has_isa
 from tests.support.nodes import built_nodes
-from tests.support.opencl import is_optimised
+from tests.support.tiers import slow
 
 # A device need not have these types; the builtin functions' headers are read before our macros.
 FORBIDDEN = {
@@ -196,12 +196,11 @@ def kernels(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Kernels:
 def unoptimised(file: str) -> list[str]:
     """Return the option of a build without optimisation, which takes PoCL a third of the time.
 
-    Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow. So it is asked
-    for that where TEST_OPTIMISED names the file.
+    Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow.
     """
     text = sources.text_of(f"{file}.cl")
     is_unrolled = "UNROLLED (" in text or "#pragma unroll" in text
-    return [] if is_unrolled and is_optimised(file) else ["-cl-opt-disable"]
+    return [] if is_unrolled else ["-cl-opt-disable"]
 
 
 @cache
@@ -210,6 +209,7 @@ def _opened(device: DeviceInfo) -> Device:
     return Device(device, proven=examine(device).isa)
 
 
+@slow
 def test_every_kernel_is_built() -> None:
     stems = {launch.kernel for launch, _ in _launches().values()}
     written = {name for path in files().values() for name in KERNEL.findall(path.read_text())}
@@ -219,6 +219,7 @@ def test_every_kernel_is_built() -> None:
 FILES = sorted(path.stem for path in files().values() if KERNEL.search(path.read_text()))
 
 
+@slow
 @pytest.mark.parametrize("file", FILES)
 def test_builds_without_warnings_or_forbidden_types(
     file: str, kernels: Kernels, device: DeviceInfo

@@ -22,6 +22,7 @@ from PIL import Image
 from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.decoders import DecoderFailed, Decoders
+from tests.support.tiers import slow
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
 FORMAT = Format((1, 5, 4, 3), "uint8")
@@ -62,6 +63,7 @@ def child(code: str) -> list[str]:
     return [sys.executable, "-c", f"import json, os, sys\nsys.stdin.readline()\n{code}"]
 
 
+@slow
 @pytest.mark.parametrize(("processes", "dtype"), [(1, "uint8"), (2, "int8"), (5, "float32")])
 def test_tensors_come_in_order_and_are_those_of_this_process(
     pictures: list[str], processes: int, dtype: str
@@ -124,6 +126,7 @@ def test_warnings_of_a_picture_are_handed_over(tmp_path: Path) -> None:
         assert warning.startswith("the picture's EXIF data is damaged")
 
 
+@slow
 def test_only_as_many_processes_start_as_pictures_or_cores_are_there(pictures: list[str]) -> None:
     cores = len(os.sched_getaffinity(0))
     for paths, most, started in ((pictures[:2], 8, 2), (pictures * cores, None, cores)):

@@ -18,6 +18,7 @@ from label_image import lines
 from label_image.lines import interpreter_state, model_lines, profile_lines
 from tests.support.model import const, graph_of, op, t
 from tests.support.process import on_terminal
+from tests.support.tiers import slow
 from tflite_opencl.common import bars
 
 
@@ -88,6 +89,7 @@ def test_writing_says_whether_somebody_reads() -> None:
         assert not lines.write(stream, "second")
 
 
+@slow
 def test_python_exits_quietly_after_a_closed_pipe() -> None:
     code = "import sys; from label_image import lines; lines.write(sys.stdout, 'x' * 99999)"
     script = f'sleep 0.3; {sys.executable} -c "{code}"; echo $? >&2'
@@ -107,6 +109,7 @@ def test_a_bar_is_only_for_a_terminal(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr().err == ""
 
 
+@slow
 def test_lines_go_above_a_bar_on_a_terminal() -> None:
     code = (
         "import sys, time\n"

@@ -27,7 +27,7 @@ from tests.support.command import (
     interrupt,
     pooling_of_two,
 )
-from tests.support.deal import any_driver, slow
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
@@ -162,6 +162,7 @@ def test_a_delegate_library_that_does_not_load_is_an_error(
     assert len(ran.lines) == 3
 
 
+@slow
 @needs_tflite
 def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(files: Path) -> None:
     line = " ".join([sys.executable, "-m label_image", *absolute(files), "--verbose 1"])
@@ -174,6 +175,7 @@ def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(files: Path) -> None:
     assert done.stderr == "0\n"
 
 
+@slow
 @needs_tflite
 def test_ctrl_c_on_the_cpu_is_130_and_shows_the_times_so_far(files: Path) -> None:
     ran = interrupt("INFO: resolved reporter", *absolute(files), "--json", "-")
@@ -209,7 +211,6 @@ def test_a_full_stream_is_255_and_a_closed_one_is_no_error(files: Path, words: l
     assert run("2>&-")[0] == 0
 
 
-@any_driver
 @pytest.mark.parametrize("callback", ["_prepare_delegate", "_init", "_prepare_kernel", "_invoke"])
 @pytest.mark.parametrize("words", [("-c", "9"), ("picture.bmp",)], ids=["one", "several"])
 def test_ctrl_c_that_a_callback_drops_is_130_without_a_line(

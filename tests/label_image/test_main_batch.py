@@ -13,8 +13,8 @@ from PIL import Image
 from delegate import DeviceInfo
 from label_image import Classifier
 from tests.support.command import Run
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 
 ONE = ("-m", "model.tflite", "-l", "labels.txt")
@@ -46,6 +46,7 @@ def best(rows: list[str]) -> list[str]:
     return [row.rpartition(" ")[2] for row in rows]
 
 
+@slow
 @needs_tflite
 def test_each_picture_of_a_batch_has_its_row(of_two: Path, run: Run) -> None:
     ran = run(*ONE, "--image", RED, GREEN, BLUE, RED)
@@ -56,8 +57,8 @@ def test_each_picture_of_a_batch_has_its_row(of_two: Path, run: Run) -> None:
     assert ran.beginning("WARN") == [f"WARN: {SHARED}"]
 
 
+@slow
 @needs_tflite
-@any_driver
 def test_opencl_gives_the_same_rows(of_two: Path, device: DeviceInfo, run: Run) -> None:
     words = ("--use_gpu", "--device", str(device.index), "--tune", "off")
     for more in ([], ["--batch", "4"], ["--compare", "all"], ["--isolate"]):
@@ -91,6 +92,7 @@ def test_a_class_of_python_takes_any_number(of_two: Path) -> None:
         assert classify(BLUE)[0].label == "blue"
 
 
+@slow
 @needs_tflite
 def test_the_fourth_channel_gets_alpha(files: Path, run: Run) -> None:
     (files / "model.tflite").write_bytes(averages(1, channels=4))

@@ -16,16 +16,14 @@ from delegate import DeviceInfo
 from delegate.inspect import read_model
 from delegate.runtime.executor import Executor
 from tests.support.command import FILES, ROOT, Ran, Run
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.chain import open_judge
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.runtime import find_runtime
-
-pytestmark = any_driver
 
 Chain = Callable[..., tuple[Ran, dict[str, Any]]]
 
@@ -70,6 +68,7 @@ def chain(device: DeviceInfo, files: Path, run: Run) -> Chain:
     return call
 
 
+@slow
 @pytest.mark.parametrize(
     ("order", "excluded", "taken"),
     [

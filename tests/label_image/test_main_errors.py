@@ -25,6 +25,7 @@ from tests.support.command import (
     run_process,
 )
 from tests.support.model import chain_model, graph_of, op, t
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl import __version__
 from tflite_opencl.common import fetch
@@ -162,6 +163,7 @@ def test_a_name_of_nothing_is_a_wrong_command_line(
     assert [text for text in ran.lines if not text.startswith("INFO: ")] == ran.lines[-1:]
 
 
+@slow
 def test_what_a_terminal_would_obey_is_shown_as_an_escape(files: Path, run: Run) -> None:
     name = "a\x1b[31m\nb\u202e.bmp"
     (files / "picture.bmp").rename(files / name)
@@ -330,6 +332,7 @@ def test_a_model_that_tflite_cannot_run_says_why(files: Path, run: Run) -> None:
     assert ran.lines[-1] == "ERROR: Failed to allocate tensors!"
 
 
+@slow
 @needs_tflite
 def test_without_opencl_the_cpu_finishes_the_run_and_the_code_is_2(files: Path) -> None:
     ran = run_process(
@@ -344,6 +347,7 @@ def test_without_opencl_the_cpu_finishes_the_run_and_the_code_is_2(files: Path) 
     assert ran.lines[4:] == CPU_LINES[2:]
 
 
+@slow
 def test_without_opencl_list_devices_fails_and_version_does_not(tmp_path: Path) -> None:
     listed = run_process("--list_devices", OCL_ICD_VENDORS=str(tmp_path / "none"))
     assert listed.code == 2

@@ -22,12 +22,10 @@ from label_image import flags
 from label_image.path import Path as OnePath
 from tests.attacks.faults import NO_COMPILER, Fault, build_library
 from tests.support.command import ROOT, Run
-from tests.support.deal import any_driver
 from tests.support.isolated import children
+from tests.support.tiers import slow
 from tests.support.videos import frames, write_video
 from tflite_opencl.common.errors import UsageError
-
-pytestmark = any_driver
 
 MODEL = ("-m", "model.tflite", "-l", "labels.txt", "-r", "1", "--use_gpu", "--tune", "off")
 ROWS = [f"pictures/{name}/{name}.png\t0.8: {n} {name}" for n, name in ((2, "blue"), (1, "green"))]
@@ -90,6 +88,7 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Kill:
     return kill
 
 
+@slow
 @pytest.mark.parametrize("batch", [[], ["--batch", "1"]], ids=["tflite", "model"])
 def test_a_death_costs_nothing_but_a_run(
     pictures: Path, run: Run, device: DeviceInfo, kill: Kill, batch: list[str]
@@ -105,6 +104,7 @@ def test_a_death_costs_nothing_but_a_run(
     assert document["max_difference_quanta_reference"] == 0
 
 
+@slow
 @pytest.mark.parametrize("batch", [[], ["--batch", "1"]], ids=["tflite", "model"])
 @pytest.mark.parametrize(("deaths", "why"), [((0, 1), "died with SIGKILL"), ((0, 2, 4), OVER)])
 def test_deaths_that_leave_the_rest_to_the_cpu(
@@ -136,6 +136,7 @@ def test_one_picture(files: Path, run: Run, device: DeviceInfo) -> None:
     assert not children()
 
 
+@slow
 @pytest.mark.parametrize("kind", ["thread", "hang"])
 def test_a_driver_that_fails_under_a_video(
     files: Path, device: DeviceInfo, kind: str, tmp_path: Path
@@ -165,6 +166,7 @@ def test_a_driver_that_fails_under_a_video(
     assert not any("the CPU runs the model" in line for line in warnings)
 
 
+@slow
 def test_a_folder_that_is_watched(pictures: Path, device: DeviceInfo) -> None:
     words = [*MODEL, "--device", str(device.index), "--watch", "pictures"]
     with subprocess.Popen(

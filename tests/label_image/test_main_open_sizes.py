@@ -13,8 +13,8 @@ from PIL import Image
 from delegate import DeviceInfo, Model
 from label_image import Classifier
 from tests.support.command import Run
-from tests.support.deal import any_driver
 from tests.support.open_sizes import open_classifier
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.command import main
 
@@ -57,8 +57,8 @@ def test_a_size_that_cannot_run_becomes_224(of_any_size: Path, run: Run) -> None
     assert (ran.code, "'224' is not HEIGHTxWIDTH, as 224x224" in ran.err[0]) == (64, True)
 
 
+@slow
 @needs_tflite
-@any_driver
 def test_opencl_runs_it(of_any_size: Path, device: DeviceInfo, run: Run) -> None:
     for more in ([], ["--isolate"]):
         ran = run(*WORDS, *gpu(device), "-i", "picture.bmp", "--input_size", "6x5", *more)
@@ -70,7 +70,6 @@ def test_opencl_runs_it(of_any_size: Path, device: DeviceInfo, run: Run) -> None
     assert sorted(row.rpartition(" ")[2] for row in ran.out) == ["blue", "green", "red"]
 
 
-@any_driver
 def test_a_model_in_python_is_given_shapes(of_any_size: Path, device: DeviceInfo) -> None:
     pixels = np.random.default_rng(1).random((1, 5, 6, 3)).astype(np.float32)
     means = pixels.mean(axis=(1, 2))
@@ -99,8 +98,8 @@ def test_a_class_of_python_takes_a_size(
     assert "224x224 is taken" in caplog.text
 
 
+@slow
 @needs_tflite
-@any_driver
 def test_run_and_compare_take_it(
     of_any_size: Path, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:

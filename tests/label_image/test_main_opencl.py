@@ -31,19 +31,18 @@ from tests.support.command import (
     replace_input,
     run_process,
 )
-from tests.support.deal import any_driver, slow
 from tests.support.model import t
 from tests.support.opencl import opencl_error
+from tests.support.tiers import slow
 from tests.support.without_tflite import make_so, needs_tflite
 from tflite_opencl.common import numpy_kernels
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
 
-pytestmark = any_driver
-
 SHARED = ROOT.parent / "shared"
 
 
+@slow
 def test_ctrl_c_on_opencl_is_130_and_shows_the_times_so_far(
     device: DeviceInfo, files: Path
 ) -> None:
@@ -179,6 +178,7 @@ def test_a_float_model_is_not_compared_in_quanta(device: DeviceInfo, files: Path
     assert document["not_compared"] == "the outputs are not quantised"
 
 
+@slow
 def test_a_child_process_gives_the_same_lines(device: DeviceInfo, files: Path, run: Run) -> None:
     ran = run(*FILES, "--use_gpu", "--device", str(device.index), "--isolate")
     assert ran.code == 0
@@ -260,6 +260,7 @@ def test_a_trace_that_cannot_be_written_is_one_line(
     ]
 
 
+@slow
 @needs_tflite
 def test_json_on_stdout_stands_alone(device: DeviceInfo, files: Path) -> None:
     ran = run_process(
@@ -361,7 +362,6 @@ def test_golden_rows_on_the_cpu(run: Run, model: str, kernels: str) -> None:
 
 @slow
 @pytest.mark.model
-@pytest.mark.every_driver
 def test_golden_rows_of_the_whole_command_line_on_opencl(device: DeviceInfo, run: Run) -> None:
     ran = run(
         "--gpu_backend=cl", "--use_gpu=true", "--verbose", "1",

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.support.command import FILES, ROOT, ROWS, Run, absolute
 from tests.support.pictures import encoded
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.pictures import decode
 from tflite_opencl.common.pictures.decode import PictureError
@@ -51,6 +52,7 @@ def test_a_single_image_may_be_a_pipe(files: Path, run: Run) -> None:
     assert ran.lines[-3:] == ROWS
 
 
+@slow
 @needs_tflite
 def test_a_single_image_may_be_stdin(files: Path) -> None:
     words = [word if word != str(files / "picture.bmp") else "-" for word in absolute(files)]
@@ -115,6 +117,7 @@ def test_an_installed_reader_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     del sys.modules["pillow_heif"]
 
 
+@slow
 def test_hidden_folders_are_not_walked_and_an_empty_one_is_a_warning(
     pictures: Path, run: Run
 ) -> None:
@@ -177,6 +180,7 @@ def most_mib(path: Path) -> float:
     return int(done.stdout.split()[-1]) / 1024
 
 
+@slow
 @pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA", "I;16"])
 def test_decoding_keeps_within_its_limit(tmp_path: Path, mode: str) -> None:
     side = 3000

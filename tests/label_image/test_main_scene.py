@@ -13,13 +13,12 @@ from PIL import Image
 
 from delegate import DeviceInfo, NoDeviceError, OpenCLDelegate
 from tests.support.command import Run
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import constant_model, detector, segmenter
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl import __version__
 
-pytestmark = any_driver
 WORDS = ("-m", "model.tflite", "-l", "labels.txt")
 GREEN, BLUE = (51, 204, 102), (0, 51, 153)
 BOXES = [
@@ -103,6 +102,7 @@ def test_without_a_device_the_cpu_finds_the_same(
     assert Path("drawn.png").is_file()
 
 
+@slow
 def test_lines_of_json_for_several_pictures(here: Path, run: Run) -> None:
     Path("model.tflite").write_bytes(detector())
     words = (*WORDS, "half.png", "none.png", "half.png", "-r", "2")
@@ -151,6 +151,7 @@ def test_what_cannot_be_drawn_or_written_is_one_line_before_the_run(
     assert "invoked" not in "".join(ran.lines)
 
 
+@slow
 def test_a_picture_in_pytorchs_order(here: Path, run: Run, device: DeviceInfo) -> None:
     planar, sums = t((1, 3, 4, 4), "float32"), t((1, 3), "float32")
     axes = t((2,), "int32", data=np.array([2, 3], np.int32))

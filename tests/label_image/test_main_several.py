@@ -24,12 +24,10 @@ from tests.support.command import (
     replace_input,
     run_process,
 )
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.process import run_python
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-
-pytestmark = any_driver
 
 SEVERAL = ("-m", "model.tflite", "-l", "labels.txt")
 FOLDER = ("-i", "pictures")
@@ -40,6 +38,7 @@ FOLDER_ROWS = [
 ]
 
 
+@slow
 def test_a_folder_gives_a_row_a_picture_on_stdout(pictures: Path, run: Run) -> None:
     ran = run(*SEVERAL, *FOLDER)
     assert ran.code == 0
@@ -82,6 +81,7 @@ def test_a_film_is_no_picture(pictures: Path, run: Run) -> None:
     assert any(line.endswith("by label_image --video FILE") for line in ran.beginning("ERROR"))
 
 
+@slow
 def test_pictures_that_cannot_be_read_cost_a_line_each_and_the_exit_code(
     pictures: Path, run: Run
 ) -> None:
@@ -163,6 +163,7 @@ def test_what_a_classifier_does_not_give_is_refused_before_a_picture(
     assert re.fullmatch(f"ERROR: --{flag}: .*the model gives no.*", ran.lines[-1])
 
 
+@slow
 @needs_tflite
 def test_json_of_several_pictures_stands_alone_on_stdout(pictures: Path) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
@@ -204,6 +205,7 @@ def many(pictures: Path) -> Path:
     return folder
 
 
+@slow
 @needs_tflite
 def test_several_pictures_end_when_nobody_reads_the_rows(pictures: Path, many: Path) -> None:
     words = " ".join(str(pictures / word) if "." in word else word for word in SEVERAL)
@@ -238,6 +240,7 @@ def interrupted(pictures: Path, many: Path, *more: str) -> tuple[dict[str, Any],
     return document, err
 
 
+@slow
 @needs_tflite
 def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
     pictures: Path, many: Path
@@ -274,6 +277,7 @@ print(sizes[4000] - sizes[1000])
 """
 
 
+@slow
 def test_memory_stays_flat_over_thousands_of_pictures(pictures: Path) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
     many = [str(pictures / "picture.bmp")] * 4000
@@ -281,6 +285,7 @@ def test_memory_stays_flat_over_thousands_of_pictures(pictures: Path) -> None:
     assert grown_kib < 512
 
 
+@slow
 def test_opencl_batches_several_pictures(device: DeviceInfo, pictures: Path, run: Run) -> None:
     words = (*SEVERAL, *FOLDER, "--use_gpu", "--device", str(device.index), "--json", "out.json")
     for batch in ([], ["--batch", "1"], ["--batch", "2"], ["--batch", "5"]):
@@ -329,6 +334,7 @@ def test_without_comparison_several_pictures_run_on_opencl_alone(
     assert list(document["pictures"][0]) == ["image", "results"]
 
 
+@slow
 def test_a_wrong_device_s_pictures_are_the_cpu_s_and_the_code_is_2(
     device: DeviceInfo, pictures: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,6 +407,7 @@ def test_ctrl_c_among_pictures_of_several_devices_keeps_what_is_done(
     assert document["gpu"]["devices"]
 
 
+@slow
 def test_json_lines_go_on_where_a_run_ended(pictures: Path, run: Run) -> None:
     assert run(*SEVERAL, *FOLDER, "--json_lines", "a").out == FOLDER_ROWS
     whole = (pictures / "a").read_bytes()
@@ -444,6 +451,7 @@ def test_resume_needs_the_lines_of_a_file(pictures: Path, run: Run) -> None:
         assert ran.lines[-1].startswith("ERROR: --resume needs --json_lines FILE")
 
 
+@slow
 @needs_tflite
 def test_a_killed_run_loses_the_pictures_under_way_alone(pictures: Path, many: Path) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
@@ -464,6 +472,7 @@ def test_a_killed_run_loses_the_pictures_under_way_alone(pictures: Path, many: P
     assert len(lines) == 500
 
 
+@slow
 def test_shards_are_all_pictures_and_each_in_one(pictures: Path, run: Run) -> None:
     for number in (1, 2):
         ran = run(*SEVERAL, *FOLDER, "--shard", f"{number}/2", "--output_dir", "out")
@@ -473,6 +482,7 @@ def test_shards_are_all_pictures_and_each_in_one(pictures: Path, run: Run) -> No
     ]  # fmt: skip
 
 
+@slow
 @needs_tflite
 def test_a_picture_may_come_through_stdin(pictures: Path) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
@@ -503,6 +513,7 @@ def test_what_is_expected_is_counted(pictures: Path, run: Run) -> None:
     assert len(document["pictures"][0]["results"]) == 3
 
 
+@slow
 def test_pictures_of_which_nothing_is_expected_are_told(pictures: Path, run: Run) -> None:
     (pictures / "e.csv").write_text("file,index\nred.png,0\n")
     ran = run(*SEVERAL, *FOLDER, "--expect", "e.csv")

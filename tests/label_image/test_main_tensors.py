@@ -17,12 +17,10 @@ from delegate import DeviceInfo
 from delegate.inspect import Node, Tensor
 from delegate.runtime.executor import Executor
 from tests.support.command import Run
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, op, t
 from tests.support.shared import model_path, picture_path
+from tests.support.tiers import slow
 from tflite_opencl.common.words import stamped
-
-pytestmark = any_driver
 
 POOL = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4, "padding": "VALID"}
 WORDS = ("-m", "model.tflite")
@@ -272,6 +270,7 @@ def test_a_classifier_s_scores_are_written_too(files: Path, run: Run) -> None:
     assert np.load(files / "o/averages.npy").tolist() == [[51, 204, 102]]
 
 
+@slow
 def test_each_of_several_pictures_has_its_own_folder(files: Path, run: Run) -> None:
     write(files, best_channel(picture()))
     (files / "other").mkdir()
@@ -351,6 +350,7 @@ def test_an_input_takes_a_file_and_needs_no_picture(files: Path, run: Run, name:
     assert json.loads((files / "out.json").read_text())["inputs"] == {name: "a.npy"}
 
 
+@slow
 def test_the_picture_goes_to_the_only_input_that_takes_one(files: Path, run: Run) -> None:
     numbers, source = t((1, 3), "uint8", 1.0, name="numbers"), picture(scale=1.0)
     *nodes, last = averages(source)
@@ -446,6 +446,7 @@ def gpu(device: DeviceInfo) -> tuple[str, ...]:
     return "--use_gpu", "--device", str(device.index), "--json", "out.json"
 
 
+@slow
 @pytest.mark.parametrize("child", [[], ["--isolate"]], ids=["here", "in-a-child"])
 def test_outputs_of_every_type_are_compared(
     device: DeviceInfo, files: Path, run: Run, child: list[str]
@@ -533,6 +534,7 @@ def test_files_reach_opencl(device: DeviceInfo, files: Path, run: Run, child: li
     assert ran.outputs[1] == "INFO: output(0) values: 61, 224, 132, 61, 224, 132, 61, 224, ..."
 
 
+@slow
 @pytest.mark.parametrize("batch", [[], ["--batch", "2"]], ids=["one-by-one", "at-once"])
 def test_several_pictures_share_a_file(
     device: DeviceInfo, files: Path, run: Run, batch: list[str]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from label_image.carried import Carried
 from label_image.meaning import DRAWN, HEADS, TASKS, head_of, possible, read
 from tests.support.model import t
+from tests.support.tiers import slow
 from tests.support.views import name_of, view_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +73,7 @@ def made(rng: random.Random, shape: tuple[int, ...]) -> NDArray[Any]:
         return np.asarray(values, rng.choice(["float32"] * 4 + ["uint8", "int8", "int64", "bool"]))
 
 
+@slow
 def test_no_shape_and_no_value_is_too_odd_for_a_head() -> None:
     rng = random.Random(1)
     carried = [Carried(), Carried(task="pose", points=(17, 3)), Carried(task="detection")]

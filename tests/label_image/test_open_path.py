@@ -18,13 +18,10 @@ from delegate.runtime.executor import Executor
 from label_image.open_path import open_path
 from label_image.path import Path
 from tests.support.compare import RUNTIME, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import POOL, conv_pool, image
 from tflite_opencl.common.errors import DelegateFailed, RunError
 from tflite_opencl.common.job import Job
-
-pytestmark = any_driver
 
 FLAT = chain_model(
     [

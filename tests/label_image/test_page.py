@@ -25,9 +25,9 @@ from label_image.page import facts, write
 from label_image.page.facts import NodeRow
 from label_image.page.write import MOST_ROWS, chart_of, picture_uri
 from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_process
-from tests.support.deal import any_driver, slow
 from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.boards.facts import Info, Rows
 from tflite_opencl.common.job import Delegation, Job
@@ -36,7 +36,6 @@ from tflite_opencl.common.values import input_sets
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 RESULTS = "\n".join(row.removeprefix("INFO: ") for row in ROWS)
-pytestmark = any_driver
 OPENCL = ("--use_gpu", "--tune", "off")
 
 
@@ -123,6 +122,7 @@ def test_the_picture_has_what_was_found_in_it(files: Path, run: Run, model: byte
     assert pairs(text, "What came of it")["picture"] == "green.png, 400 x 200 pixels"
 
 
+@slow
 def test_each_node_has_its_times(files: Path, run: Run, device: DeviceInfo) -> None:
     graph = small_v2()
     (files / "v2.tflite").write_bytes(write_model(graph))
@@ -265,6 +265,7 @@ def test_an_old_page_stays_where_the_new_one_fails(
     assert (files / "r.html").read_text() == "old"
 
 
+@slow
 @needs_tflite
 def test_after_ctrl_c_there_is_no_page(files: Path) -> None:
     page = files / "r.html"

@@ -21,11 +21,11 @@ from delegate import DeviceInfo, ModelError, NoDeviceError, Unsupported
 from label_image import Classifier, Detector, PictureError, Poses, RunError, Segmenter
 from label_image.scene import Area, Class, Found, Sides
 from tests.support.command import Run, pooling_model
-from tests.support.deal import any_driver
 from tests.support.isolated import children
 from tests.support.metadata import with_metadata
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import constant_model, detector, segmenter
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 
 GREEN, BLUE = (51, 204, 102), (0, 51, 153)
@@ -92,7 +92,6 @@ def test_labels_and_numbers_of_the_model_are_used() -> None:
     assert scores == [4, 2]
 
 
-@any_driver
 def test_a_detector_on_the_cpu_and_on_a_device(device: DeviceInfo) -> None:
     labels = ["green", "blue"]
     assert rounded(Detector(detector(), labels=labels)(half())) == SHARES
@@ -102,7 +101,6 @@ def test_a_detector_on_the_cpu_and_on_a_device(device: DeviceInfo) -> None:
         assert [rounded(each) for each in detect([half(), half()])] == [SHARES, SHARES]
 
 
-@any_driver
 def test_a_batch_on_a_device_is_what_the_cpu_gives(device: DeviceInfo) -> None:
     rng = np.random.default_rng(1)
     pictures = [rng.integers(0, 256, (6, 5, 3)).astype(np.uint8) for _ in range(5)]
@@ -196,7 +194,6 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         Classifier(MODEL, device="no such device")
 
 
-@any_driver
 def test_a_device_that_runs_nothing_is_an_error(device: DeviceInfo) -> None:
     source, found = t((1, 4, 4, 3), "float32"), t((1, 4, 4, 3), "float32")
     model = chain_model([op("LOCAL_RESPONSE_NORMALIZATION", [source], [found])])
@@ -205,8 +202,8 @@ def test_a_device_that_runs_nothing_is_an_error(device: DeviceInfo) -> None:
         Segmenter(model, device=device.index)
 
 
+@slow
 @needs_tflite
-@any_driver
 def test_after_three_deaths_the_cpu_runs_all_of_it(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -238,6 +235,7 @@ def test_a_closed_one_may_be_closed_again() -> None:
     classify.close()
 
 
+@slow
 def test_the_names_come_when_they_are_asked_for() -> None:
     code = (
         "import sys, label_image\n"

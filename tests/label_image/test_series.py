@@ -24,15 +24,13 @@ from label_image.decoder import Format
 from label_image.path import Path as OnePath
 from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.image import load_picture, to_input
-
-pytestmark = any_driver
 
 SIZE = (1, 4, 4, 3)
 SAME = Distances(*[Difference(0)] * 3)
@@ -204,6 +202,7 @@ def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
         assert made.gpu.delegation.delegated == 1
 
 
+@slow
 def test_the_reference_kernels_may_be_the_cpu_s_own(device: DeviceInfo, paths: list[str]) -> None:
     with series(device, 2, cpu_kernels="reference") as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
@@ -279,6 +278,7 @@ def test_a_sample_of_the_pictures_is_compared(
         assert made.cpu.pictures == 10
 
 
+@slow
 @pytest.mark.parametrize(("batch", "uncompared"), [(None, 93), (8, 88)])
 def test_a_sample_that_is_wrong_is_told_as_loudly_and_ends_the_sampling(
     device: DeviceInfo,
@@ -380,6 +380,7 @@ def test_a_cpu_that_fails_is_left_out_of_the_comparison(
         assert made.totals.distances.gpu_to_cpu == Difference(None, "Failed to invoke tflite!")
 
 
+@slow
 def test_leaving_in_the_middle_ends_the_processes(paths: list[str]) -> None:
     before = set(os.listdir("/proc"))
     with series() as made:

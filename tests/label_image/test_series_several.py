@@ -34,6 +34,7 @@ from tests.label_image.test_series import (
     pooling_model,
 )
 from tests.support.compare import RUNTIME
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.job import Job
 
@@ -63,6 +64,7 @@ def series(
     return opened(Series(job, RUNTIME, read_model(model), compares_all=compares_all))
 
 
+@slow
 @pytest.mark.parametrize("batch", [None, 2, 8])
 @pytest.mark.parametrize("compares", [False, True])
 def test_pictures_come_in_order_and_each_is_some_device_s(
@@ -130,6 +132,7 @@ def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
     ]
 
 
+@slow
 def test_what_a_wrong_device_gave_before_a_sample_found_it_is_a_failure(
     both: str, paths: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +176,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, is_to_fail: Callable[[Executor], bool]
     monkeypatch.setattr(Executor, "_checked", checked)
 
 
+@slow
 @pytest.mark.parametrize("compares", [False, True])
 def test_a_device_that_fails_gives_its_pictures_to_the_other(
     both: str,
@@ -198,6 +202,7 @@ def test_a_device_that_fails_gives_its_pictures_to_the_other(
     assert line.endswith("the others take its pictures: running: CL_DEVICE_NOT_AVAILABLE")
 
 
+@slow
 def test_when_all_fail_the_cpu_runs_the_rest_as_with_one_device(
     both: str,
     paths: list[str],

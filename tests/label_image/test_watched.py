@@ -15,6 +15,7 @@ import pytest
 
 from label_image import watched
 from tests.support.command import ROOT, Run
+from tests.support.tiers import slow
 
 
 @pytest.fixture
@@ -50,6 +51,7 @@ def test_a_picture_is_given_once_it_is_whole(looks: Iterator[list[str]], tmp_pat
     assert next(looks, None) is None
 
 
+@slow
 def test_what_is_there_and_what_comes(pictures: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "label_image", "-m", "model.tflite", "-l", "labels.txt", "--watch",

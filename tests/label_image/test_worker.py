@@ -18,6 +18,7 @@ from label_image.path import Path as OnePath
 from label_image.worker import path_in_child
 from tests.support.command import pooling_model
 from tests.support.model import t
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.errors import DelegateFailed, RunError
 from tflite_opencl.common.job import Job
@@ -92,6 +93,7 @@ def test_a_child_works_in_the_current_folder(
     assert str(caught.value) == f"a.tflite in {tmp_path}"
 
 
+@slow
 @needs_tflite
 def test_a_path_in_a_child_gives_what_one_here_gives(capfd: pytest.CaptureFixture[str]) -> None:
     model = pooling_model(t((1, 4, 4, 3), "uint8", 1.0, 0))

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model, write_model
 from tests.support.compare import Arrays, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs
 from tests.support.shared import model_path, picture_path, picture_paths
+from tests.support.tiers import slow
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
-pytestmark = [pytest.mark.model, any_driver]
+pytestmark = pytest.mark.model
 
 CLASSIFIERS = [
     "mobilenet_v1_0.25_128_quant",
@@ -55,6 +55,7 @@ def cases(name: str) -> list[tuple[str, NDArray[Any], Arrays]]:
     return [(what, values, invoke(reference, [values])) for what, values in inputs.items()]
 
 
+@slow
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_a_classifier_is_exact_and_wholly_delegated(device: DeviceInfo, name: str) -> None:
     path = model_path(name)
@@ -71,7 +72,7 @@ def test_a_classifier_is_exact_and_wholly_delegated(device: DeviceInfo, name: st
     assert len(seen) > 1, "all outputs are alike: nothing was compared"
 
 
-@pytest.mark.every_driver
+@slow
 def test_mobilenet_v1_s_first_rows(device: DeviceInfo) -> None:
     path = model_path("mobilenet_v1_1.0_224_quant")
     picture = to_input(

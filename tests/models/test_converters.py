@@ -11,11 +11,11 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import read_model, with_input_shapes, write_model
 from tests.support.compare import RUNTIME
-from tests.support.deal import any_driver
 from tests.support.shared import SHARED, model_path
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 
-pytestmark = [pytest.mark.model, any_driver]
+pytestmark = pytest.mark.model
 
 NAMES = sorted(path.stem for path in (SHARED / "models" / "converters").glob("*.tflite"))
 # The ops of the nodes that the CPU keeps.
@@ -24,6 +24,7 @@ OPEN_SIZES = {"mobilenet_v3small_i8io": (1, 224, 224, 3)}
 LOOPS = ("rnn_gru_f32", "rnn_lstm_f32")
 
 
+@slow
 @pytest.mark.parametrize("name", NAMES)
 def test_each_node_is_right(
     device: DeviceInfo, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,17 +14,18 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import write_model
 from tests.support.compare import interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.detectors import blazeface, efficientdet_lite0
 from tests.support.nets import assert_equal_outputs
+from tests.support.tiers import slow
 from tests.support.verifying import checked, where_all_is_kept
 from tests.support.yolo import yolo
 
-pytestmark = [pytest.mark.model, any_driver]
+pytestmark = pytest.mark.model
 
 YOLOS = {f"yolo{version}": yolo(version, 128) for version in (8, 11)}
 
 
+@slow
 @pytest.mark.parametrize("name", [*YOLOS, "efficientdet_lite0"])
 def test_it_is_exact(name: str, device: DeviceInfo) -> None:
     graph = YOLOS[name] if name in YOLOS else efficientdet_lite0()
@@ -45,6 +46,7 @@ def test_it_is_exact(name: str, device: DeviceInfo) -> None:
         assert len(np.unique(expected[0])) > 50, "nothing was compared"
 
 
+@slow
 @where_all_is_kept
 def test_blazeface_is_in_bound(device: DeviceInfo, tmp_path: Path) -> None:
     graph = blazeface()

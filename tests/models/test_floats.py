@@ -15,12 +15,12 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model, write_model
 from tests.support.cases import LANES_8, SIMT, Way, forced
 from tests.support.compare import assert_close, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.floats import exact_doubles
 from tests.support.shared import model_path, picture_path, picture_paths
+from tests.support.tiers import slow
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
-pytestmark = [pytest.mark.model, any_driver]
+pytestmark = pytest.mark.model
 
 MODEL = "mobilenet_v1_0.25_128"
 
@@ -51,6 +51,7 @@ def test_mobilenet_v1_0_25_128(device: DeviceInfo) -> None:
     assert len(seen) > 1, "all pictures are alike: nothing was compared"
 
 
+@slow
 @pytest.mark.parametrize("way", [None, SIMT, LANES_8], ids=str)
 def test_every_layer_is_within_its_bound(device: DeviceInfo, way: Way | None) -> None:
     graph = read_model(model_path(MODEL))

@@ -11,12 +11,12 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Tensor, read_model
 from tests.support.compare import Arrays, interpreter, invoke, oracle, refusals
-from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs
 from tests.support.shared import model_path, picture_path
+from tests.support.tiers import slow
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
-pytestmark = [pytest.mark.model, any_driver]
+pytestmark = pytest.mark.model
 
 # Quantised models: every node on the device and bit for bit TFLite's.
 WHOLE = [
@@ -66,6 +66,7 @@ def test_a_model_is_exact_and_wholly_delegated(device: DeviceInfo, name: str) ->
         assert any(len(np.unique(values)) > 1 for values in expected), "nothing was compared"
 
 
+@slow
 def test_movenet_is_delegated_but_for_a_node_or_two(device: DeviceInfo) -> None:
     path = model_path(MOVENET)
     graph = read_model(path)

@@ -12,7 +12,6 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph
 from tests.support import remembering
 from tests.support.compare import assert_same, interpreter, invoke, refusals
-from tests.support.deal import any_driver, where_rows_are_known
 from tests.support.speech import (
     dtln,
     keyword_lstm,
@@ -21,8 +20,9 @@ from tests.support.speech import (
     yamnet,
     yamnet_of_waves,
 )
+from tests.support.tiers import where_rows_are_known
 
-pytestmark = [pytest.mark.model, any_driver, where_rows_are_known]
+pytestmark = [pytest.mark.model, where_rows_are_known]
 
 
 @pytest.mark.parametrize(

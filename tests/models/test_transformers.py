@@ -16,13 +16,12 @@ from delegate import DeviceInfo
 from delegate.inspect import Graph
 from tests.support import verifying
 from tests.support.compare import Arrays
-from tests.support.deal import any_driver, where_rows_are_known
+from tests.support.tiers import slow, where_rows_are_known
 from tests.support.transformers import Bert, Conformer, MobileBert, Whisper
 from tflite_opencl.verify.runs import Verification
 
 pytestmark = [
     pytest.mark.model,
-    any_driver,
     where_rows_are_known,
     verifying.where_all_is_kept,
 ]
@@ -46,6 +45,7 @@ def checked(graph: Graph, inputs: Arrays, device: DeviceInfo, folder: Path) -> V
     return found
 
 
+@slow
 @pytest.mark.parametrize("sizes", [Bert(), MOBILE], ids=["tiny", "mobile"])
 def test_bert(sizes: Bert | MobileBert, device: DeviceInfo, tmp_path: Path) -> None:
     rng, shape = np.random.default_rng(1), (1, sizes.places)
@@ -55,6 +55,7 @@ def test_bert(sizes: Bert | MobileBert, device: DeviceInfo, tmp_path: Path) -> N
     assert all(verdict.is_taken for verdict in found.verdicts)
 
 
+@slow
 @pytest.mark.parametrize("sizes", [WHISPER, CONFORMER], ids=["whisper", "conformer"])
 def test_an_encoder(sizes: Whisper | Conformer, device: DeviceInfo, tmp_path: Path) -> None:
     graph = sizes.graph()

@@ -9,10 +9,12 @@ import pytest
 
 from delegate.inspect import read_model
 from tests.models.write import MODELS, main
+from tests.support.tiers import slow
 
 pytestmark = pytest.mark.model
 
 
+@slow
 def test_each_file_is_a_model_with_a_known_input(tmp_path: Path) -> None:
     main(tmp_path / "models")
     written = sorted((tmp_path / "models").iterdir())

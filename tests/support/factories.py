@@ -30,7 +30,6 @@ from tests.support.cases import (
     refusal,
     way_on,
 )
-from tests.support.deal import any_driver
 from tests.support.model import chain_model
 
 Test = Callable[..., None]
@@ -127,10 +126,9 @@ def drawn(
     check: Callable[[C, DeviceInfo, Way, int], object] = assert_case_or_refused,
 ) -> Test:
     """Return a test of drawn cases, ways and seeds of the inputs."""
-    is_for_some = any(way.isa for way in ways)
 
     @given(case=cases, way=st.sampled_from(ways), seed=SEEDS)
     def test_drawn(device: DeviceInfo, case: C, way: Way, seed: int) -> None:
         check(case, device, way, seed)
 
-    return test_drawn if is_for_some else any_driver(test_drawn)
+    return test_drawn

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from copy import copy
 from functools import cache
 from typing import Any
@@ -48,16 +47,6 @@ def hold_context(device: DeviceInfo) -> None:
 
 _FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 _last_flags = ""
-
-
-def is_optimised(file: str) -> bool:
-    """Whether PoCL optimises what the tests of a file compile.
-
-    TEST_OPTIMISED=1: what those of all files do, as users have it. TEST_OPTIMISED=5:12: what those
-    of one file in five do, others for each number from 0 to 4 and so on.
-    """
-    one_in, _, number = os.environ.get("TEST_OPTIMISED", "").partition(":")
-    return bool(one_in) and (zlib.crc32(file.encode()) + int(number or 0)) % int(one_in) == 0
 
 
 def build_with(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:

@@ -19,12 +19,10 @@ from delegate import DeviceInfo, Options
 from delegate.external import options_of
 from delegate.inspect import write_model
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs, conv_pool, net
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.common import plugin_library as library
-
-pytestmark = any_driver
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
@@ -58,6 +56,7 @@ def ask(built: Path) -> Ask:
 # In Python
 
 
+@slow
 def test_load_delegate_runs_what_opencldelegate_does(device: DeviceInfo, built: Path) -> None:
     options = {"device": str(device.index), "tune": "off", "min_nodes_per_partition": "1"}
     for graph in (CHAIN, conv_pool()):
@@ -69,6 +68,7 @@ def test_load_delegate_runs_what_opencldelegate_does(device: DeviceInfo, built: 
             assert_equal_outputs(invoke(ours, inputs), invoke(interpreter(model), inputs))
 
 
+@slow
 def test_load_delegate_takes_the_options(device: DeviceInfo, built: Path) -> None:
     options = {
         "device": str(device.index),
@@ -82,6 +82,7 @@ def test_load_delegate_takes_the_options(device: DeviceInfo, built: Path) -> Non
     assert list(details["outputs"]) == [1]
 
 
+@slow
 @pytest.mark.parametrize(
     ("excluded", "counted", "left"),
     [
@@ -118,12 +119,14 @@ def test_load_delegate_tells_what_is_wrong(built: Path) -> None:
 # In C
 
 
+@slow
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("environment", [{}, STRAY], ids=["plain", "stray-variables"])
 def test_a_program_in_c_gets_a_delegate(ask: Ask, environment: dict[str, str]) -> None:
     assert ask("reported", "tune=off", environment=environment) == ["made"]
 
 
+@slow
 @pytest.mark.usefixtures("device")
 def test_the_library_survives_its_closing(ask: Ask) -> None:
     assert ask("twice", "tune=off") == ["made", "made"]
@@ -140,6 +143,7 @@ OPTION_ERRORS = {
 }
 
 
+@slow
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(("option", "text"), OPTION_ERRORS.values(), ids=OPTION_ERRORS)
 def test_a_wrong_option_is_one_clear_text(ask: Ask, option: str, text: str) -> None:
@@ -200,6 +204,7 @@ def test_a_libpython_that_has_gone_is_named(ask: Ask, tmp_path: Path) -> None:
 # The command
 
 
+@slow
 def test_the_command_says_what_it_made(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,12 +13,12 @@ from delegate import DeviceInfo
 from delegate.inspect import write_model
 from delegate.sandbox import helper
 from delegate.start import engine as start_engine
-from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 
-pytestmark = [pytest.mark.device, any_driver]
+pytestmark = pytest.mark.device
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ def test_it_writes_a_file_that_another_start_runs_by(
     assert "cannot write" in capsys.readouterr().err
 
 
+@slow
 def test_the_model_is_not_overwritten(
     device: DeviceInfo, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from delegate import DeviceInfo, Model, NoDeviceError, cache
 from delegate.inspect import write_model
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tflite_opencl import tune
 from tflite_opencl.command import main
 from tflite_opencl.common import start
@@ -75,6 +75,7 @@ def test_without_a_device_or_a_model_it_is_one_line(
     assert capsys.readouterr().err == "ERROR: no OpenCL platform was found\n"
 
 
+@slow
 def test_ctrl_c_ends_it_without_a_word(
     device: DeviceInfo,
     models: list[str],
@@ -94,7 +95,6 @@ def test_ctrl_c_ends_it_without_a_word(
 
 
 @slow
-@any_driver
 def test_a_batch_is_measured_as_model_runs_it(
     device: DeviceInfo,
     models: list[str],
@@ -121,7 +121,6 @@ def test_a_batch_is_measured_as_model_runs_it(
     assert told() == []
 
 
-@any_driver
 def test_a_batch_of_what_opencl_does_not_run_whole(
     device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

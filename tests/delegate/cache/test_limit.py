@@ -28,6 +28,7 @@ from delegate.cache.limit import (
 )
 from delegate.errors import CacheError
 from delegate.store import Store
+from tests.support.tiers import slow
 from tflite_opencl.common.default.default_model import MODEL_FILE
 from tflite_opencl.common.fetch import OFFICIAL
 from tflite_opencl.generate.package import GGUF
@@ -195,6 +196,7 @@ def user_of(*used: str) -> subprocess.Popen[bytes]:
     return child
 
 
+@slow
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_what_a_running_process_uses_stays_until_it_ends(folder: Path, is_killed: bool) -> None:
     for number in (0, 1):

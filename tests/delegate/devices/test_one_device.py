@@ -11,10 +11,7 @@ from delegate.devices.one_device import SLOTS, SLOTS_FAR, OneDevice
 from delegate.errors import TooLarge
 from delegate.runtime.executor import Executor
 from delegate.tflite.writer import write_model
-from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
-
-pytestmark = any_driver
 
 
 def assert_runs_under_way(model: Model, count: int) -> None:

@@ -20,8 +20,8 @@ from delegate.devices.one_device import OneDevice
 from delegate.devices.run import Run
 from delegate.devices.spread import Spread, Worker
 from delegate.sandbox import process
-from tests.support.deal import slow
 from tests.support.process import run_python
+from tests.support.tiers import slow
 
 Array = NDArray[Any]
 WAIT_SECONDS = 60.0  # a test that waits so long has failed

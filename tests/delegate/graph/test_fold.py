@@ -16,11 +16,8 @@ from delegate.graph.partition import dynamic_tensors
 from delegate.inspect import Graph, Node
 from delegate.ops._registry import ops
 from tests.support.compare import RUNTIME, interpreter, invoke, oracle, refusals
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
 from tflite_opencl.common.build import stored_as
-
-pytestmark = any_driver
 
 X = t((2, 3, 5, 7), "uint8", 0.5, 3)
 

@@ -24,6 +24,7 @@ from delegate.graph.partition import (
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from tests.support.compare import interpreter, invoke
 from tests.support.model import const, graph_of, graph_values, op, t
+from tests.support.tiers import slow
 from tflite_opencl.conformance.cases.loops import branches, choice, loop, recurrent
 
 SHAPE = (2, 3)
@@ -104,6 +105,7 @@ def test_a_loop_of_known_results_is_in_its_partition_without_a_node() -> None:
     assert (again.inputs, again.outputs) == (whole.inputs, whole.outputs)
 
 
+@slow
 def test_calls_in_calls_are_looked_at_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these loops runs the one before twice, and has no node when it is unrolled."""
     visited = 0

@@ -21,14 +21,12 @@ from delegate.inspect import Graph, Node, read_model, write_model
 from delegate.ops._registry import ops
 from delegate.tflite.library import installed_rules
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, conv_pool
 from tests.support.shared import SHARED
+from tests.support.tiers import slow
 from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
-
-pytestmark = any_driver
 
 Shapes = dict[int, tuple[int, ...]]
 # Ops of passes, which no file has.
@@ -200,6 +198,7 @@ INPUTS = st.one_of(
 )
 
 
+@slow
 @settings(max_examples=400)
 @given(st.sampled_from(sorted(RULES)), st.lists(INPUTS, max_size=4), OPTIONS, st.integers(0, 3))
 def test_a_malformed_node_has_no_shapes(
@@ -234,6 +233,7 @@ def assert_whole(graph: Graph, device: DeviceInfo, batches: Sequence[int] = (1,)
         assert len(delegate.partitions) == 1
 
 
+@slow
 @pytest.mark.model
 @pytest.mark.parametrize("name", ["mobilenet_v1_0.25_128_quant", "ad01_int8", "split_concat"])
 def test_a_model_without_recorded_shapes_is_delegated_whole(device: DeviceInfo, name: str) -> None:

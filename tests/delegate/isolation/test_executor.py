@@ -14,7 +14,6 @@ from delegate import DelegateError, DeviceError, DeviceInfo, Model, OpenCLDelega
 from delegate.inspect import write_model
 from tests.delegate.test_model_state import CARRIES
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.isolated import children, worker_of
 from tests.support.nets import (
     CHAIN,
@@ -24,9 +23,11 @@ from tests.support.nets import (
     conv_pool,
     delegate_for,
 )
+from tests.support.tiers import slow
 from tests.support.variables import SHAPE, counter_model
 
 
+@slow
 def test_partitions_give_what_the_reference_kernels_give(device: DeviceInfo) -> None:
     for graph in (THREE_PARTITIONS, CHAIN, conv_pool()):
         model = write_model(graph)
@@ -37,6 +38,7 @@ def test_partitions_give_what_the_reference_kernels_give(device: DeviceInfo) -> 
         delegate.close()
 
 
+@slow
 def test_inputs_may_be_resized(device: DeviceInfo) -> None:
     graph = conv_pool(has_open_batch=True)
     model = write_model(graph)
@@ -51,7 +53,7 @@ def test_inputs_may_be_resized(device: DeviceInfo) -> None:
         assert_equal_outputs(invoke(ours, [picture]), invoke(reference, [picture]), f"{batch}")
 
 
-@any_driver
+@slow
 def test_interpreters_of_one_delegate_run_in_threads(device: DeviceInfo) -> None:
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device, isolate=True)
@@ -72,6 +74,7 @@ def test_interpreters_of_one_delegate_run_in_threads(device: DeviceInfo) -> None
     assert right == [True] * 60
 
 
+@slow
 def test_batches_of_a_model(device: DeviceInfo) -> None:
     net = write_model(conv_pool())
     pictures = np.random.default_rng(1).integers(0, 256, (4, 7, 6, 2)).astype(np.uint8)
@@ -87,7 +90,7 @@ def test_batches_of_a_model(device: DeviceInfo) -> None:
             assert_equal_outputs(run.result(), [each[:count] for each in wanted])
 
 
-@any_driver
+@slow
 @pytest.mark.parametrize("name", CARRIES)
 def test_what_a_model_carries(device: DeviceInfo, name: str) -> None:
     graph, carry = CARRIES[name]
@@ -115,7 +118,7 @@ def test_what_a_model_carries(device: DeviceInfo, name: str) -> None:
             there.set_state({"none": given[0]})
 
 
-@any_driver
+@slow
 def test_variables_of_an_interpreter(device: DeviceInfo) -> None:
     model = counter_model()
     delegate = delegate_for(model, device, (), isolate=True)
@@ -126,7 +129,7 @@ def test_variables_of_an_interpreter(device: DeviceInfo) -> None:
         assert_equal_outputs(invoke(ours, x), invoke(reference, x))
 
 
-@any_driver
+@slow
 def test_the_process_of_the_user_opens_no_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +141,7 @@ def test_the_process_of_the_user_opens_no_device(
     assert_runs_exactly(model, conv_pool(), delegate_for(model, device, isolate=True))
 
 
-@any_driver
+@slow
 def test_errors_are_those_of_a_device_in_this_process(device: DeviceInfo) -> None:
     with pytest.raises(DelegateError, match="no OpenCL device matches"):
         OpenCLDelegate(device="no such device", isolate=True)
@@ -152,7 +155,7 @@ def test_errors_are_those_of_a_device_in_this_process(device: DeviceInfo) -> Non
         model.run(given)
 
 
-@any_driver
+@slow
 def test_nobody_has_it_any_more(device: DeviceInfo) -> None:
     before = children()
     made = interpreter(write_model(CHAIN), delegate_for(write_model(CHAIN), device, isolate=True))
@@ -163,6 +166,7 @@ def test_nobody_has_it_any_more(device: DeviceInfo) -> None:
     assert children() == before
 
 
+@slow
 @pytest.mark.parametrize("isolate", [True, False])
 def test_models_beside_one_another_share_a_child(device: DeviceInfo, isolate: bool) -> None:
     before, given = children(), inputs_for(conv_pool())[0]

@@ -23,7 +23,6 @@ from delegate.inspect import write_model
 from tests.attacks.faults import NO_COMPILER, Fault, build_library
 from tests.delegate.test_model_state import running_sum
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.isolated import is_alive, worker_of
 from tests.support.nets import (
     THREE_PARTITIONS,
@@ -31,9 +30,9 @@ from tests.support.nets import (
     conv_pool,
     delegate_for,
 )
+from tests.support.tiers import slow
 from tests.support.variables import SHAPE, counter_model
 
-pytestmark = any_driver
 LIMIT_SECONDS = 30  # of a start on a busy machine; on an idle one it takes less than 2
 GIVEN = inputs_for(conv_pool())[0]
 
@@ -91,6 +90,7 @@ KINDS = {
 }
 
 
+@slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_driver_that_fails_in_a_run(
     device: DeviceInfo, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +117,7 @@ def test_a_driver_that_fails_in_a_run(
         assert worker_of(model).number == 2
 
 
+@slow
 def test_tflite_goes_on_after_three_deaths(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -142,6 +143,7 @@ def test_tflite_goes_on_after_three_deaths(
     assert_equal_outputs(invoke(later, inputs), wanted)
 
 
+@slow
 def test_the_user_is_told_once(device: DeviceInfo, caplog: pytest.LogCaptureFixture) -> None:
     with opened(device) as model, caplog.at_level(logging.WARNING, "delegate"):
         for _ in range(3):
@@ -155,6 +157,7 @@ def test_the_user_is_told_once(device: DeviceInfo, caplog: pytest.LogCaptureFixt
     assert [record.getMessage().count("no other one") for record in caplog.records] == [1]
 
 
+@slow
 def test_what_a_model_carried_is_lost(device: DeviceInfo) -> None:
     pictures = inputs_for(running_sum())[0][:1]
     carried: dict[str, Any] = {"carry": {"new": "old"}, "tune": "off", "isolate": True}
@@ -179,6 +182,7 @@ def test_what_a_model_carried_is_lost(device: DeviceInfo) -> None:
         assert_equal_outputs(model.run(pictures), second)
 
 
+@slow
 def test_what_an_interpreter_kept_is_lost(device: DeviceInfo) -> None:
     model = counter_model()
     delegate = delegate_for(model, device, (), isolate=True)
@@ -192,6 +196,7 @@ def test_what_an_interpreter_kept_is_lost(device: DeviceInfo) -> None:
     assert_equal_outputs(invoke(interpreter(model, delegate), x), first)
 
 
+@slow
 def test_runs_under_way_end_with_the_child(device: DeviceInfo) -> None:
     with opened(device) as model:
         wanted = model.run(GIVEN)
@@ -203,6 +208,7 @@ def test_runs_under_way_end_with_the_child(device: DeviceInfo) -> None:
         assert_equal_outputs(model.run_async(GIVEN).result(), wanted)
 
 
+@slow
 def test_one_that_hangs_is_closed_by_another_thread(device: DeviceInfo) -> None:
     model = opened(device)
     model.run(GIVEN)
@@ -224,6 +230,7 @@ def test_one_that_hangs_is_closed_by_another_thread(device: DeviceInfo) -> None:
     assert [str(each) for each in ended] == ["the device was closed"]
 
 
+@slow
 def test_garbage_is_collected_in_any_order(device: DeviceInfo) -> None:
     model = opened(device)
     worker_of(model)._stop()  # as where the worker is found before the model
@@ -232,6 +239,7 @@ def test_garbage_is_collected_in_any_order(device: DeviceInfo) -> None:
         model.run(GIVEN)
 
 
+@slow
 def test_ctrl_c_in_a_run(device: DeviceInfo) -> None:
     with opened(device) as model:
         wanted = model.run(GIVEN)

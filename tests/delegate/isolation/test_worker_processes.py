@@ -12,11 +12,10 @@ import time
 import pytest
 
 from delegate import DeviceInfo
-from tests.support.deal import any_driver
 from tests.support.isolated import children, is_alive
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 
-pytestmark = any_driver
 LIMIT_SECONDS = 30
 
 # What follows has a model, its child, and a run's inputs.
@@ -54,6 +53,7 @@ print(children() == {child})
 """
 
 
+@slow
 @pytest.mark.parametrize("how", ["waits", "stopped"])
 def test_no_child_outlives_its_parent(device: DeviceInfo, how: str) -> None:
     with subprocess.Popen(
@@ -73,6 +73,7 @@ def test_no_child_outlives_its_parent(device: DeviceInfo, how: str) -> None:
             os.killpg(parent.pid, signal.SIGKILL)  # the fork
 
 
+@slow
 def test_a_fork_has_no_child(device: DeviceInfo) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", USE + FORKED, str(device.index)],

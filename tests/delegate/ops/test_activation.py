@@ -43,7 +43,6 @@ from tests.support.cases import (
     retyped,
 )
 from tests.support.compare import RUNTIME, assert_within
-from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.floats import Doubles
 from tests.support.refusals import unquantised
@@ -352,7 +351,6 @@ DRAWN = {
 }
 
 
-@any_driver
 @pytest.mark.parametrize("name", DRAWN)
 @given(data=st.data(), way=st.sampled_from(GROUPS), seed=SEEDS)
 def test_drawn(device: DeviceInfo, name: str, data: st.DataObject, way: Way, seed: int) -> None:

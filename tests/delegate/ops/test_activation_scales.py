@@ -11,10 +11,7 @@ import pytest
 from delegate import DeviceInfo
 from delegate.tflite.library import installed_rules
 from tests.support.cases import SIMT, assert_exact_way, refusal
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
-
-pytestmark = any_driver
 
 IN_SCALES = (1e-38, 1e-14, 1e-6, 1.0, 7.0, 1e9, 1e38)
 OUT_SCALES = (1e-40, 1e-22, 1e-9, 0.1, 1e9, 1e30)

@@ -35,7 +35,6 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.pairs import BROADCASTS, QUANT, Case, cases, every_pair
@@ -295,7 +294,6 @@ def sums(draw: st.DrawFn) -> Sum:
 test_drawn_add = drawn(sums(), WAYS)
 
 
-@any_driver
 @given(case=cases(("ADD",), (*QUANT, "int32", "float32")), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_broadcast(device: DeviceInfo, case: Case, way: Way, seed: int) -> None:
     if case.dtype == "int16":  # with shifts by powers of two, shapes are equal

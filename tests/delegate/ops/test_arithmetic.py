@@ -33,7 +33,6 @@ from tests.support.cases import (
     retyped,
 )
 from tests.support.compare import Arrays, Bounds, assert_within, inputs_for
-from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_ways
 from tests.support.model import chain_model, const, graph_of
@@ -395,7 +394,6 @@ def test_rounded_quotients_of_floats(device: DeviceInfo) -> None:
     assert_exact_way(chain_model([node]), device, LANES_8, inputs=[[whole], *near, [whole * 1e-30]])
 
 
-@any_driver
 @given(
     case=cases(("DIV", "FLOOR_DIV", "FLOOR_MOD"), TYPES["DIV"]),
     divisors=st.lists(st.integers(-32768, 32767), min_size=1, max_size=9),
@@ -415,7 +413,6 @@ def test_drawn_divisions(
     assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
 
 
-@any_driver
 @given(
     case=cases(("SUB", "MUL", "MAXIMUM", "MINIMUM"), (*QUANT, *NUMBERS)),
     squares=st.booleans(),

@@ -35,7 +35,6 @@ from tests.support.cases import (
 )
 from tests.support.compare import Arrays, Bounds
 from tests.support.convolution import RULES
-from tests.support.deal import any_driver
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
@@ -318,7 +317,6 @@ def products(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Product:
 test_drawn = drawn(products(("int8", "int16")), WAYS, assert_seeded_or_refused)
 
 
-@any_driver
 @given(case=products(("float32",)), way=DRAWN_WAYS)
 def test_drawn_floats(device: DeviceInfo, case: Product, way: Way) -> None:
     assert_float_or_refused(case.node(), device, way, case.bounds)

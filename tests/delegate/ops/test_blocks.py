@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo
 from delegate.inspect import Node
 from tests.support.cases import LANES_8, SEEDS, Way, changed, way_on, zero_points
-from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
@@ -73,7 +72,6 @@ def test_types(name: str, dtype: str, device: DeviceInfo) -> None:
     assert_moved(blocks(name, 2, 3, 4, 5, 2, dtype), device, way_on(device, LANES_8))
 
 
-@any_driver
 @each_op
 @given(data=st.data(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
 def test_drawn(device: DeviceInfo, name: str, data: st.DataObject, way: Way, seed: int) -> None:

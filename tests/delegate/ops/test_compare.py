@@ -27,7 +27,6 @@ from tests.support.cases import (
     quantization,
     refusal,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.model import chain_model
 from tests.support.pairs import BROADCASTS, COMPARISONS, QUANT, Case, cases, every_pair
@@ -138,7 +137,6 @@ def test_equal_16_bit_numbers(op: str, device: DeviceInfo) -> None:
     assert_exact_way(chain_model([case.node()]), device, LANES_8, inputs=[[left, right]])
 
 
-@any_driver
 @given(case=cases(COMPARISONS, TYPES), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn(device: DeviceInfo, case: Case, way: Way, seed: int) -> None:
     if case.dtype == "int16" and case.op in FAILING:

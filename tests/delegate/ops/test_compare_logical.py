@@ -25,7 +25,6 @@ from tests.support.cases import (
     only_launch,
     retyped,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 from tests.support.pairs import BROADCASTS, Case, cases
@@ -81,7 +80,6 @@ def test_not(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
     assert_exact_way(chain_model([inverted(shape)]), device, way)
 
 
-@any_driver
 @given(
     case=cases(("LOGICAL_AND", "LOGICAL_OR"), ("bool",)),
     is_not=st.booleans(),

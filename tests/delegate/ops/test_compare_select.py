@@ -26,7 +26,6 @@ from tests.support.cases import (
     only_launch,
     retyped,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.pairs import BROADCASTS, Shape, broadcast_shapes
@@ -131,7 +130,6 @@ def test_constant(device: DeviceInfo) -> None:
     assert_exact_way(chain_model([node]), device, SIMT)
 
 
-@any_driver
 @given(
     shapes=broadcast_shapes(),
     condition=st.integers(0, 2),

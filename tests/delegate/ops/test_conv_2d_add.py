@@ -39,7 +39,6 @@ from tests.support.cases import (
 )
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution, convolutions, float_convolution
-from tests.support.deal import one_width
 from tests.support.factories import refused
 from tests.support.fused import fused
 from tests.support.model import chain_model, op, t
@@ -173,7 +172,6 @@ FLOAT_CASES = [
 ]
 
 
-@one_width
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
 @pytest.mark.parametrize("case", FLOAT_CASES, ids=str)
 def test_floats_are_those_of_both_ops(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:

@@ -25,7 +25,6 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import Arrays, Bounds
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import const, op, t
@@ -209,7 +208,6 @@ def volumes(draw: st.DrawFn) -> Volume:
     return case if min(case.out_size()) > 0 else replace(case, padding="SAME")
 
 
-@any_driver
 @given(case=volumes(), way=DRAWN_WAYS)
 def test_drawn(device: DeviceInfo, case: Volume, way: Way) -> None:
     assert_float_or_refused(case.node(), device, way, case.bounds)

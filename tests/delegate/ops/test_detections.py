@@ -20,7 +20,6 @@ from tests.support.compare import (
     invoke,
     refusals,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model
 from tflite_opencl.conformance.cases.detections import post_process, suppression
@@ -108,7 +107,6 @@ def test_quantised_detections_are_tflite_s(has_background: bool, device: DeviceI
     assert_exact_way(model, device, SIMT, inputs=codes_and_scores(node))
 
 
-@any_driver
 def test_a_decoded_box_is_tflite_s_or_its_neighbour(device: DeviceInfo) -> None:
     # All boxes are given, in the order of their scores.
     node = detector(count=1600, most=200, overlap=1.0, classes=1)

@@ -23,10 +23,10 @@ from tests.support.cases import (
     changed,
 )
 from tests.support.compare import RUNTIME
-from tests.support.deal import where_rows_are_known
 from tests.support.factories import refused
 from tests.support.fused import SHIFTED, assert_near_nodes, fused, given, shifted
 from tests.support.model import const, graph_of
+from tests.support.tiers import where_rows_are_known
 
 pytestmark = [
     where_rows_are_known,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo
 from delegate.inspect import Node
 from tests.support.cases import GROUPS, SEEDS, Way, assert_exact_way, changed, way_on
-from tests.support.deal import any_driver
 from tests.support.factories import exact, refused, types
 from tests.support.model import chain_model, op, t
 from tests.support.moves import like, numbers, one_value
@@ -95,7 +94,6 @@ test_types = types(
 )
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 6), max_size=3),
     depth=st.integers(1, 9),

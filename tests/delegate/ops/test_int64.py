@@ -22,7 +22,6 @@ from tests.support.cases import (
     changed,
     only_launch,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 
@@ -123,7 +122,6 @@ def test_opposites(way: Way, device: DeviceInfo) -> None:
     assert_exact_way(chain_model([node]), device, way, inputs=[[values]])
 
 
-@any_driver
 @given(
     name=st.sampled_from(PAIRS),
     shape=st.lists(st.integers(1, 9), max_size=4),

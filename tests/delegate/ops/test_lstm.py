@@ -30,11 +30,11 @@ from tests.support.cases import (
     require_isa,
 )
 from tests.support.compare import RUNTIME, assert_exact, interpreter, invoke
-from tests.support.deal import any_driver, where_rows_are_known
 from tests.support.factories import refused
 from tests.support.floats import kinds
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
+from tests.support.tiers import where_rows_are_known
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm
 
@@ -262,7 +262,6 @@ def _of_odd_rows(graph: Graph, device: DeviceInfo) -> list[tuple[Floats, Floats]
     return found
 
 
-@any_driver
 @pytest.mark.parametrize("form", ["plain", "cifg", "peephole", "projection", "norm"])
 def test_what_is_not_finite_is_tflite_s_without_clips(form: str, device: DeviceInfo) -> None:
     graph = lstm("float32", SHAPE, form)
@@ -273,7 +272,6 @@ def test_what_is_not_finite_is_tflite_s_without_clips(form: str, device: DeviceI
         np.testing.assert_array_equal(kinds(ours), kinds(theirs))
 
 
-@any_driver
 @pytest.mark.parametrize("form", ["plain", "projection"])
 def test_a_nan_that_is_clipped_stays_one(form: str, device: DeviceInfo) -> None:
     """TFLite makes the clip of it, as docs/ops.md says; all else is the same."""

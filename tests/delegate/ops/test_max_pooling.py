@@ -14,7 +14,6 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph, Node, pooling_options, write_model
 from tests.support.cases import DRAWN_WAYS, GROUPS, SEEDS, Way, changed, forced, retyped, way_on
 from tests.support.compare import RUNTIME, assert_same, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import graph_of, op, t
 from tests.support.without_tflite import needs_tflite
@@ -59,7 +58,6 @@ def test_pools(name: str, way: Way, device: DeviceInfo) -> None:
     assert_as_known(POOLS[name], device, way)
 
 
-@any_driver
 @given(
     shape=st.tuples(*(st.integers(1, most) for most in (2, 9, 9, 17))),
     window=st.tuples(st.integers(1, 4), st.integers(1, 4)),

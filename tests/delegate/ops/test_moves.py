@@ -14,7 +14,6 @@ from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from delegate.target import Rules
 from tests.support.cases import SEEDS, SIMT, Way, changed, only_launch
-from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
@@ -128,7 +127,6 @@ test_fill_types = types(
 )
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     dtype=st.sampled_from(ANY),

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, Tensor
 from tests.support.cases import GROUPS, SIMT, assert_exact_way, changed, retyped
-from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
@@ -151,7 +150,6 @@ def test_view_of_a_computed_tensor_that_is_read_again(device: DeviceInfo) -> Non
     assert "view" in assert_exact_way(model, device)
 
 
-@any_driver
 @given(
     sizes=st.lists(st.integers(1, 7), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),

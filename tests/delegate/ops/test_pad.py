@@ -21,7 +21,6 @@ from tests.support.cases import (
     retyped,
     zero_points,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import (
@@ -139,7 +138,6 @@ def test_slabs_then_the_input() -> None:
     assert bytes_ == [1 * 7 * 2, 2 * 7 * 2, 3 * 3 * 2, 3 * 4 * 2]
 
 
-@any_driver
 @given(
     rank=st.integers(1, 5),
     counts=st.lists(st.integers(0, 4), min_size=15, max_size=15),

@@ -43,7 +43,6 @@ from tests.support.compare import (
     invoke,
     refusals,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model, op, t
@@ -284,7 +283,6 @@ def test_pool_2d(case: Pool, way: Way, device: DeviceInfo) -> None:
     assert {name.split()[0] for name in taken} == {"vector" if has_vector else "plain"}
 
 
-@any_driver
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
 def test_every_average(dtype: str, device: DeviceInfo) -> None:
     # Every sum of windows of 1 to 15 pixels a side, as far as one picture has them; ties, too.
@@ -387,13 +385,11 @@ def pools(draw: st.DrawFn) -> Pool:
 test_drawn_pool_2d = drawn(pools(), WAYS)
 
 
-@any_driver
 @given(case=pools(), way=DRAWN_WAYS)
 def test_drawn_pool_2d_float(device: DeviceInfo, case: Pool, way: Way) -> None:
     assert_float_or_refused(replace(case, dtype="float32").node(), device, way)
 
 
-@any_driver
 @given(case=pools(), way=DRAWN_WAYS)
 def test_drawn_l2_pool_2d(device: DeviceInfo, case: Pool, way: Way) -> None:
     case = replace(case, op="L2_POOL_2D", dtype="float32")

@@ -27,7 +27,6 @@ from tests.support.cases import (
     way_on,
 )
 from tests.support.compare import RUNTIME, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common.oracle import oracle
@@ -106,7 +105,6 @@ def test_numbers_that_are_not_finite(op: str, device: DeviceInfo) -> None:
     np.testing.assert_allclose(got[0, 0, 0, :, 0], np.array(expected, np.float32), rtol=1e-6)
 
 
-@any_driver
 @given(
     op=st.sampled_from(OPS),
     dtype=st.sampled_from(["float32", "int8", "int16"]),

@@ -30,7 +30,6 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import interpreter
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 from tests.support.refusals import unquantised
@@ -282,7 +281,6 @@ def requantizations(draw: st.DrawFn) -> Requantization:
     )
 
 
-@any_driver
 @given(case=requantizations(), way=st.sampled_from(GROUPS), seed=SEEDS)
 def test_drawn_quantize(device: DeviceInfo, case: Requantization, way: Way, seed: int) -> None:
     if case.dtypes[0] == "int16" and case.dtypes[1] == "uint8":

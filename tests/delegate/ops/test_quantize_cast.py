@@ -27,7 +27,6 @@ from tests.support.cases import (
     changed,
     only_launch,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
@@ -143,7 +142,6 @@ def test_to_the_same_type(device: DeviceInfo) -> None:
     assert_exact_way(chain_model(nodes), device)
 
 
-@any_driver
 @given(
     types=st.sampled_from(PAIRS),
     shape=st.lists(st.integers(1, 11), max_size=4),

@@ -28,7 +28,6 @@ from tests.support.cases import (
     retyped,
 )
 from tests.support.compare import RUNTIME
-from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.reductions import (
     SHAPES,
@@ -126,7 +125,6 @@ def test_older_sums_of_int16_are_refused() -> None:
     assert reason == "int16: tflite-runtime's sums do not saturate"
 
 
-@one_width
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 def test_any_axes(op: str, dtype: str, way: Way, device: DeviceInfo) -> None:
@@ -185,7 +183,6 @@ def test_the_first_of_a_whole_tensor_stays_if_it_is_nan(
         assert_exact_way(case.model(), device, way, inputs=[[each] for each in sets])
 
 
-@any_driver
 @pytest.mark.parametrize("op", TYPES)
 def test_drawn(device: DeviceInfo, op: str) -> None:
     dtypes = tuple(dtype for name, dtype in KINDS if name == op)

@@ -28,7 +28,6 @@ from tests.support.cases import (
     changed,
     only_launch,
 )
-from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.model import chain_model, op
 from tests.support.reductions import arg
@@ -116,7 +115,6 @@ SHAPES = [
 ]
 
 
-@one_width
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", OPS)
@@ -163,7 +161,6 @@ def test_a_long_axis(device: DeviceInfo) -> None:
         assert_exact_way(model, device, way, inputs=[[values]])
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 20), min_size=1, max_size=4),
     axis=st.integers(-4, 3),

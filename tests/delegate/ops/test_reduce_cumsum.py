@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo
 from delegate.inspect import Node
 from tests.support.cases import GROUPS, SEEDS, Way, changed
-from tests.support.deal import any_driver
 from tests.support.factories import exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import assert_moved, assert_moved_or_refused, numbers
@@ -57,7 +56,6 @@ test_exact = exact(CASES, GROUPS, assert_moved)
 test_types = types(lambda dtype: cumsum((3, 4, 5), 1, dtype), TYPES, assert_moved)
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     dtype=st.sampled_from(TYPES),

@@ -25,7 +25,6 @@ from tests.support.cases import (
     quantization,
     retyped,
 )
-from tests.support.deal import one_width
 from tests.support.factories import drawn, refused
 from tests.support.reductions import (
     SHAPES,
@@ -176,7 +175,6 @@ def test_over_pixels(case: Reducing, way: Way, device: DeviceInfo) -> None:
     assert name.split()[0] == ("vector" if is_vector else "plain")
 
 
-@one_width
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_axes(dtype: str, way: Way, device: DeviceInfo) -> None:

@@ -22,7 +22,6 @@ from tests.support.cases import (
     only_launch,
     retyped,
 )
-from tests.support.deal import one_width
 from tests.support.factories import drawn, refused
 from tests.support.model import op
 from tests.support.moves import assert_moved, assert_moved_or_refused
@@ -130,7 +129,6 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 test_refusals = refused(REFUSALS)
 
 
-@one_width
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("centers", CENTERS)

@@ -13,11 +13,11 @@ from delegate.inspect import Graph, Node, write_model
 from delegate.target import Rules, Target
 from tests.support.cases import GROUPS, SIMT, Way, changed, forced, refusal
 from tests.support.compare import assert_exact, interpreter, invoke
-from tests.support.deal import where_rows_are_known
 from tests.support.factories import refused
 from tests.support.model import remembering
 from tests.support.refusals import activated
 from tests.support.remembering import assert_runs, drawn
+from tests.support.tiers import where_rows_are_known
 from tflite_opencl.conformance.cases.rnns import rnn
 
 AARCH64 = Rules(processor="aarch64", rows_round_by_adding=False)

@@ -28,7 +28,6 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import Arrays
-from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
@@ -143,7 +142,6 @@ def norms(draw: st.DrawFn) -> Norm:
     )
 
 
-@any_driver
 @given(case=norms(), way=st.sampled_from(GROUPS), seed=SEEDS)
 def test_drawn_l2_normalization(device: DeviceInfo, case: Norm, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(), device, way, seed)

@@ -31,7 +31,6 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import Arrays, assert_close, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
@@ -128,7 +127,6 @@ def test_nan_and_infinity(way: Way, device: DeviceInfo) -> None:
     assert_close(invoke(ours, [values])[0], invoke(reference, [values])[0], 1e-6, str(way))
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 9), max_size=3),
     depth=st.integers(1, 300),

@@ -46,7 +46,6 @@ from tests.support.compare import (
     invoke,
     refusals,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import drawn, exact, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
@@ -459,7 +458,6 @@ def test_nan_and_infinity(way: Way, alternative: str, device: DeviceInfo) -> Non
     assert_close(got, expected, 1e-6, alternative)
 
 
-@any_driver
 @given(case=softmaxes(), way=DRAWN_WAYS)
 def test_drawn_softmax_float(device: DeviceInfo, case: Softmax, way: Way) -> None:
     case = replace(case, dtype="float32", widens=False)

@@ -26,7 +26,6 @@ from tests.support.cases import (
     changed,
     retyped,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, graph_of, op, t
 
@@ -150,7 +149,6 @@ def test_scattered_where_a_run_says(way: Way, device: DeviceInfo) -> None:
     assert_exact_way(chain_model([top, rest, node]), device, way)
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 6), min_size=1, max_size=4),
     data=st.data(),

@@ -22,7 +22,6 @@ from tests.support.cases import (
     only_launch,
     retyped,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 
@@ -87,7 +86,6 @@ def test_exact(shape: tuple[int, ...], k: int, dtype: str, way: Way, device: Dev
     assert_exact_way(model, device, way, inputs=[[few], [many]])
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 6), max_size=2),
     length=st.integers(1, 700),

@@ -29,7 +29,6 @@ from tests.support.cases import (
     only_launch,
     quantization,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.nodes import CHANNELS, SIZES
@@ -219,7 +218,6 @@ test_drawn_vectors = drawn(
 )
 
 
-@any_driver
 @given(case=transposed(("float32",)), way=DRAWN_WAYS)
 def test_drawn_floats(device: DeviceInfo, case: Transposed, way: Way) -> None:
     assert_float_or_refused(case.node(), device, way, case.bounds)

@@ -29,7 +29,6 @@ from tests.support.cases import (
     way_on,
 )
 from tests.support.compare import RUNTIME, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 from tests.support.without_tflite import needs_tflite
@@ -108,7 +107,6 @@ def test_numbers_are_mediapipe_s(name: str, way: Way, device: DeviceInfo) -> Non
 SMALL = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 
-@any_driver
 @given(
     shape=st.tuples(*(st.integers(1, most) for most in (2, 6, 7, 17))),
     channels=st.integers(1, 20),

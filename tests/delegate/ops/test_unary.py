@@ -39,7 +39,6 @@ from tests.support.cases import (
     refusal,
     retyped,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 from tests.support.refusals import unquantised
@@ -233,7 +232,6 @@ def test_roots_are_required_to_be_of_nothing_below_0() -> None:
         assert [need.least for need in plain.requirements] == found
 
 
-@any_driver
 @given(data=st.data(), name=st.sampled_from(ROOTS), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_roots(
     device: DeviceInfo, data: st.DataObject, name: str, way: Way, seed: int
@@ -257,7 +255,6 @@ def test_a_16_bit_table_of_what_is_no_number_says_nothing(name: str, scale: floa
     assert answers(np.arange(-(2**15), 2**15)).dtype == np.int16
 
 
-@any_driver
 @given(data=st.data(), name=st.sampled_from(TABLES), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_tables(
     device: DeviceInfo, data: st.DataObject, name: str, way: Way, seed: int
@@ -266,7 +263,6 @@ def test_drawn_tables(
     assert_drawn(data.draw(activations(name, types)), device, way, seed)
 
 
-@any_driver
 @given(
     shape=st.lists(st.integers(1, 11), max_size=4),
     name=st.sampled_from(EXACT[:-1]),

@@ -12,13 +12,10 @@ import pytest
 from delegate.inspect import Node
 from delegate.passes import run_passes
 from tests.support.convolution import Convolution
-from tests.support.deal import any_driver
 from tests.support.fused import every, partition
 from tests.support.model import const, op, t
 
 rewrite = partial(run_passes, names=["fuse_pad"])
-
-pytestmark = any_driver
 
 AMOUNTS = ((0, 0), (1, 2), (0, 3), (0, 0))
 

@@ -31,14 +31,14 @@ from delegate.runtime.programs import Programs
 from delegate.runtime.state import State
 from delegate.start.child_planner import _Cache
 from delegate.start.engine import Engine
-from tests.support.deal import any_driver
 from tests.support.forms import chosen_of, plain_program, planner_of
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool
+from tests.support.tiers import slow
 from tflite_opencl.conformance.cases._convolution import KINDS
 from tflite_opencl.conformance.cases.chains import chains
 
-pytestmark = [any_driver, pytest.mark.device, pytest.mark.usefixtures("one_context", "unoptimised")]
+pytestmark = [pytest.mark.device, pytest.mark.usefixtures("one_context", "unoptimised")]
 
 # A case of some networks, of the types in turns: the conformance suite runs all by plans.
 _NAMES = {case.name.split("/")[2].split("-in")[0]: None for case in chains()}
@@ -131,6 +131,7 @@ def assert_goes_through(engine: Engine, executor: Executor, state: State | None 
     return again
 
 
+@slow
 @pytest.mark.parametrize("name", _OF_EACH)
 def test_networks_go_through(engine: Engine, name: str) -> None:
     graph = _OF_EACH[name].make()
@@ -139,6 +140,7 @@ def test_networks_go_through(engine: Engine, name: str) -> None:
         assert_goes_through(engine, executor)
 
 
+@slow
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_and_batches_go_through(device: DeviceInfo, form: str, batch: int) -> None:
@@ -155,6 +157,7 @@ def test_forms_and_batches_go_through(device: DeviceInfo, form: str, batch: int)
     engine.close()
 
 
+@slow
 def test_a_graph_without_constants_goes_through(engine: Engine) -> None:
     x, y = t((3, 5), "float32"), t((3, 5), "float32")
     program = plain_program(graph_of([op("ADD", [x, x], [y])], [x], [y]))
@@ -162,6 +165,7 @@ def test_a_graph_without_constants_goes_through(engine: Engine) -> None:
         assert assert_goes_through(engine, executor).constants == ()
 
 
+@slow
 def test_constants_in_the_arena_and_requirements_go_through(engine: Engine) -> None:
     x, total, index = t((4, 3), "int32"), t((4, 3), "int32"), t((2,), "int32")
     fixed = const(np.arange(12, dtype=np.int32).reshape(4, 3))
@@ -177,6 +181,7 @@ def test_constants_in_the_arena_and_requirements_go_through(engine: Engine) -> N
         assert need.broken_by(np.array([1, 4], np.int32)) == 4
 
 
+@slow
 def test_what_outlives_runs_goes_through(engine: Engine) -> None:
     old, new = (t((4, 3), "int32", name=name) for name in ("old", "new"))
     x = t((4, 3), "int32")
@@ -202,6 +207,7 @@ def written(engine: Engine) -> tuple[bytes, tuple[Sequence[Tensor], Sequence[Ten
         return content, (executor.plan.inputs, executor.plan.outputs)
 
 
+@slow
 @pytest.mark.parametrize("end", ["inputs", "outputs"])
 @pytest.mark.parametrize("kind", ["fewer", "more", "shape", "type"])
 def test_other_ends_are_refused(
@@ -222,6 +228,7 @@ def test_other_ends_are_refused(
         decoded(content, (ends[0], ends[1]), load)
 
 
+@slow
 def test_bytes_that_are_no_plan_are_refused(
     written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]],
 ) -> None:
@@ -255,6 +262,7 @@ def places_of(value: Any, most: int) -> Iterator[tuple[Any, ...]]:
         yield from ((key, *rest) for rest in places_of(each, most))
 
 
+@slow
 def test_whatever_is_in_another_plan_s_place_is_read_or_refused(
     written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]],
 ) -> None:
@@ -282,6 +290,7 @@ def test_whatever_is_in_another_plan_s_place_is_read_or_refused(
             decoded(zlib.compress(json.dumps(rest).encode()), ends, load)
 
 
+@slow
 def test_what_a_plan_needs_is_told_without_reading_it(
     engine: Engine, written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]
 ) -> None:

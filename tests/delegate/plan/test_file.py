@@ -19,11 +19,11 @@ from delegate.sandbox import helper
 from delegate.start import engine as start_engine
 from delegate.start.planner import Planner
 from tests.support.compare import interpreter
-from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 
-pytestmark = [pytest.mark.device, any_driver]
+pytestmark = pytest.mark.device
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,7 @@ def no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helper, "ask", never)
 
 
+@slow
 def test_a_plan_needs_neither_the_cache_nor_a_child(
     device: DeviceInfo,
     written: tuple[bytes, Path, np.ndarray[Any, Any]],
@@ -95,6 +96,7 @@ def test_a_plan_needs_neither_the_cache_nor_a_child(
         assert all(verdict.is_taken for verdict in delegate.verdicts)
 
 
+@slow
 @pytest.mark.parametrize(
     ("graph", "options", "why"),
     [
@@ -132,6 +134,7 @@ def test_another_device_or_version_is_refused(
             OpenCLDelegate(device=device.index, tune="off", plan=path)
 
 
+@slow
 def test_a_damaged_plan_is_one_line(
     device: DeviceInfo, written: tuple[bytes, Path, np.ndarray[Any, Any]]
 ) -> None:

@@ -31,6 +31,7 @@ from delegate.plan.key import (
 from delegate.target import Rules, Target
 from tests.support.model import const, graph_of, op, t
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 from tflite_opencl.conformance.cases import all_cases
 
 
@@ -242,6 +243,7 @@ def test_another_target_is_another_key() -> None:
     assert len(keys) == 1 + len(CHANGES_OF_TARGETS)
 
 
+@slow
 def test_a_key_is_the_same_in_each_process() -> None:
     code = (
         "from tests.delegate.plan.test_key import keys_of_suite; print(*keys_of_suite(), sep='\\n')"

@@ -23,10 +23,10 @@ from delegate.target import Rules, Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reference import reference_outputs
 from tests.attacks.planted import plant
-from tests.support.deal import any_driver
 from tests.support.delay import delays, variable
 from tests.support.forms import planner_of
 from tests.support.model import const, graph_of, op, t
+from tests.support.tiers import slow
 from tflite_opencl.common.build import as_int4, in_blocks
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases._convolution import Convolution
@@ -82,7 +82,6 @@ def _flipped(constant: Constant) -> np.ndarray:  # type: ignore[type-arg]
     return content
 
 
-@any_driver
 @pytest.mark.device
 @pytest.mark.slow
 def test_faults_in_variants_of_integers_are_noticed(device: DeviceInfo) -> None:
@@ -204,7 +203,7 @@ def test_the_reference_kernels_tell_what_a_variable_is_then() -> None:
     assert [values.tolist() for values in found] == [[1, 3, 5, 7], [1, 5, 3, 5, 5, 5, 7, 5]]
 
 
-@any_driver
+@slow
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_a_wrong_plain_kernel_is_the_one_that_goes(
@@ -230,7 +229,6 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
     engine.close()
 
 
-@any_driver
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_logarithms_of_anything_keep_their_forms(
@@ -247,7 +245,6 @@ def test_logarithms_of_anything_keep_their_forms(
     engine.close()
 
 
-@any_driver
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_a_temporary_tensor_is_no_output(device: DeviceInfo) -> None:

@@ -18,9 +18,8 @@ from delegate.runtime.transfers import DIRECT, TRANSFERS, Mapped
 from delegate.start.engine import Engine
 from delegate.target import Rules
 from tests.support.convolution import Convolution
-from tests.support.deal import any_driver
 
-pytestmark = [pytest.mark.device, any_driver]
+pytestmark = pytest.mark.device
 
 
 @pytest.mark.parametrize("is_joined", [False, True], ids=["alone", "joined"])

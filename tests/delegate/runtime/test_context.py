@@ -18,11 +18,9 @@ from delegate.inspect import write_model
 from delegate.runtime.context import Context, opencl
 from delegate.runtime.device import Device
 from tests.support.compare import inputs_for, interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.nets import net
 from tests.support.opencl import opencl_error
-
-pytestmark = any_driver
+from tests.support.tiers import slow
 
 GRAPH = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 MODEL = write_model(GRAPH)
@@ -83,6 +81,7 @@ def test_the_second_opens_no_context_and_builds_nothing(
     assert len(queues) == 3
 
 
+@slow
 def test_a_device_profile_and_an_own_context_are_apart(
     device: DeviceInfo, opened: list[object]
 ) -> None:

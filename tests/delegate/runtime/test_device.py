@@ -12,8 +12,6 @@ from delegate import DeviceError, DeviceInfo, TooLarge
 from delegate.runtime.device import Device, opencl
 from tests.support.opencl import opencl_error
 
-pytestmark = pytest.mark.every_driver
-
 
 def test_an_opened_device_knows_its_limits(device: DeviceInfo) -> None:
     opened = Device(device)

@@ -22,8 +22,7 @@ from delegate.runtime.device_list import (
 from delegate.runtime.survey import tried_platforms
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
-
-pytestmark = pytest.mark.every_driver
+from tests.support.tiers import slow
 
 # pyopencl's wheel also has a driver folder of its own, which its loader reads on first use.
 LIST = """
@@ -246,12 +245,14 @@ def test_a_device_can_be_found_by_its_own_words(device: DeviceInfo) -> None:
     assert matching(device.index) == (device,)
 
 
+@slow
 def test_without_any_driver_the_text_says_what_to_install(tmp_path: Path) -> None:
     told = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path))
     hidden = f"OCL_ICD_VENDORS is {tmp_path}, where alone the loader looks"
     assert told == f"no OpenCL platform was found; {hidden}; {INSTALL_HINT}\n"
 
 
+@slow
 def test_rusticl_without_its_variable_is_explained(tmp_path: Path) -> None:
     if not any(platform.name == "rusticl" for platform in cl.get_platforms()):
         pytest.skip("no rusticl here")

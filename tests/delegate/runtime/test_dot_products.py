@@ -16,8 +16,6 @@ from delegate.runtime.device import Device
 from delegate.runtime.dot_products import is_accelerated
 from delegate.start.self_tests import feature_test
 
-pytestmark = pytest.mark.every_driver
-
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:

@@ -14,9 +14,9 @@ import pytest
 from delegate import DeviceInfo, list_devices
 from delegate.inspect import write_model
 from delegate.runtime import driver_caches
-from tests.support.deal import any_driver, slow
 from tests.support.nets import conv_pool
 from tests.support.process import run_python
+from tests.support.tiers import slow
 
 VARIABLES = ("POCL_CACHE_DIR", "MESA_SHADER_CACHE_DIR", "CUDA_CACHE_PATH")
 
@@ -140,7 +140,7 @@ def surroundings(name: str, folder: Path) -> tuple[str, dict[str, str]]:
     return found[name]
 
 
-@any_driver
+@slow
 @pytest.mark.parametrize(
     "name", ["no folder", "locked home", "locked cache", "no home", "no temporary"]
 )
@@ -159,7 +159,6 @@ def test_devices_are_the_same_where_nothing_can_be_written(
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("name", ["no folder", "locked home", "no temporary"])
 def test_a_model_runs_where_nothing_can_be_written(
     device: DeviceInfo, name: str, tmp_path: Path

@@ -21,6 +21,7 @@ from delegate.runtime.planned import planned_executor
 from delegate.start.probe import examine
 from tests.delegate.runtime.test_executor import SUMS, run, sums
 from tests.support.forms import plain_program
+from tests.support.tiers import slow
 
 V3D = read_device_profile("v3d")
 ROOT = Path(__file__).resolve().parents[3]
@@ -172,6 +173,7 @@ def test_caches_tell_profiles_apart(device: DeviceInfo) -> None:
     assert Device(device).identity == device.identity
 
 
+@slow
 def test_a_device_that_fails_under_a_profile_is_not_used(device: DeviceInfo) -> None:
     proof = examine(device, replace(V3D, max_argument_bytes=8, name="tiny"))
     assert proof.failure is not None

@@ -19,8 +19,8 @@ from tests.attacks.bed import write_files
 from tests.attacks.fatal import Fatal, build_fatal
 from tests.attacks.faults import NO_COMPILER
 from tests.support.command import FILES
-from tests.support.deal import slow
 from tests.support.process import ROOT, run_python
+from tests.support.tiers import slow
 
 LIST = """
 import logging, os, sys

@@ -20,6 +20,7 @@ from tests.support.cases import LANES_4, SIMT, Way, require_isa
 from tests.support.forms import assert_same_runs, program_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
+from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("one_context")
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
@@ -77,6 +78,7 @@ def test_few_tiles_and_groups_of_a_kind_are_joined() -> None:
     assert groups_of(many) == [tuple(many[:8]), tuple(many[8:16]), tuple(many[16:])]
 
 
+@slow
 def test_larger_groups_have_scratch_memory_for_each_item(device: DeviceInfo) -> None:
     program = program_of(rows(), SIMT)
     first, softmax, last = program.steps

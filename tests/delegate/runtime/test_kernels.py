@@ -25,8 +25,6 @@ from delegate.target import Target
 from tests.support.nets import net
 from tests.support.opencl import opencl_error
 
-pytestmark = pytest.mark.every_driver
-
 POOL = lower(net([("AVERAGE_POOL_2D", [0], 1)]).nodes[0], Target())[-1].launches[0]
 ADD = lower(net([("ADD", [0, 0], 1)]).nodes[0], Target())[-1].launches[0]
 

@@ -31,6 +31,7 @@ from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
 from tests.support.process import run_python
 from tests.support.shared import model_path
+from tests.support.tiers import slow
 
 pytestmark = pytest.mark.usefixtures("one_context")
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
@@ -115,6 +116,7 @@ def test_launches_that_need_nothing_of_each_other_wait_for_none() -> None:
     assert phases_of(program, not_replicated(program)) == (0, 1, 1, 1, 1, 2, 2, 3)
 
 
+@slow
 @pytest.mark.model
 def test_a_whole_model(device: DeviceInfo) -> None:
     graph = read_model(model_path("mobilenet_v1_0.25_128_quant"))
@@ -176,6 +178,7 @@ def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
     assert executor.form == ONE_BY_ONE
 
 
+@slow
 def test_a_driver_may_run_it_in_the_calling_thread(device: DeviceInfo, tmp_path: Path) -> None:
     threads, *_ = device.name.split("-")
     if "Portable" not in device.platform or threads not in THREADLESS:

@@ -13,6 +13,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.programs import Programs
 from delegate.runtime.registers import most_kept, registers
+from tests.support.tiers import slow
 
 ALL = (4, 16, 24, 32, 48, 64, 96)
 
@@ -68,6 +69,7 @@ def test_a_device_and_its_profile(device: DeviceInfo) -> None:
         assert under_a_profile(count) == (min(asked, count) if asked else count)
 
 
+@slow
 def test_it_is_asked_once(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Device(device)
     if is_told(opened):

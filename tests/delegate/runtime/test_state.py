@@ -19,12 +19,10 @@ from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import as_bytes
 from delegate.runtime.planned import planned_executor
 from delegate.runtime.state import State
-from tests.support.deal import any_driver
 from tests.support.forms import plain_program
 from tests.support.model import graph_of, op, t
 from tests.support.opencl import opencl_error
 
-pytestmark = any_driver
 SHAPE, PART = (5, 3), (1, 3)
 
 

@@ -17,6 +17,7 @@ import pytest
 from delegate.sandbox import child, helper
 from delegate.sandbox.helper import Heard, ask
 from delegate.sandbox.trials import BUILD, CHECK, PLATFORMS, Trial
+from tests.support.tiers import slow
 
 ROOT = Path(__file__).parents[3]
 PLATFORMS_ASKED, BUILT, CHECKED = Trial(PLATFORMS), Trial(BUILD, "a"), Trial(CHECK, "b")
@@ -34,6 +35,7 @@ def process() -> int:
     return helper._helper._process.pid
 
 
+@slow
 def test_one_child_serves_until_it_is_gone_or_would_know_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -53,6 +55,7 @@ def test_one_child_serves_until_it_is_gone_or_would_know_less(
     assert process() != another
 
 
+@slow
 def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
     helper.begin()
     begun = process()
@@ -90,6 +93,7 @@ def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
     assert (heard.answer, heard.payload) == ({"error": ""}, b"a plan")
 
 
+@slow
 def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:
     heard = ask("nothing")
     assert not heard.is_answered
@@ -99,6 +103,7 @@ def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:
     assert helper._helper is None
 
 
+@slow
 def test_a_step_that_takes_too_long_ends_the_child_from_inside() -> None:
     code = (
         "import time\n"
@@ -114,6 +119,7 @@ def test_a_step_that_takes_too_long_ends_the_child_from_inside() -> None:
     assert ran.returncode == -signal.SIGALRM
 
 
+@slow
 def test_a_child_ends_with_its_parent() -> None:
     code = (
         "import os\n"

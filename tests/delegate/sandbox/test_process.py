@@ -10,10 +10,8 @@ import pytest
 
 from delegate import DeviceError, DeviceInfo
 from delegate.sandbox import process
-from tests.support.deal import any_driver, slow
 from tests.support.process import run_python
-
-pytestmark = any_driver
+from tests.support.tiers import slow
 
 # What follows has a delegate's interpreter and a model of the same net, and runs of both.
 USE = """
@@ -123,6 +121,7 @@ for _ in range(6):
 """
 
 
+@slow
 def test_a_delegate_may_be_closed_while_another_thread_invokes(device: DeviceInfo) -> None:
     assert run_python(USE + CLOSE, device.index) == ""
 

@@ -17,13 +17,12 @@ from delegate.start.engine import Engine
 from delegate.start.probe import Proof, examine
 from delegate.start.self_tests import feature_test
 from delegate.target import Rules
-from tests.support.deal import any_driver, slow
 from tests.support.process import run_python
+from tests.support.tiers import slow
 
 WHY = "Linux gives this process no tile registers: No space left on device"
 
 
-@any_driver
 def test_a_process_that_is_refused_has_what_else_was_proven(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -38,7 +37,6 @@ def test_a_process_that_is_refused_has_what_else_was_proven(
         assert caplog.messages == ([f"{why}: amx is not used"] if why else [])
 
 
-@any_driver
 def test_a_process_that_excludes_it_does_not_ask(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +49,6 @@ def test_a_process_that_excludes_it_does_not_ask(
     )
 
 
-@any_driver
 def test_it_is_not_proven_where_the_child_is_refused(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

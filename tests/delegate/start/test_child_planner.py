@@ -39,12 +39,12 @@ from delegate.start.planner import Planner
 from delegate.start.probe import examine
 from delegate.target import Rules
 from delegate.tuning.chooser import Chooser
-from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool, net
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 
-pytestmark = [any_driver, pytest.mark.usefixtures("own_cache")]
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 CALLS = ["registers", "verdicts", "partition"]
@@ -90,6 +90,7 @@ def started(device: DeviceInfo, graph: Graph, batch: int = 1, **options: Any) ->
     return executor.plan
 
 
+@slow
 @pytest.mark.parametrize("tune", ["off", "full"])
 @pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv_pool"])
 def test_a_later_start_asks_no_child_and_does_nothing_that_planning_does(
@@ -138,6 +139,7 @@ OTHERS: dict[str, tuple[Graph, dict[str, Any], list[str]]] = {
 }
 
 
+@slow
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_plan_is_of_a_model_its_shapes_options_and_device(
     device: DeviceInfo, requests: list[str], what: str
@@ -152,6 +154,7 @@ def test_a_plan_is_of_a_model_its_shapes_options_and_device(
     assert requests == asked
 
 
+@slow
 def test_other_weights_and_other_rules_are_another_model(
     device: DeviceInfo, requests: list[str]
 ) -> None:
@@ -174,6 +177,7 @@ def test_other_weights_and_other_rules_are_another_model(
     assert requests == ["verdicts"]
 
 
+@slow
 def test_a_plan_of_all_measurements_is_taken_by_who_waits_less(
     device: DeviceInfo, requests: list[str]
 ) -> None:
@@ -229,6 +233,7 @@ def of_others(paths: list[Path]) -> None:
 CHANGES = [cut, flipped, swapped, gone, emptied, folders, of_others]
 
 
+@slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_damaged_plan_is_not_used_and_made_again(
     device: DeviceInfo, requests: list[str], change: Callable[[list[Path]], None]
@@ -260,6 +265,7 @@ FOREIGN = [
 ]
 
 
+@slow
 @pytest.mark.parametrize("content", FOREIGN)
 def test_foreign_words_are_no_plan(device: DeviceInfo, requests: list[str], content: bytes) -> None:
     graph = conv_pool()
@@ -274,6 +280,7 @@ def test_foreign_words_are_no_plan(device: DeviceInfo, requests: list[str], cont
     assert requests == []
 
 
+@slow
 def test_a_plan_of_other_tensors_is_none(
     device: DeviceInfo, requests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +305,7 @@ def test_a_plan_of_other_tensors_is_none(
     assert requests == ["partition"]
 
 
+@slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_damaged_constants_are_made_again(
     device: DeviceInfo, requests: list[str], change: Callable[[list[Path]], None]
@@ -316,6 +324,7 @@ def test_damaged_constants_are_made_again(
     assert requests == ["partition"] * 2
 
 
+@slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("has_new_child", [False, True])
 def test_damaged_binaries_are_made_again(
@@ -337,6 +346,7 @@ def test_damaged_binaries_are_made_again(
         assert requests == asked
 
 
+@slow
 def test_two_processes_at_once_plan_once(device: DeviceInfo, tmp_path: Path) -> None:
     code = (
         "import sys; from tests.delegate.start.test_child_planner import requests_of_a_start\n"
@@ -379,6 +389,7 @@ def product(least: int) -> Graph:
     return graph_of([node], [rows], [result])
 
 
+@slow
 def test_what_does_not_lower_is_refused_again_without_a_child(
     device: DeviceInfo, requests: list[str]
 ) -> None:
@@ -470,6 +481,7 @@ def test_this_process_builds_nothing_that_no_child_planned(
     assert made == []
 
 
+@slow
 def test_without_a_cache_folder_it_works_as_well(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
@@ -497,6 +509,7 @@ def test_a_cache_that_becomes_full_costs_no_start(
     assert requests == CALLS * 2
 
 
+@slow
 def test_under_low_limits_it_is_planned_again(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
 ) -> None:
@@ -510,6 +523,7 @@ def test_under_low_limits_it_is_planned_again(
     assert requests == CALLS
 
 
+@slow
 def test_a_child_that_was_not_asked_for_long_ends_itself(
     device: DeviceInfo, requests: list[str]
 ) -> None:
@@ -540,6 +554,7 @@ def answered(payload: bytes) -> Heard:
     return Heard(is_answered=True, answer=said, payload=payload)
 
 
+@slow
 @pytest.mark.parametrize(
     "payload", [b"[[], null]\n[]", b"[[], null]\nno plan", b"[[], null]\n[[1]]"]
 )
@@ -620,6 +635,7 @@ def test_what_two_children_die_of_is_left_out_and_a_fresh_one_goes_on(
     ]
 
 
+@slow
 def test_what_is_left_out_of_one_start_alone_is_planned_again_by_the_next(
     device: DeviceInfo, requests: list[str]
 ) -> None:
@@ -659,6 +675,7 @@ def test_an_executor_that_killed_a_child_is_not_made(
         engine.executor(partition, target)
 
 
+@slow
 def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
     device: DeviceInfo, requests: list[str]
 ) -> None:
@@ -669,6 +686,7 @@ def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
         assert requests == ["registers"]
 
 
+@slow
 def test_a_model_and_its_batches(device: DeviceInfo, requests: list[str]) -> None:
     model = write_model(CHAIN)
     for asked in ({*CALLS}, set()):

@@ -21,12 +21,12 @@ from delegate.target import Rules
 from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.forms import Chosen, Forms
 from delegate.tuning.tune import Tuner
-from tests.support.deal import any_driver
 from tests.support.forms import chosen_of, executor_of, planner_of
 from tests.support.model import graph_of, op, t
 from tests.support.nets import conv_pool, net
+from tests.support.tiers import slow
 
-pytestmark = [any_driver, pytest.mark.usefixtures("no_choices")]
+pytestmark = pytest.mark.usefixtures("no_choices")
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 
@@ -35,6 +35,7 @@ def offers(engine: Engine, form: str) -> bool:
     return form in (ONE_BY_ONE, PERSISTENT if engine.device.proven & ORDERS else JOINED)
 
 
+@slow
 @pytest.mark.parametrize("fastest", FORMS)
 def test_the_fastest_form_is_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
@@ -185,6 +186,7 @@ def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
     assert set(outputs[0].tolist()) == {104}
 
 
+@slow
 def test_a_lying_alternative_is_found_on_the_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

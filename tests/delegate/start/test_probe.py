@@ -24,10 +24,8 @@ from delegate.start import helper_child, opening, probe, self_tests
 from delegate.start.opening import open_device
 from delegate.start.probe import Proof, examine
 from delegate.start.self_tests import feature_test, self_test
-from tests.support.deal import slow
 from tests.support.known import cut_all, replace_all
-
-pytestmark = pytest.mark.every_driver
+from tests.support.tiers import slow
 
 PYTHON = sys.executable  # before a test puts another in its place
 POCL = "Portable Computing Language"
@@ -141,6 +139,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
     )
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 def test_an_answer_is_found_between_a_driver_s_own_words(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -149,6 +148,7 @@ def test_an_answer_is_found_between_a_driver_s_own_words(
     assert examine(info()).failure is None
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize(
     ("platform", "words", "advice"),
@@ -172,6 +172,7 @@ def test_a_crash_of_pocl_comes_with_advice(
     assert examine(info(platform=platform)).failure == f"its self-test died with SIGABRT{advice}"
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 def test_a_device_that_passed_is_remembered_until_its_driver_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -204,6 +205,7 @@ def test_a_proof_of_foreign_content_is_asked_for_again(
     assert examine(info()) == proof
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 def test_instructions_are_proven_one_by_one_and_a_crash_costs_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -239,6 +241,7 @@ tell(answer=None)
     assert asked.read_text().split("\n")[8:] == ["b d", "b d", FRESH, "d", "d", FRESH, ""]
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize(("kills", "proven"), [(1, {"a", "b", "c"}), (2, {"a", "c"})])
 def test_who_is_killed_in_a_self_test_loses_no_instruction_for_good(
@@ -341,6 +344,7 @@ def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert examine(info()).failure is None
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 def test_a_working_device_passes_in_a_child(device: DeviceInfo) -> None:
     assert self_test(Device(device)) is None
@@ -349,6 +353,7 @@ def test_a_working_device_passes_in_a_child(device: DeviceInfo) -> None:
     assert examine(device) == proof  # from the cache, with all that was proven
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 def test_the_child_finds_the_very_device_or_says_so(device: DeviceInfo) -> None:
     moved = DeviceInfo(device.index, *([""] * 7))

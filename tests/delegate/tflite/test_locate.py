@@ -20,7 +20,6 @@ from delegate.graph.edit import with_tensors
 from delegate.inspect import Graph, read_model, write_model
 from delegate.tflite import locate
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import (
     POOL,
@@ -32,9 +31,10 @@ from tests.support.nets import (
 )
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
+from tests.support.tiers import slow
 
 # Each delegate opens a device: for those that live one after another it stays open.
-pytestmark = [any_driver, pytest.mark.usefixtures("one_device")]
+pytestmark = pytest.mark.usefixtures("one_device")
 
 CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
 IDENTIFIER = "TFL3"
@@ -60,6 +60,7 @@ def assert_all_taken(model: bytes | str, graph: Graph, delegate: OpenCLDelegate)
     assert [len(group) for group in delegate.partitions] == [len(graph.nodes)]
 
 
+@slow
 def test_one_delegate_serves_interpreters_of_different_models(device: DeviceInfo) -> None:
     delegate = delegate_on(device)
     graphs = [CHAIN, conv_pool(), net([("ADD", [0, 0], 1)])]
@@ -118,6 +119,7 @@ def test_other_models_among_the_constants_are_not_taken_for_it(
     assert_all_taken(write_model(graph), graph, delegate_on(device))
 
 
+@slow
 @settings(max_examples=12)  # each searches all memory of this process, which is large by then
 @given(
     names=st.lists(
@@ -181,6 +183,7 @@ def test_a_file_with_two_roots_is_refused_and_may_be_given(device: DeviceInfo) -
     assert_all_taken(twice, conv_pool(), delegate_on(device, twice))
 
 
+@slow
 def test_inputs_may_be_resized(device: DeviceInfo) -> None:
     graph = conv_pool(has_open_batch=True)
     model = write_model(graph)
@@ -204,6 +207,7 @@ def run_signature(made: Any, number: int, inputs: Sequence[Any]) -> list[Any]:
     return [found[name] for name in sorted(found)]
 
 
+@slow
 @pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)
 @pytest.mark.parametrize(
     "graphs",
@@ -234,6 +238,7 @@ def test_the_graph_of_each_signature_is_judged(
         )
 
 
+@slow
 def test_a_body_of_control_flow_is_judged_beside_a_signature(device: DeviceInfo) -> None:
     x, start, count, looped = image(), t((1,), "int32"), t((1,), "int32"), image()
     calls = {"cond_subgraph_index": 2, "body_subgraph_index": 3}
@@ -265,6 +270,7 @@ def test_a_body_of_control_flow_is_judged_beside_a_signature(device: DeviceInfo)
         )
 
 
+@slow
 @pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)
 def test_a_damaged_second_graph_is_left_to_the_cpu(
     device: DeviceInfo, told: Told, caplog: pytest.LogCaptureFixture

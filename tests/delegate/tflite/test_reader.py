@@ -20,6 +20,7 @@ from delegate.errors import ModelError
 from delegate.tflite import schema, table
 from delegate.tflite.reader import read_model
 from tests.support.model import chain_model, const, graph_values, one_op_model, op, t
+from tests.support.tiers import slow
 from tflite_opencl.common.runtime import find_runtime
 
 Interpreter = find_runtime().module.Interpreter
@@ -749,6 +750,7 @@ def damaged_copies(model: bytes, count: int, reach: np.ndarray, seed: int) -> It
         yield damaged
 
 
+@slow
 @pytest.mark.parametrize("name", GENERATED)
 def test_random_damage_is_refused_or_parses(name: str) -> None:
     model = GENERATED[name]

@@ -16,11 +16,8 @@ from delegate.inspect import read_model, write_model
 from delegate.tflite import table
 from delegate.tflite.tree import Tree
 from tests.support.compare import interpreter, invoke, refusals
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
 from tflite_opencl.rewrites.tree import read_tree, write_tree
-
-pytestmark = any_driver
 
 DENSE, CSR = 0, 1
 Level = tuple[int, Any, Any]  # format, dense size or segments, indices

@@ -20,6 +20,7 @@ from delegate.tflite.reader import Subgraphs, read_model
 from delegate.tflite.writer import write_model
 from tests.support.model import chain_model, const, graph_of, graph_values, one_op_model, op, t
 from tests.support.subgraphs import write_subgraphs
+from tests.support.tiers import slow
 from tests.support.variables import counter, counter_model, handle
 from tflite_opencl.common.runtime import find_runtime
 
@@ -186,6 +187,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return graph_of(nodes)
 
 
+@slow
 @given(graphs())
 def test_any_graph_survives_the_round_trip(graph: Graph) -> None:
     written = write_model(graph)

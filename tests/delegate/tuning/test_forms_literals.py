@@ -31,6 +31,7 @@ from tests.support.model import const, op, t
 from tests.support.nets import net
 from tests.support.nodes import valid_nodes
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 NODES = valid_nodes("uint8")
@@ -92,6 +93,7 @@ def is_literal(executor: Executor) -> bool:
     return answer
 
 
+@slow
 @pytest.mark.parametrize("alpha", [(1, 1, 1), (1, 1, 8), (5, 3, 8)], ids=str)
 def test_a_literal_kernel_that_the_driver_compiles_wrongly_is_noticed(
     device: DeviceInfo, alpha: tuple[int, ...]

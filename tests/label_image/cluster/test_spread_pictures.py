@@ -20,8 +20,8 @@ pytest.importorskip("distributed")
 
 from tests.support.cluster import workers
 from tests.support.command import Run
-from tests.support.deal import slow
 from tests.support.model import chain_model, const, op, t
+from tests.support.tiers import slow
 
 pytestmark = slow
 

@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 from tests.support.command import ROOT, Run
-from tests.support.deal import any_driver
 from tests.support.http_server import Page, Server
+from tests.support.tiers import slow
 from tests.support.videos import RtspServer, frames, jpeg, read_video, write_video
 
 MODEL = ("-m", "model.tflite", "-l", "labels.txt", "-r", "1")
@@ -31,7 +31,7 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@any_driver
+@slow
 def test_a_frame_gives_what_its_picture_gives(device: Any, files: Path, run: Run) -> None:
     images = frames(7)
     write_video(files / "video.mkv", images)
@@ -78,6 +78,7 @@ def test_a_file_is_played_at_its_own_speed_where_the_newest_frame_is_asked_for(
     assert whole["pictures"][-1]["frame"] == 8  # the last is never dropped
 
 
+@slow
 def test_a_slow_model_gets_the_newest_frame(
     files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def multipart(pictures: Sequence[bytes]) -> bytes:
     return b"".join(head % len(each) + each + b"\r\n" for each in pictures)
 
 
+@slow
 def test_jpegs_on_stdin_of_several_sizes_one_damaged(files: Path) -> None:
     small, large = frames(6), frames(6, (40, 30))
     pictures = [*map(jpeg, small[:3]), b"\xff\xd8 damaged", *map(jpeg, large)]
@@ -127,6 +129,7 @@ def test_jpegs_on_stdin_of_several_sizes_one_damaged(files: Path) -> None:
     assert "1 damaged" in done.stderr
 
 
+@slow
 def test_raw_frames_on_stdin(files: Path) -> None:
     content = b"".join(image.tobytes() for image in frames(5))
     options = "format:rawvideo;video_size:16x12;pixel_format:rgb24;framerate:10"
@@ -142,6 +145,7 @@ def test_a_server_s_file(files: Path, run: Run) -> None:
     assert labels(files) == ["red", "green", "blue", "red", "green"]
 
 
+@slow
 def test_a_server_that_stalls(files: Path, run: Run) -> None:
     write_video(files / "video.mkv", frames(40, (48, 64)))
     content = (files / "video.mkv").read_bytes()
@@ -162,6 +166,7 @@ def test_rtsp(files: Path, run: Run) -> None:
     assert set(labels(files)) <= {"red", "green", "blue"}
 
 
+@slow
 def test_a_camera_that_stalls(files: Path, run: Run) -> None:
     with RtspServer(50, stalls=True) as server:
         ran = run(*EVERY, server.url, "--source_timeout", "1")
@@ -170,6 +175,7 @@ def test_a_camera_that_stalls(files: Path, run: Run) -> None:
     assert labels(files)
 
 
+@slow
 def test_ctrl_c_leaves_whole_files(files: Path) -> None:
     write_video(files / "video.mkv", frames(300))
     with subprocess.Popen(
@@ -264,6 +270,7 @@ def test_the_drawn_video_can_be_played(name: str, files: Path, run: Run) -> None
         assert image[40:].mean(axis=(0, 1)).argmax() == colour
 
 
+@slow
 def test_frames_of_another_size_are_resized_in_the_drawn_video(files: Path) -> None:
     pictures = [*map(jpeg, frames(2, (48, 64))), *map(jpeg, frames(2, (96, 64)))]
     options = ("--video_options", "format:mpjpeg", "--output_video", "out.mkv")
@@ -274,6 +281,7 @@ def test_frames_of_another_size_are_resized_in_the_drawn_video(files: Path) -> N
     assert [image.shape for image in read_video(str(files / "out.mkv"))] == [(48, 64, 3)] * 4
 
 
+@slow
 def test_the_drawn_video_on_stdout(files: Path) -> None:
     write_video(files / "video.mkv", frames(4, (48, 64)))
     done = subprocess.run(
@@ -284,6 +292,7 @@ def test_the_drawn_video_on_stdout(files: Path) -> None:
     assert len(read_video(str(files / "out.mkv"))) == 4
 
 
+@slow
 def test_the_reader_of_the_drawn_video_goes(files: Path) -> None:
     write_video(files / "video.mkv", frames(200, (120, 160)))
     with subprocess.Popen(
@@ -303,6 +312,7 @@ def test_the_reader_of_the_drawn_video_goes(files: Path) -> None:
     assert int(count) < 200
 
 
+@slow
 def test_a_full_disk_behind_stdout(files: Path) -> None:
     write_video(files / "video.mkv", frames(4))
     with open("/dev/full", "wb") as full:

@@ -22,7 +22,7 @@ from label_image.video import preparing
 from label_image.video.preparing import Preparing
 from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.command import ROOT, Run
-from tests.support.deal import any_driver, slow
+from tests.support.tiers import slow
 from tests.support.videos import frames, write_video
 from tflite_opencl.common.pictures.image import to_input
 
@@ -74,7 +74,7 @@ def film(device: DeviceInfo, files: Path, run: Run) -> Film:
     return Film(device, files, run)
 
 
-@any_driver
+@slow
 def test_both_ways_give_the_same_rows_and_results(
     film: Film, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +93,7 @@ def test_both_ways_give_the_same_rows_and_results(
     assert seen[0][0][0].startswith("video.mkv#1 0.000 s\t")
 
 
-@any_driver
+@slow
 def test_a_device_that_prepares_wrongly_is_not_used(
     film: Film, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_device_that_prepares_wrongly_is_not_used(
     assert video["preparing_failure"] in line
 
 
-@any_driver
+@slow
 def test_a_device_that_fails_half_way_costs_no_frame(
     film: Film, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +138,7 @@ def test_a_device_that_fails_half_way_costs_no_frame(
     assert video["preparing_failure"] == "running: CL_OUT_OF_RESOURCES"
 
 
-@any_driver
+@slow
 def test_a_device_that_cannot_be_opened_for_frames(
     film: Film, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +153,6 @@ def test_a_device_that_cannot_be_opened_for_frames(
     assert ran.beginning("WARN") == [f"{GIVEN_UP}a child process died"]
 
 
-@any_driver
 @pytest.mark.parametrize("format", [FLOATS, STORED], ids=["floats", "stored"])
 def test_the_faster_way_is_chosen(format: Format, device: DeviceInfo) -> None:
     with Preparing(format, options(device)) as made:
@@ -163,7 +162,6 @@ def test_the_faster_way_is_chosen(format: Format, device: DeviceInfo) -> None:
         assert min(chosen.opencl_ms, chosen.cpu_ms) > 0
 
 
-@any_driver
 def test_each_size_is_chosen_anew_up_to_some(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +173,6 @@ def test_each_size_is_chosen_anew_up_to_some(
         assert [each.size for each in made.chosen] == ["11x9", "11x8", "11x7", "11x6"]
 
 
-@any_driver
 @pytest.mark.parametrize(
     ("format", "why"),
     [
@@ -207,7 +204,6 @@ def test_of_several_devices_none_prepares() -> None:
 
 
 @slow
-@any_driver
 def test_a_kernel_that_ends_children_costs_no_frame(device: DeviceInfo, files: Path) -> None:
     library = build_library(files)
     if library is None:

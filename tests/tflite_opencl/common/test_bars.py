@@ -10,6 +10,7 @@ import pytest
 
 from delegate import progress
 from tests.support.process import on_terminal, run_python, sent_to_terminal
+from tests.support.tiers import slow
 from tflite_opencl.common import bars
 
 START = """
@@ -32,12 +33,14 @@ def test_without_a_terminal_nothing_is_shown(capfd: pytest.CaptureFixture[str]) 
     assert watch.seconds["build"] > 0
 
 
+@slow
 def test_a_quiet_command_shows_nothing_on_a_terminal() -> None:
     assert on_terminal(START.format(patience=0.0, outer="bars.be_quiet(True) or ")).strip() == (
         "over True"
     )
 
 
+@slow
 def test_a_terminal_shows_what_is_done_and_how_much_is_left() -> None:
     shown = on_terminal(START.format(patience=0.0, outer=""))
     assert "m.tflite: measuring kernels (node 3)" in shown
@@ -45,15 +48,18 @@ def test_a_terminal_shows_what_is_done_and_how_much_is_left() -> None:
     assert shown.rstrip().endswith("over True")
 
 
+@slow
 def test_what_is_over_soon_shows_no_bar() -> None:
     assert on_terminal(START.format(patience=60.0, outer="")).strip() == "over True"
 
 
+@slow
 def test_a_terminal_that_cannot_move_its_cursor_gets_no_bar() -> None:
     code = START.format(patience=0.0, outer="")
     assert on_terminal(code, TERM="dumb").splitlines() == ["over True"]
 
 
+@slow
 def test_inside_of_another_bar_its_words_change() -> None:
     outer = "bars.steps('classifying', lambda: 2), "
     shown = on_terminal(START.format(patience=0.0, outer=outer))
@@ -61,6 +67,7 @@ def test_inside_of_another_bar_its_words_change() -> None:
     assert "0/2" in shown
 
 
+@slow
 @pytest.mark.parametrize(("total", "part"), [(4, "25%"), (0, "0%")])
 def test_a_download_has_a_bar_whether_or_not_its_size_is_known(total: int, part: str) -> None:
     code = (
@@ -88,6 +95,7 @@ print("over")
 COLOUR = re.compile(r"\x1b\[[0-9;]*[34][0-9](?:;[0-9;]*)?m")
 
 
+@slow
 def test_where_nothing_tells_how_much_is_left_the_time_is_shown() -> None:
     shown = on_terminal(WAITING)
     assert re.search(r"asking \[all\] 0:00:0\d", shown)
@@ -96,6 +104,7 @@ def test_where_nothing_tells_how_much_is_left_the_time_is_shown() -> None:
     assert shown.rstrip().endswith("over")
 
 
+@slow
 @pytest.mark.parametrize("code", [WAITING, START.format(patience=0.0, outer="")])
 def test_colours_can_be_switched_off(code: str) -> None:
     assert COLOUR.search(sent_to_terminal(code, NO_COLOR=""))
@@ -104,10 +113,12 @@ def test_colours_can_be_switched_off(code: str) -> None:
     assert "\r" in plain  # the bar is drawn
 
 
+@slow
 def test_a_dumb_terminal_shows_no_bar() -> None:
     assert sent_to_terminal(WAITING, TERM="dumb").strip() == "over"
 
 
+@slow
 def test_a_pipe_gets_no_bar_whatever_is_forced() -> None:
     forced = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
     code = "import sys\nsys.stderr = sys.stdout\n" + WAITING
@@ -117,6 +128,7 @@ def test_a_pipe_gets_no_bar_whatever_is_forced() -> None:
 COMMANDS = ("label_image", "tflite_opencl", "tflite_opencl.conformance")
 
 
+@slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_helps_have_no_colours_where_none_are_wanted(name: str) -> None:
     code = f"import sys\nfrom {name}.__main__ import main\nsys.argv = ['x', '--help']\nmain()"
@@ -126,6 +138,7 @@ def test_helps_have_no_colours_where_none_are_wanted(name: str) -> None:
     assert "\x1b" not in run_python(code)
 
 
+@slow
 def test_a_text_stands_above_the_bar_and_goes_with_it() -> None:
     code = START.format(patience=0.0, outer="bars.below('a table'), ")
     shown = on_terminal(code)

@@ -12,6 +12,7 @@ import pytest
 
 import label_image.flags
 import tflite_opencl.conformance.flags
+from tests.support.tiers import slow
 from tflite_opencl import command
 from tflite_opencl.common.command_line import parts_of
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
@@ -60,6 +61,7 @@ def test_a_narrow_help_keeps_examples(columns: str, monkeypatch: pytest.MonkeyPa
             assert all(len(each) <= max(int(columns), 80) for each in others), parser.prog
 
 
+@slow
 def test_a_subcommand_is_imported_alone() -> None:
     code = (
         "import sys; from tflite_opencl import command; command.main(['cut', '--help']);"

@@ -25,12 +25,12 @@ from delegate.external import _Accelerator
 from delegate.inspect import accelerators, read_model, write_model
 from delegate.partition_kernel import Arrays, PartitionKernel
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.nets import CHAIN, assert_equal_outputs, conv_pool
 from tests.support.process import ROOT
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
+from tests.support.tiers import slow
 from tflite_opencl.command import main as tools
 from tflite_opencl.common import compiled_model
 from tflite_opencl.common.compiled_model import OPTIONS_VARIABLE, CompiledInterpreter
@@ -40,8 +40,6 @@ from tflite_opencl.conformance.command import main as conformance
 
 litert = pytest.importorskip("ai_edge_litert.compiled_model")
 pytest.importorskip("ai_edge_litert.environment")
-
-pytestmark = any_driver
 
 OPTIONS = {"tune": "off", "min_nodes_per_partition": 1}
 # One of each kind: what LiteRT hands over does not depend on how large a model is.
@@ -90,6 +88,7 @@ def assert_as_with_delegate(model: bytes | str, make: Make, device: DeviceInfo) 
         assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
 
 
+@slow
 @pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv"])
 def test_a_compiled_model_computes_what_the_interpreter_does(
     graph: Any, make: Make, device: DeviceInfo, tmp_path: Path
@@ -106,6 +105,7 @@ def test_shared_models(name: str, make: Make, device: DeviceInfo) -> None:
     assert_as_with_delegate(model_path(name), make, device)
 
 
+@slow
 def test_both_signatures_of_a_file(make: Make, device: DeviceInfo) -> None:
     graphs = [CHAIN, conv_pool()]
     model = write_subgraphs(*graphs, signatures=(0, 1))
@@ -121,6 +121,7 @@ def test_both_signatures_of_a_file(make: Make, device: DeviceInfo) -> None:
         assert_equal_outputs([buffers[1][0].read(wanted.size, np.uint8)], [wanted.reshape(-1)])
 
 
+@slow
 def test_another_batch(make: Make, device: DeviceInfo) -> None:
     graph = conv_pool(has_open_batch=True)
     ours, expected = make(write_model(graph)), with_delegate(write_model(graph), device)
@@ -132,6 +133,7 @@ def test_another_batch(make: Make, device: DeviceInfo) -> None:
     assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
 
 
+@slow
 def test_a_scalar_that_is_read_from_a_variable_is_in_the_first_run(
     make: Make, device: DeviceInfo
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_scalar_that_is_read_from_a_variable_is_in_the_first_run(
         assert_equal_outputs(invoke(ours, inputs), invoke(expected, inputs))
 
 
+@slow
 def test_the_program_in_c_of_the_documents(built: Path, device: DeviceInfo, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "programs.md").read_text()
     program = page.partition("## LiteRT: CompiledModel in C\n")[2].partition("```c\n")[2]
@@ -176,6 +179,7 @@ def test_without_a_folder_the_cpu_runs_all() -> None:
     assert accelerators() == []
 
 
+@slow
 def test_nodes_on_the_cpu_are_named(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     ours = make(write_model(CHAIN), exclude_ops=("ADD",))
     assert ours.delegate is not None
@@ -187,6 +191,7 @@ def test_nodes_on_the_cpu_are_named(make: Make, caplog: pytest.LogCaptureFixture
     assert_equal_outputs(invoke(ours, inputs), invoke(interpreter(write_model(CHAIN)), inputs))
 
 
+@slow
 def test_without_the_cpu_litert_says_that_it_is_needed(built: Path, make: Make) -> None:
     make(write_model(CHAIN), exclude_ops=("ADD",))  # which sets the options
     with pytest.raises(RuntimeError, match="Some ops are not accelerated"):
@@ -209,6 +214,7 @@ REFUSALS = {
 }
 
 
+@slow
 @pytest.mark.parametrize(("options", "text"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_is_one_line_and_the_cpu_runs_the_model(
     options: dict[str, str], text: str, make: Make, capfd: pytest.CaptureFixture[str]
@@ -219,6 +225,7 @@ def test_a_refusal_is_one_line_and_the_cpu_runs_the_model(
     assert_the_cpu_runs_it(ours)
 
 
+@slow
 def test_a_text_that_is_no_options_is_refused(
     make: Make,
     monkeypatch: pytest.MonkeyPatch,
@@ -229,6 +236,7 @@ def test_a_text_that_is_no_options_is_refused(
     assert "TFLITE_OPENCL_OPTIONS: 'tune=off' is not key:value" in capfd.readouterr().err
 
 
+@slow
 def test_a_device_that_fails_leaves_the_model_to_the_cpu(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -272,6 +280,7 @@ def test_another_interface_of_litert_is_refused(
     )
 
 
+@slow
 def test_a_delegate_that_litert_does_not_take_is_closed(make: Make, built: Path) -> None:
     make(write_model(CHAIN))  # which sets the options
     gc.collect()
@@ -296,6 +305,7 @@ def test_a_litert_that_does_not_take_the_structure_is_named(
 # Memory, threads, time
 
 
+@slow
 def test_the_delegate_reads_and_writes_the_buffers_own_memory(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +332,7 @@ def test_the_delegate_reads_and_writes_the_buffers_own_memory(
     assert ctypes.string_at(source, values.size) == bytes([9]) * values.size
 
 
+@slow
 def test_two_compiled_models_in_two_threads(make: Make) -> None:
     graphs = [CHAIN, conv_pool()]
     problems: list[BaseException] = []
@@ -381,6 +392,7 @@ def suite(folder: Path, *flags: str) -> int:
     return conformance(["--delegate", f"compiledmodel:{folder}", *flags])
 
 
+@slow
 def test_the_suite_runs_by_a_compiled_model(
     built: Path, device: DeviceInfo, tmp_path: Path
 ) -> None:
@@ -391,6 +403,7 @@ def test_the_suite_runs_by_a_compiled_model(
     assert [row.split(",")[1] for row in rows] == ["Pass", "Pass"]
 
 
+@slow
 def test_the_suite_names_a_folder_without_the_library(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -407,6 +420,7 @@ def off_by_one(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@slow
 def test_litert_s_own_failure_is_a_skip_and_a_wrong_accelerator_s_is_none(
     off_by_one: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -424,6 +438,7 @@ def test_litert_s_own_failure_is_a_skip_and_a_wrong_accelerator_s_is_none(
     assert "Variable tensors not yet supported" in cases[refused]["stderr"]
 
 
+@slow
 def test_a_case_is_reduced(off_by_one: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path = off_by_one
     small, model = tmp_path / "small", tmp_path / "adds.tflite"
@@ -442,6 +457,7 @@ def test_a_case_is_reduced(off_by_one: Path, capsys: pytest.CaptureFixture[str])
 # tflite-opencl compare --paths compiledmodel
 
 
+@slow
 def test_compare_times_a_compiled_model(device: DeviceInfo, tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(write_model(CHAIN))
     said = tmp_path / "said.json"

@@ -9,7 +9,6 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import write_model
-from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
 from tflite_opencl.command import main
 from tflite_opencl.common.boards import drivers
@@ -36,7 +35,6 @@ def test_the_flag_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert device_asked(None) is None
 
 
-@any_driver
 @pytest.mark.parametrize(
     "words", ["graph", "tune", "verify -m", "compare -c 1 --paths opencl -m", "kernels"]
 )

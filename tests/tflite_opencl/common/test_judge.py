@@ -16,6 +16,7 @@ from delegate.sandbox.child import Died, Ended
 from tests.support import judged
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op, t
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common import judge, judge_process
 from tflite_opencl.common.interpreter import allocated, invoke
@@ -29,6 +30,7 @@ pytestmark = needs_tflite
 ABORTED = Ended(-6)
 
 
+@slow
 def test_a_reference_kernel_that_aborts_leaves_this_process_and_the_other_nodes() -> None:
     graph = judged.aborting()
     model = write_model(graph)

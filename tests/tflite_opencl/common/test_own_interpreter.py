@@ -12,8 +12,8 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph, write_model
 from tests.support.compare import interpreter
-from tests.support.deal import any_driver, slow
 from tests.support.nets import conv_pool
+from tests.support.tiers import slow
 from tests.support.without_tflite import make_so
 from tflite_opencl.command import main
 from tflite_opencl.common.errors import RunError
@@ -22,7 +22,6 @@ from tflite_opencl.common.own_interpreter import WholeInterpreter
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases.chains import chain_graph
 
-pytestmark = any_driver
 Out = pytest.CaptureFixture[str]
 
 

@@ -13,14 +13,12 @@ from delegate import DelegateError, DeviceInfo, OpenCLDelegate
 from delegate.inspect import LaunchTime, infer, write_model
 from delegate.tflite.reader import read_model
 from tests.support.compare import interpreter, invoke
-from tests.support.deal import any_driver
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.profile_text import profile_text, rate_words
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases.loops import recurrent
-
-pytestmark = any_driver
 
 GRAPH = small_v2()
 MODEL = write_model(GRAPH)
@@ -141,6 +139,7 @@ def test_rates_are_plain_numbers(count: int, words: str) -> None:
     assert rate_words(count, 0.0) == ""
 
 
+@slow
 def test_of_many_kernels_each_is_named_once(device: DeviceInfo) -> None:
     graph = recurrent("gru", 5, 3, 4)
     model = write_model(graph)

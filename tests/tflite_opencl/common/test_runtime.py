@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.tiers import slow
 from tflite_opencl.common.runtime import (
     ENVIRONMENT_VARIABLE,
     Runtime,
@@ -145,6 +146,7 @@ def test_a_model_in_memory_is_given_as_content() -> None:
     assert "model_path" not in made
 
 
+@slow
 def test_a_delegate_library_that_is_not_there_leaves_nothing_behind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

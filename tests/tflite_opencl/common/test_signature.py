@@ -12,6 +12,7 @@ import tflite_opencl.command
 from delegate import DeviceInfo
 from delegate.inspect import read_model
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow
 from tflite_opencl.common.feeds import names_of, place_of
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.runtime import find_runtime
@@ -99,6 +100,7 @@ def test_cut_takes_the_signature_s_nodes(model: str, tmp_path: Path) -> None:
     assert made.tobytes() == expected(model, given).tobytes()
 
 
+@slow
 def test_compare_gives_each_path_the_signature(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deal import slow
 from tests.support.process import ROOT
+from tests.support.tiers import slow
 
 HELP = [
     "label_image --help",
@@ -46,6 +46,7 @@ def shell(words: str, streams: str, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@slow
 def test_what_the_locale_has_not_is_escaped() -> None:
     code, out, err = shell("tflite_opencl rewrite --list", "", PYTHONIOENCODING="ascii")
     assert (code, err) == (0, "")
@@ -65,6 +66,7 @@ def test_a_full_stdout_is_one_line(words: str) -> None:
     assert shell(words, "> /dev/full") == (255, "", LINE)
 
 
+@slow
 def test_a_full_stdout_without_a_buffer_is_one_line() -> None:
     assert shell(TEXTS[-1], "> /dev/full", PYTHONUNBUFFERED="1") == (255, "", LINE)
 
@@ -77,6 +79,7 @@ def test_a_closed_stderr_keeps_the_code_and_a_full_one_is_255(module: str, code:
     assert shell(f"{module} --help", "> /dev/full 2>&1") == (255, "", "")
 
 
+@slow
 def test_a_closed_stream_does_not_become_the_next_file(tmp_path: Path) -> None:
     path = tmp_path / "add.txt"
     words = "tflite_opencl.conformance --delegate xnnpack --filter ^add/int8/1x7x5x3$"

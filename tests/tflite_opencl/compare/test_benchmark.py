@@ -13,16 +13,15 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import write_model
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.common.words import stamped
 from tflite_opencl.compare import benchmark
 from tflite_opencl.compare.benchmark import Limits
 from tflite_opencl.compare.runs import Running
 
-pytestmark = any_driver
 SHORT = ("--tune", "off", "--num_runs", "3", "--min_secs", "0", "--warmup_min_secs", "0")
 
 
@@ -39,6 +38,7 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     return code, said.out, said.err
 
 
+@slow
 def test_a_model_on_a_device(
     capsys: pytest.CaptureFixture[str], model: str, device: DeviceInfo, tmp_path: Path
 ) -> None:
@@ -56,6 +56,7 @@ def test_a_model_on_a_device(
     assert all(row["model"] == "small.tflite" and float(row["microseconds"]) > 0 for row in rows)
 
 
+@slow
 def test_several_models_on_the_cpu_as_json(capsys: pytest.CaptureFixture[str], model: str) -> None:
     code, out, _ = called(capsys, model, "--graph", model, "--path", "builtin", "--json", "-")
     assert code == 0
@@ -70,6 +71,7 @@ def test_several_models_on_the_cpu_as_json(capsys: pytest.CaptureFixture[str], m
         assert each["result"]["peak_bytes"] > 10e6
 
 
+@slow
 def test_a_delegate_that_takes_nothing_is_no_success(
     capsys: pytest.CaptureFixture[str], device: DeviceInfo, tmp_path: Path
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_delegate_that_takes_nothing_is_no_success(
     assert "the delegate takes no node: these are times of the CPU's kernels" in out
 
 
+@slow
 def test_a_path_that_fails_says_why(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,9 +17,9 @@ from PIL import Image
 
 from delegate.inspect import write_model
 from tests.support.cluster import workers
-from tests.support.deal import slow
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.command import main
 

@@ -16,15 +16,14 @@ from PIL import Image
 
 from delegate import DeviceInfo
 from delegate.inspect import write_model
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import POOL, conv_pool
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.common.words import stamped
 from tflite_opencl.conformance.cases._convolution import fully_connected
 
-pytestmark = any_driver
 RUNS = ("--tune", "off", "--count", "2", "--warmup_runs", "1", "--threads", "1")
 CPU_KEPT = "LOCAL_RESPONSE_NORMALIZATION"  # an op that is not implemented
 

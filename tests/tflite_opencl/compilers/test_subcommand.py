@@ -15,13 +15,11 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import KernelBuilder, KernelUse
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.compilers import builds
-
-pytestmark = any_driver
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import read_model, write_model
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.process import ROOT
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow
 from tests.support.variables import counter_model
 from tflite_opencl.command import main as tools
 from tflite_opencl.common.errors import OneLineError
@@ -34,8 +34,6 @@ from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.command import main
 from tflite_opencl.conformance.reports import BEGIN, END
 from tflite_opencl.conformance.subject import Subject
-
-pytestmark = any_driver
 
 Run = Callable[..., int]
 LIARS = "python:tests.attacks.liars:"
@@ -59,6 +57,7 @@ def csv(folder: str = "delegate-test-results", name: str = "results.csv") -> dic
     return {line.split(",")[0]: line.split(",")[1] for line in lines}
 
 
+@slow
 def test_everything_right(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pass_through") == 0
     assert csv() == {ADD: "Pass", CONV: "Pass"}
@@ -70,6 +69,7 @@ def test_everything_right(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 cases in" in capsys.readouterr().out
 
 
+@slow
 def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("jinja2")
     outputs = {
@@ -96,6 +96,7 @@ def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
+@slow
 def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
     page = Path("page.md")
     page.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
@@ -108,6 +109,7 @@ def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
         assert "old" not in text
 
 
+@slow
 def test_a_pipe_is_written_and_stays_a_pipe(run: Run) -> None:
     os.mkfifo("pipe")
     read: list[str] = []
@@ -130,12 +132,14 @@ def test_a_baseline_is_written_and_kept_to(run: Run) -> None:
     assert csv()[ADD] == "UnexpectedImprovement(Pass)"
 
 
+@slow
 def test_skips_are_not_run(run: Run) -> None:
     Path("skips.txt").write_text("^add/\n")
     assert run("crash", "--skips", "skips.txt") == 0
     assert csv() == {ADD: "Skip", CONV: "Pass"}
 
 
+@slow
 def test_a_tolerance(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("off_by_one", "--tolerance", "teflon", "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
@@ -143,11 +147,13 @@ def test_a_tolerance(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["cases"][0]["quanta"] == 1
 
 
+@slow
 def test_nothing_delegated_is_unexpected(run: Run) -> None:
     assert run("takes_nothing") == 1
     assert run("takes_nothing", "--allow_not_delegated") == 0
 
 
+@slow
 def test_the_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pass_through", "--expect_device", "Vivante") == 77
     assert "the device is python:tests.attacks.liars:pass_through, not" in capsys.readouterr().err
@@ -192,6 +198,7 @@ def test_another_runs_folder_is_not_gone_on_with(
     assert "is of another run: delegate was" in capsys.readouterr().err
 
 
+@slow
 def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
@@ -203,6 +210,7 @@ def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert csv() == {"model/whole/broken": "Skip", "model/whole/small": "Pass"}
 
 
+@slow
 @pytest.mark.parametrize("where", ["input", "output"])
 def test_a_model_whose_tensor_no_array_can_hold_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -220,6 +228,7 @@ def test_a_model_whose_tensor_no_array_can_hold_is_refused(
     assert found["detail"].endswith("is 1x2147483647x2147483647x0x2147483647: no array is so large")
 
 
+@slow
 def test_nodes_of_models_have_the_names_of_mesas_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +250,7 @@ def test_nodes_of_models_have_the_names_of_mesas_tests(
     assert Path("fails.txt").read_text().splitlines()[1:] == [f"{adds},Fail"]
 
 
+@slow
 def test_any_name_of_a_model_leaves_the_files_well_formed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +362,7 @@ def test_a_mistake_is_one_line(
     assert len(said.err.splitlines()) == 1
 
 
+@slow
 def test_a_disk_that_fills_up_is_one_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     Path("delegate-test-results").mkdir()
     Path("delegate-test-results/details.jsonl").symlink_to("/dev/full")
@@ -371,12 +382,14 @@ def test_an_index_names_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
         Subject("opencl", {}, "3", find_runtime()).describe()
 
 
+@slow
 def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     output = ["--output", str(tmp_path / "out"), "--filter", TWO]
     assert main(["--device", "no such device", *output]) == 77
     assert capsys.readouterr().err.startswith("SKIP: ")
 
 
+@slow
 def test_a_library_that_is_missing_is_an_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -400,6 +413,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [ADD, CONV]
 
 
+@slow
 def test_the_models_of_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--filter", TWO, "--write_models", str(tmp_path)]) == 0
     assert capsys.readouterr().out == ""
@@ -411,6 +425,7 @@ def test_the_models_of_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err.startswith("ERROR: cannot write ")
 
 
+@slow
 def test_without_a_terminal_a_line_says_now_and_then_how_far_it_is(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

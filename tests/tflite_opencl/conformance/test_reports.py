@@ -13,6 +13,7 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import write_model
+from tests.support.tiers import slow
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance import reports, results
@@ -41,6 +42,7 @@ def outcome(case: Case, subject: Subject) -> Result:
     return dataclasses.replace(run_check(case.check, job), name=case.name)
 
 
+@slow
 def test_the_page_has_the_table_of_all_cases(subject: Subject, device: DeviceInfo) -> None:
     if "Portable Computing Language" not in device.platform:
         pytest.skip("the page's table is of PoCL")

@@ -8,12 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.deal import any_driver
 from tflite_opencl.conformance.results import CRASH, FAIL, PASS, SKIP, TIMEOUT, Result
 from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.conformance.subject import COMPILED_MODEL
-
-pytestmark = any_driver
 
 WRONG = Result(FAIL, "1 of 2 elements differ", nodes=1, name="case")
 DIED = Result(CRASH, "the process died (SIGSEGV)", name="case")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tests.support.tiers import slow
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NO_DEVICE
 from tflite_opencl.generate.compare import Path, compared, rows_of
@@ -51,6 +52,7 @@ def told(
     return found, said, why
 
 
+@slow
 def test_paths_take_turns_and_medians_count() -> None:
     found, said, why = told({"one": ["open", 9, 2, 4], "other": ["open", 1, 1, 1]})
     rounds = [line.partition(": ")[2] for line in said if "round" in line]
@@ -61,12 +63,14 @@ def test_paths_take_turns_and_medians_count() -> None:
     assert why == []
 
 
+@slow
 def test_a_path_that_takes_long_has_one_turn() -> None:
     found, said, _ = told({"slow": ["open", 61], "fast": ["open", 1, 1, 1]})
     assert found["slow"].prefill_rate == pytest.approx(10 / 61)
     assert len([line for line in said if line.endswith(": slow")]) == 1
 
 
+@slow
 def test_a_path_that_fails_is_named_and_the_others_go_on() -> None:
     words = {"dead": ["open", 1, "die"], "failed": ["fail"], "well": ["open", 1, 1, 1]}
     found, _, why = told(words)

@@ -10,6 +10,7 @@ import pytest
 
 from delegate import DeviceInfo
 from tests.support.llama import carried_model, vocabulary
+from tests.support.tiers import slow
 from tests.tflite_opencl.generate.conftest import PLACES, runs
 from tflite_opencl.generate import Generator
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE
@@ -59,6 +60,7 @@ def test_a_state_is_saved_and_put_back(carried: Path) -> None:
             made.set_state(type(kept)(kept.tokens, wrong))
 
 
+@slow
 def test_it_runs_on_the_device(device: DeviceInfo, carried: Path) -> None:
     with (
         Generator(carried, device.index, min_nodes_per_partition=1, tune="off") as one,

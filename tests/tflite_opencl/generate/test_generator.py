@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo
-from tests.support.deal import slow, where_rows_are_known
 from tests.support.llama import FloatLlama, vocabulary
 from tests.support.model import chain_model, op, t
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow, where_rows_are_known
 from tests.tflite_opencl.generate.conftest import PLACES, runs
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.runtime import find_runtime
@@ -55,6 +55,7 @@ def divergence(logits: NDArray[Any], floats: NDArray[Any]) -> float:
     return float((np.exp(one) * (one - other)).sum())
 
 
+@slow
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 100])
 def test_prompts_of_any_length(count: int, ours: Generator, floats: FloatLlama) -> None:
     ours.reset()
@@ -109,6 +110,7 @@ def test_the_last_places_are_the_reference_s(ours: Generator, reference: Generat
     np.testing.assert_allclose(found, wanted, atol=1e-2)
 
 
+@slow
 def test_a_prompt_of_pieces_alone_fills_all_places(
     device: DeviceInfo, gguf_file: Path, floats: FloatLlama
 ) -> None:
@@ -177,6 +179,7 @@ def test_drawn_tokens_are_drawn_again_by_their_seed(reference: Generator) -> Non
     assert drawn(1) == drawn(1) != drawn(2)
 
 
+@slow
 @given(st.text(max_size=40))
 @example("")
 @example("é🙂 汉字 \u202e")

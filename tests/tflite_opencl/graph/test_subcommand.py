@@ -13,9 +13,9 @@ import pytest
 
 from delegate import DeviceInfo, NoDeviceError
 from delegate.inspect import write_model
-from tests.support.deal import slow
 from tests.support.nets import net
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.graph import layout as graph_layout
 from tflite_opencl.graph import page as graph_page

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from delegate.inspect import Graph, read_model, write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
-from tests.support.deal import slow
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.nets import assert_equal_outputs
 from tests.support.rewrites import CHAINS, chain, whole
 from tests.support.subgraphs import write_subgraphs
+from tests.support.tiers import slow
 from tflite_opencl.rewrites import graph_passes, pass_bundles, passes, rewrite, rewrite_model
 from tflite_opencl.rewrites.registry import rewrite_steps
 
@@ -95,6 +95,7 @@ def test_every_subgraph_is_rewritten() -> None:
     assert outputs.tolist() == np.clip(2 * x, 0, 6).tolist()
 
 
+@slow
 @given(CHAINS)
 @settings(max_examples=15)
 def test_all_exact_passes_together_on_drawn_chains(cases: list[Convolution]) -> None:

@@ -20,6 +20,7 @@ from tests.support.model import graph_of, op, t
 from tests.support.open_sizes import open_classifier
 from tests.support.small_v2 import small_v2
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.rewrites import agreement, graph_passes, pass_bundles
 from tflite_opencl.rewrites.passes import remove_dead
@@ -46,6 +47,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
     return command
 
 
+@slow
 def test_the_rewritten_file_and_the_table(run: Any, model: Path, tmp_path: Path) -> None:
     target = tmp_path / "new.tflite"
     names = ("remove_dead", "depthwise_to_conv", "unstride_convolutions")
@@ -68,6 +70,7 @@ def test_the_same_file_twice(run: Any, model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@slow
 def test_json(run: Any, model: Path, tmp_path: Path) -> None:
     arguments = (model, tmp_path / "o", "--for", "teflon", "--check", "1", "--json", "-")
     code, out, _ = run(*arguments)
@@ -87,6 +90,7 @@ def per_channel(path: Path) -> None:
     path.write_bytes(write_model(graph_of([cases])))
 
 
+@slow
 def test_a_lossy_pass_tells_its_loss(run: Any, tmp_path: Path) -> None:
     per_channel(tmp_path / "in")
     arguments = (tmp_path / "in", tmp_path / "out", "--pass", "per_channel_to_per_tensor")
@@ -102,6 +106,7 @@ def test_a_lossy_pass_tells_its_loss(run: Any, tmp_path: Path) -> None:
     assert len(weights.quantization.scale) == 1
 
 
+@slow
 def test_pictures(run: Any, model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pictures"
     folder.mkdir()
@@ -118,6 +123,7 @@ def test_pictures(run: Any, model: Path, tmp_path: Path) -> None:
     assert err.count("\n") == 1
 
 
+@slow
 def test_the_graph_of_a_signature_is_checked(run: Any, tmp_path: Path) -> None:
     model, target = tmp_path / "two.tflite", tmp_path / "new.tflite"
     model.write_bytes(two_signatures())
@@ -145,6 +151,7 @@ def test_all_passes_and_bundles_are_listed(run: Any, monkeypatch: pytest.MonkeyP
     assert all(name in out for name in (*graph_passes(), *pass_bundles()))
 
 
+@slow
 def test_an_exact_pass_that_is_none_writes_nothing(
     run: Any, tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +242,7 @@ def test_a_full_disk_leaves_the_old_file(
     assert os.listdir(tmp_path) == ["o"]
 
 
+@slow
 def test_open_sizes_are_those_of_the_flag_or_224(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from tritonclient.utils import InferenceServerException
 
 from delegate import DeviceError
 from tests.support.service import BOUNDS, DOUBLES, LIMITS, MEGABYTE, Doubling, served, serving
+from tests.support.tiers import slow
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.tensors import Named, Signature
@@ -216,6 +217,7 @@ def test_half_of_a_later_request_has_the_time_of_a_first_one() -> None:
 LARGE = Signature(DOUBLES.inputs, (Named("y", np.dtype("float32"), (1, 8 << 20)),))
 
 
+@slow
 def test_answers_that_nobody_takes_are_bounded_in_bytes_and_time() -> None:
     """An answer of 32 MiB, which no buffer of the system holds."""
 
@@ -316,6 +318,7 @@ def test_a_failed_device_is_told_and_the_cpu_takes_over() -> None:
         assert (status, said["models"][0]["failure"]) == (200, "clFinish: CL_OUT_OF_RESOURCES")
 
 
+@slow
 def test_what_cannot_be_loaded_ends_it() -> None:
     def load() -> Sequence[Served]:
         raise CommandError("model.tflite is no model")

@@ -20,11 +20,11 @@ import tritonclient.http as triton
 from PIL import Image
 
 from delegate import DeviceInfo, Options
-from tests.support.deal import any_driver, slow
 from tests.support.isolated import children
 from tests.support.model import chain_model, op, t
 from tests.support.open_sizes import open_classifier
 from tests.support.subgraphs import two_signatures
+from tests.support.tiers import slow
 from tflite_opencl.command import main, parser
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.runtime import find_runtime
@@ -90,7 +90,6 @@ def classified(address: str, content: bytes) -> tuple[int, dict[str, object]]:
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("isolate", ["true", "false"])
 def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str, isolate: str) -> None:
     labels = str(Path(model).parent / "labels.txt")
@@ -122,7 +121,6 @@ def test_it_serves_a_model_until_sigterm(device: DeviceInfo, model: str, isolate
     assert out.startswith("ended: 5 requests answered, 1 were wrong, 0 could not be served")
 
 
-@any_driver
 @pytest.mark.parametrize(("size", "sides"), [((5, 6), [5, 6]), (None, [224, 224])])
 def test_a_model_of_open_sizes_has_the_one_that_is_asked_for(
     device: DeviceInfo, tmp_path: Path, size: tuple[int, int] | None, sides: list[int]
@@ -143,7 +141,7 @@ def test_a_model_of_open_sizes_has_the_one_that_is_asked_for(
         assert served.pictures.entry([scores], found, 1)["results"][0]["index"] == 1
 
 
-@any_driver
+@slow
 def test_all_batches_of_a_model_have_one_child(
     device: DeviceInfo, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +167,6 @@ def test_all_batches_of_a_model_have_one_child(
 
 
 @slow
-@any_driver
 @pytest.mark.parametrize("falls_back", [False, True])
 def test_signatures_of_a_file_are_models_of_their_own(
     device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, falls_back: bool

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiers import slow
 from tflite_opencl.command import main
 from tflite_opencl.common.command_line import subparsers
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
@@ -104,6 +105,7 @@ LINES: Mapping[str, Sequence[str]] = {
 }
 
 
+@slow
 @pytest.mark.parametrize("complete", [bash, fish])
 def test_words_are_completed(complete: object, tmp_path: Path) -> None:
     (tmp_path / "picture.jpg").touch()
@@ -179,6 +181,7 @@ def test_zsh_completes_on_a_terminal(start: str, end: str, tmp_path: Path) -> No
     assert end in shown, shown
 
 
+@slow
 def test_zsh_is_told_every_flag() -> None:
     text = script("zsh")
     for parser in (each for name in COMMANDS for each in all_parsers(parser_of(name))):

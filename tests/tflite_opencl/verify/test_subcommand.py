@@ -19,18 +19,16 @@ from delegate.launch import Program
 from delegate.runtime import calls, executor, layout
 from delegate.runtime.layout import Layout, layout_of
 from tests.attacks import planted
-from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
 from tests.support.open_sizes import open_classifier
 from tests.support.small_v2 import small_v2
+from tests.support.tiers import slow
 from tests.support.variables import counter_model
 from tflite_opencl.command import main
 from tflite_opencl.common.judge_process import JudgeProcess
 from tflite_opencl.verify import errors as verify_errors
 from tflite_opencl.verify import runs
-
-pytestmark = any_driver
 
 GRAPH = small_v2()
 CLASSES = "SOFTMAX"
@@ -82,6 +80,7 @@ def verify(
     return Verify(device, capsys, monkeypatch)
 
 
+@slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -113,6 +112,7 @@ def test_a_fault_in_any_kernel_is_found_in_its_node(
         assert min(later) == node
 
 
+@slow
 def test_what_is_said_of_a_fault(
     verify: Verify, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +135,7 @@ def test_what_is_said_of_a_fault(
         assert drawn.getpixel((drawn.width - 1, drawn.height - 1)) == (255, 255, 255)
 
 
+@slow
 def test_the_wrong_node_is_written_as_a_model(
     verify: Verify,
     model: str,
@@ -167,6 +168,7 @@ def test_the_wrong_node_is_written_as_a_model(
         assert (right != ours) == is_planted
 
 
+@slow
 def test_a_tolerance_allows_quanta(
     verify: Verify, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +248,7 @@ def test_partly_delegated(verify: Verify, model: str) -> None:
     assert "1 x AVERAGE_POOL_2D: excluded by exclude_ops" in out
 
 
+@slow
 def test_floats_may_round_in_another_order(verify: Verify, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     source, middle, result = t((1, 9, 9, 8)), t((1, 9, 9, 16)), t((1, 9, 9, 16))
@@ -263,6 +266,7 @@ def test_floats_may_round_in_another_order(verify: Verify, tmp_path: Path) -> No
     assert not any(row["alone"] for row in found["nodes"])
 
 
+@slow
 def test_variables_begin_anew_where_the_outputs_are_compared(
     verify: Verify, tmp_path: Path
 ) -> None:
@@ -274,6 +278,7 @@ def test_variables_begin_anew_where_the_outputs_are_compared(
     assert "elements differ" not in out, out
 
 
+@slow
 def test_handles_of_variables_are_not_asked_for(
     verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,6 +391,7 @@ def test_nodes_are_given_what_variable_tensors_were(verify: Verify, tmp_path: Pa
     assert (code, [check["op"] for check in facts["nodes"]]) == (0, ["ADD"])
 
 
+@slow
 @pytest.mark.parametrize(
     ("more", "shape"),
     [

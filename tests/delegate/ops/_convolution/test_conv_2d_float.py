@@ -38,7 +38,6 @@ from tests.support.convolution import (
     float_convolutions,
     of_geometry,
 )
-from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import LIMITS, assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model, const, op, t
@@ -268,7 +267,6 @@ CASES = [
 ]
 
 
-@one_width
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_conv_2d_float(case: Convolution, way: Way, device: DeviceInfo) -> None:
@@ -292,13 +290,11 @@ def test_fully_connected_float(number: int, way: Way, device: DeviceInfo) -> Non
     assert_float_ways(PRODUCTS[number], device, way)
 
 
-@any_driver
 @given(case=float_convolutions(), way=DRAWN_WAYS, seed=st.integers(0, 99))
 def test_drawn_conv_2d_float(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_float_or_refused(case.node(seed), device, way)
 
 
-@any_driver
 @given(
     rows=st.integers(1, 20),
     in_c=st.integers(1, 70),

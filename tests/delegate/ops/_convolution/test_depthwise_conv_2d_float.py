@@ -36,7 +36,6 @@ from tests.support.convolution import (
     float_convolutions,
     of_geometry,
 )
-from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model
@@ -185,14 +184,12 @@ CASES = [
 ]
 
 
-@one_width
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_numbers(case: Convolution, way: Way, device: DeviceInfo) -> None:
     assert_float_ways(case.node(), device, way)
 
 
-@any_driver
 @given(case=float_convolutions(is_depthwise=True), way=DRAWN_WAYS, seed=st.integers(0, 99))
 def test_drawn(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_float_or_refused(case.node(seed), device, way)

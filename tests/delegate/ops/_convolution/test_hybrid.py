@@ -32,9 +32,9 @@ from tests.support.cases import (
     require_isa,
 )
 from tests.support.compare import RUNTIME, interpreter, invoke
-from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
+from tests.support.tiers import where_rows_are_known
 
 # tflite-runtime is wrong about a scale a channel, which test_refused_here shows.
 HAS_CHANNELS = RUNTIME.name != "tflite-runtime"

@@ -31,9 +31,9 @@ from tests.support.cases import (
 )
 from tests.support.cases import refusal as refusal_of
 from tests.support.compare import RUNTIME, interpreter, invoke
-from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_seeded_or_refused, drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
+from tests.support.tiers import where_rows_are_known
 from tflite_opencl.common.build import as_int4, in_blocks
 
 pytestmark = [

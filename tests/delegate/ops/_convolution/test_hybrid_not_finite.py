@@ -29,8 +29,8 @@ from tests.support.cases import (
     require_isa,
 )
 from tests.support.compare import assert_within
-from tests.support.deal import where_rows_are_known
 from tests.support.model import chain_model, const, op, t
+from tests.support.tiers import where_rows_are_known
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 from tflite_opencl.conformance.cases.recurrent import lstm, svdf
 from tflite_opencl.conformance.cases.rnns import rnn

@@ -26,9 +26,9 @@ from tests.support.cases import (
     quantization,
 )
 from tests.support.compare import interpreter, invoke
-from tests.support.deal import where_rows_are_known
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model
+from tests.support.tiers import where_rows_are_known
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
 pytestmark = where_rows_are_known

@@ -43,7 +43,6 @@ from tests.support.convolution import (
     convolutions16,
     of_geometry,
 )
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
@@ -268,13 +267,11 @@ def test_depthwise_without_a_bias(multiplier: float, way: Way, device: DeviceInf
     assert_exact_way(chain_model([replace(case, has_bias=False).node()]), device, way)
 
 
-@any_driver
 @given(case=convolutions16(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
 
 
-@any_driver
 @given(
     case=convolutions16(is_depthwise=True),
     has_bias=st.booleans(),

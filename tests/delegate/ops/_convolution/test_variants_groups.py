@@ -28,7 +28,6 @@ from tests.support.cases import (
 )
 from tests.support.compare import Arrays, Bounds, assert_within
 from tests.support.convolution import Convolution, convolutions, float_convolution
-from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.floats import exact_doubles
 from tests.support.model import chain_model
@@ -152,7 +151,6 @@ def test_float_groups(groups: int, fused: str, device: DeviceInfo) -> None:
     assert_within(chain_model([grouped(node, groups)]), device, bounds)
 
 
-@any_driver
 @given(case=convolutions(), groups=st.integers(2, 4), way=st.sampled_from(GROUPS), seed=SEEDS)
 def test_drawn_groups(
     device: DeviceInfo, case: Convolution, groups: int, way: Way, seed: int

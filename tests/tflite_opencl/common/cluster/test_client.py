@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from tests.support.cluster import Doubling, workers
-from tests.support.deal import slow
+from tests.support.tiers import slow
 from tflite_opencl.common.cluster.client import ANYWHERE, TRIES, Cluster, _workers_there
 from tflite_opencl.common.cluster.line import Left
 from tflite_opencl.common.cluster.scheduler import Scheduler

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from delegate import cache
 from delegate.inspect import Graph, read_model
 from tests.support.calibration import calibrate
-from tests.support.deal import slow
 from tests.support.known import written_files
+from tests.support.tiers import slow
 from tflite_opencl.common.default import default_model
 from tflite_opencl.common.default.default_model import DefaultModelError, MissingDemoError
 from tflite_opencl.common.default.efficientnet_lite0 import float_graph

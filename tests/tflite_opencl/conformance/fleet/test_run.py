@@ -14,8 +14,8 @@ pytest.importorskip("distributed")
 import distributed
 
 from tests.support.cluster import workers
-from tests.support.deal import slow
 from tests.support.fleet import let_it_be
+from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.conformance.command import main
 

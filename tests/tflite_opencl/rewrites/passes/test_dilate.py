@@ -15,6 +15,7 @@ from delegate.inspect import Graph, Node
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, drawn_convolutions, left_by, whole
+from tests.support.tiers import slow
 from tflite_opencl.rewrites.passes.dilate import rewrite
 
 Pairs = list[tuple[int, int]]
@@ -70,6 +71,7 @@ def between_moves(
     ]
 
 
+@slow
 @given(drawn_convolutions(), st.tuples(st.integers(1, 3), st.integers(1, 3)))
 @settings(max_examples=50)
 def test_what_tensorflow_writes_is_exact(case: Convolution, blocks: tuple[int, int]) -> None:
@@ -81,6 +83,7 @@ def test_what_tensorflow_writes_is_exact(case: Convolution, blocks: tuple[int, i
         assert node.options["dilation_w_factor"] == blocks[1]
 
 
+@slow
 @given(drawn_convolutions(), st.lists(st.integers(0, 3), min_size=8, max_size=8))
 @settings(max_examples=50)
 def test_any_paddings_and_crops_are_exact(case: Convolution, numbers: list[int]) -> None:

@@ -15,6 +15,7 @@ from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, drawn_convolutions, left_by, reasons, whole
 from tests.support.shared import model_path
+from tests.support.tiers import slow
 from tflite_opencl.rewrites.passes.fuse_requantize import rewrite
 
 
@@ -38,6 +39,7 @@ def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes]
 
 
+@slow
 @given(drawn_convolutions(), st.data())
 @settings(max_examples=60)
 def test_another_zero_point_is_exact(case: Convolution, data: st.DataObject) -> None:
@@ -79,6 +81,7 @@ FOLLOWING = {
 }
 
 
+@slow
 @given(st.data())
 @settings(max_examples=60)
 def test_any_two_are_exact(data: st.DataObject) -> None:

@@ -14,6 +14,7 @@ from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import CHAINS, chain, whole
+from tests.support.tiers import slow
 from tflite_opencl.rewrites.passes.layers import channel_ranges
 
 
@@ -35,6 +36,7 @@ def assert_within(graph: Graph) -> None:
             assert (real.max(axis=(0, 1, 2)) <= high + close).all()
 
 
+@slow
 @given(CHAINS)
 @settings(max_examples=30)
 def test_no_run_leaves_the_ranges(cases: list[Convolution]) -> None:

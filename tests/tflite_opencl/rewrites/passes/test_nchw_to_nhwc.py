@@ -14,6 +14,7 @@ from delegate.inspect import Graph, Node, Tensor
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, left_by, whole
+from tests.support.tiers import slow
 from tflite_opencl.rewrites.passes.nchw_to_nhwc import inverse_of, rewrite
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -188,6 +189,7 @@ def drawn_graphs(draw: st.DrawFn) -> Graph:
     return whole(graph_of(nodes, outputs=ends))
 
 
+@slow
 @given(drawn_graphs())
 @settings(max_examples=150)
 def test_any_graph_is_exact(graph: Graph) -> None:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
-from tests.support.deal import slow
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import chain, drawn_convolutions, left_by, reasons, whole
 from tests.support.shared import model_path, picture_paths
+from tests.support.tiers import slow
 from tflite_opencl.common.default.default_model import default_model
 from tflite_opencl.common.pictures.image import load_picture, to_input
 from tflite_opencl.rewrites.changes import Notes

@@ -27,6 +27,7 @@ from tests.support.rewrites import (
     reasons,
     whole,
 )
+from tests.support.tiers import slow
 from tflite_opencl.rewrites.passes import signed_to_unsigned, unsigned_to_signed
 from tflite_opencl.rewrites.passes.rounding import round_alike
 
@@ -118,6 +119,7 @@ def test_a_mean_of_an_even_number_of_pixels_stays(dtype: str) -> None:
     assert "even number of pixels" in reasons(notes)[0]
 
 
+@slow
 @given(drawn_convolutions(), SEEDS)
 @settings(max_examples=60)
 def test_drawn_convolutions(case: Convolution, seed: int) -> None:
@@ -126,6 +128,7 @@ def test_drawn_convolutions(case: Convolution, seed: int) -> None:
     assert len(notes) == 1
 
 
+@slow
 @given(CHAINS)
 @settings(max_examples=25)
 def test_drawn_chains(cases: list[Convolution]) -> None:

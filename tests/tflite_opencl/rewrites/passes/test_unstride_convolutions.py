@@ -23,6 +23,7 @@ from tests.support.rewrites import (
     whole,
 )
 from tests.support.shared import model_path
+from tests.support.tiers import slow
 from tflite_opencl.rewrites.changes import Notes
 from tflite_opencl.rewrites.passes import depthwise_to_conv
 from tflite_opencl.rewrites.passes.unstride_convolutions import rewrite
@@ -68,6 +69,7 @@ def test_an_odd_picture_is_padded_with_the_zero_point() -> None:
     assert after.nodes[2].options["padding"] == "VALID"
 
 
+@slow
 @given(drawn_convolutions())
 @settings(max_examples=60)
 def test_any_convolution_is_exact(case: Convolution) -> None:

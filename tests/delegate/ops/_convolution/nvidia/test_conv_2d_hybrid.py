@@ -25,8 +25,8 @@ from tests.support.cases import (
     assert_exact_or_refused,
     assert_exact_way,
 )
-from tests.support.deal import where_rows_are_known
 from tests.support.model import chain_model
+from tests.support.tiers import where_rows_are_known
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
 
 pytestmark = where_rows_are_known

@@ -32,7 +32,6 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.convolution import Convolution, convolutions
-from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
 
 WAYS = (FLOAT4, *REGISTERS, NEAREST, STAGED, DOTS[1], DOTS[0])
@@ -378,7 +377,6 @@ def test_whole_range_of_weights(
     assert assert_exact_way(model, device, way) == {f"{way.alternative} 4x8"}
 
 
-@any_driver
 @given(case=convolutions(), way=st.sampled_from(WAYS), seed=SEEDS)
 def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     if _is_offered(case, way):

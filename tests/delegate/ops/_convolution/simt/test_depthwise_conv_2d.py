@@ -27,7 +27,6 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.convolution import Convolution, convolutions
-from tests.support.deal import any_driver
 
 # One core: a run is all of a row. Sixteen: it is four pixels.
 LONG = Way("long", {**FLOAT4.facts, "compute_units": 1}, "float4")
@@ -194,7 +193,6 @@ def test_tap_after_tap(case: Convolution, way: Way, device: DeviceInfo) -> None:
     assert name.startswith(way.alternative)
 
 
-@any_driver
 @given(case=convolutions(is_depthwise=True), way=st.sampled_from(WAYS), seed=SEEDS)
 def test_drawn(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     case = replace(case, depth_multiplier=1, dilation=(case.dilation[0], 1))

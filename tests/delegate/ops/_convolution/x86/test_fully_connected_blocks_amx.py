@@ -11,9 +11,9 @@ from delegate import DeviceInfo, ops
 from tests.delegate.ops._convolution.test_hybrid_blocks import Product
 from tests.support.cases import AMX, SEEDS, assert_exact_or_refused, assert_exact_way
 from tests.support.compare import RUNTIME
-from tests.support.deal import where_rows_are_known
 from tests.support.hybrid import assert_packed_once
 from tests.support.model import chain_model
+from tests.support.tiers import where_rows_are_known
 
 pytestmark = [
     where_rows_are_known,
