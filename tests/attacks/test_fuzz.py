@@ -68,10 +68,10 @@ from tests.attacks.fuzz.ways import (
 from tests.support.compare import RUNTIME
 from tests.support.nets import net
 from tests.support.tiers import slow
-from tflite_opencl.common.build import dtype_of, graph, node, numbers, tensor
+from tflite_opencl.common.build import constant, dtype_of, graph, node, numbers, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.cases.loops import loop
+from tflite_opencl.conformance.cases.loops import choice, loop
 from tflite_opencl.conformance.cases.recurrent import svdf
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import CRASH, PASS, Result
@@ -412,6 +412,41 @@ UNWRITTEN: dict[str, Callable[[Tensor, Tensor], Node]] = {
         },
     ),
 }
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_an_if_of_tflite_is_not_resized_where_it_writes_to_freed_memory(
+    device: DeviceInfo, is_left: bool, is_constant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, doubled = (tensor((1, 500), "int32") for _ in range(2))
+    y = constant(np.zeros((1, 500), np.int32)) if is_constant else tensor((1, 500), "int32")
+    chosen = choice(constant(np.array(True)), [doubled, y], "int32")
+    nodes = [node("ADD", [x, x], [doubled], {"fused_activation_function": "NONE"}), chosen]
+    inputs = [x] if is_constant else [x, y]
+    made = read_model(write_model(graph(nodes, inputs, chosen.outputs)))
+    monkeypatch.setattr(apart, "some_nodes", lambda *_: frozenset({1} if is_left else ()))
+    judged = [1] if is_left and is_constant else [3, 0, 2, 1]
+    opened: list[Any] = []
+    resized: list[int] = []
+    open_job, resize_to = apart.open_job, apart.resize_to
+
+    def open_(job: Job, known: Any) -> Any:
+        found = open_job(job, known)
+        opened.append(found[0].interpreter)
+        return found
+
+    def resize(interpreter: Any, count: int) -> None:
+        if interpreter in opened:
+            resized.append(count)
+            assert count in judged  # else the run after it may end this process
+        resize_to(interpreter, count)
+
+    monkeypatch.setattr(apart, "open_job", open_)
+    monkeypatch.setattr(apart, "resize_to", resize)
+    result = of_way(device, "apart 0", made)
+    assert (result.result, result.detail) == (PASS, "")
+    assert resized == judged
 
 
 @pytest.mark.parametrize("name", UNWRITTEN)

@@ -20,7 +20,7 @@ import numpy as np
 
 from delegate.claim import Claim
 from delegate.graph.float16 import has_float16
-from delegate.inspect import Graph, Node, write_model
+from delegate.inspect import Graph, Node, read_model, write_model
 from tflite_opencl.common.bounds import Bounds
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.in_builtins import model_in_builtins
@@ -111,7 +111,8 @@ def resized(
 ) -> Result | None:
     """Run with these batches, as TFLite's own interpreter runs them; None: all is right.
 
-    A batch that TFLite does not run is left out, and so are graphs whose inputs have no batch of 1.
+    A batch that TFLite does not run is left out, and so is one at which its own IF would write to
+    freed memory, and graphs whose inputs have no batch of 1.
     """
     if not job.graph.inputs or any(each.shape[:1] != (1,) for each in job.graph.inputs):
         return None
@@ -122,6 +123,8 @@ def resized(
             continue
         try:
             expected, undefined = on_tflite()
+            if _writes_to_freed_memory(job, known, opened, count):
+                continue
         except (RuntimeError, ValueError):
             continue  # no batch for TFLite, too
         resize_to(opened.interpreter, count)
@@ -162,6 +165,57 @@ def _sized(job: Job, known: Oracle, count: int, keeps_all: bool) -> Any:
     made = allocated(job.subject.runtime, model, known.cpu_kernels, keeps_all=keeps_all)
     resize_to(made, count)
     return made
+
+
+def _writes_to_freed_memory(job: Job, known: Oracle, opened: Any, count: int) -> bool:
+    """Whether an IF that TFLite runs in this interpreter may end the process at a batch.
+
+    NOTE: where both branches give the same shapes, a run of TFLite's IF has the branch write right
+    to the outputs of the IF. Where a resize lets the shapes part, these outputs are dynamic from
+    then on, but the branch still writes to where they were, which the resize has freed.
+    """
+    calling = [each.index for each in job.graph.nodes if each.calls is not None]
+    left = set(calling) - opened.taken(job.graph)
+    if not left:
+        return False
+    before, after = (_parting(job, known, batch) for batch in (1, count))
+    return any(
+        index in left and not parted and parts
+        for index, parted, parts in zip(calling, before, after, strict=True)
+    )
+
+
+def _parting(job: Job, known: Oracle, count: int) -> list[bool]:
+    """Return for each node that calls graphs whether it has an IF of branches of other shapes."""
+    made = _sized(job, known, count, False)
+    run(made, _batch(job.sets[0], count))
+    whole = read_model(model_in_builtins(job.graph, job.model))
+    return [
+        any(_parts(made, choice) for choice in _choices(each))
+        for each in whole.nodes
+        if each.calls is not None
+    ]
+
+
+def _choices(node: Node) -> Iterator[Node]:
+    """Yield the IF that a node is or calls."""
+    if node.op == "IF":
+        yield node
+    if node.calls is not None:
+        for called in node.calls.graphs:
+            for each in called.nodes:
+                yield from _choices(each)
+
+
+def _parts(made: Any, choice: Node) -> bool:
+    """Whether the branches of an IF give outputs of different shapes; `made`: it ran."""
+    assert choice.calls is not None
+    numbers = choice.options["then_subgraph_index"], choice.options["else_subgraph_index"]
+    shapes = []
+    for number, branch in zip(numbers, choice.calls.graphs, strict=True):
+        sizes = {each["index"]: tuple(each["shape"]) for each in made.get_tensor_details(number)}
+        shapes.append([sizes[tensor.index] for tensor in branch.outputs])
+    return shapes[0] != shapes[1]
 
 
 def _undefined(graph: Graph, open_: Callable[[], Any], inputs: Arrays) -> set[int]:
