@@ -33,13 +33,15 @@ MODELS = (
     "mobilenet_v2_1.0_224_quant",
     "tf2_mobilenet_v2_1.0_224_ptq",
 )
+MOST = 10  # kernels of a GPU, beside those that spill
 Paper = dict[str, str]  # a row of the model on paper
 
 HEAD = """# Kernels compiled for the boards' GPUs
 
 `.ci/board-compilers DIR renew` generates this page from `.ci/board-compilers.csv`; the
-[README](README.md) explains DIR. It shows every kernel that the models of `../shared/models` may
-launch, compiled by Mesa 25.0 for five GPUs on an x86-64 machine. Nothing was run.
+[README](README.md) explains DIR. Mesa 25.0 compiled every kernel that the models of
+`../shared/models` may launch, for five GPUs, on an x86-64 machine. Nothing was run. The CSV file
+has all kernels. This page has, for each GPU, the ten that are launched most, and all that spill.
 
 If a kernel has several builds, its row shows the worst. "Expected" counts the launches of all
 models for which the kernel is expected to be the fastest. Cycles and instructions are static
@@ -146,13 +148,16 @@ def paper_lines(paper: list[Paper]) -> list[str]:
     """Return the model on paper."""
     lines = PAPER_HEAD.format(not_seen=NOT_SEEN).rstrip("\n").splitlines()
     before = {(r["device"], r["model"]): r for r in paper if r["kernels"] == "before"}
+    last = ""
     for row in (row for row in paper if row["kernels"] == "now"):
         device, model = row["device"], row["model"]
         chip = CHIPS[device]
         assumed = f"{chip.board}: {chip.megahertz} MHz, {chip.does} a clock, "
         assumed += f"{chip.gigabytes_a_second:g} GB/s"
+        gpu = ("", "") if device == last else (device, assumed)  # once for all its models
         times = shown(before.get((device, model))), shown(row), f"{float(row['memory']):.1f}"
-        lines.append(line(device, assumed, model, row["launches"], *times))
+        lines.append(line(*gpu, model, row["launches"], *times))
+        last = device
     return lines
 
 
@@ -165,12 +170,15 @@ def shown(row: Paper | None) -> str:
 
 
 def of_device(rows: list[Row], figures: Iterable[str]) -> list[str]:
-    """Return a line for each kernel and variant."""
+    """Return a line for each kernel and variant that is launched most or spills."""
     same: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         same[row.kernel, row.variant].append(row)
+    most = sorted(same.values(), key=launches, reverse=True)[:MOST]
     lines = []
     for (kernel, variant), builds in sorted(same.items()):
+        if builds not in most and not any(row.scratch for row in builds):
+            continue
         worst = max(builds, key=lambda row: (row.scratch, row.instructions or 0))
         shown = []
         for name in figures:
