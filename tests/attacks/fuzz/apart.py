@@ -21,6 +21,7 @@ import numpy as np
 from delegate.claim import Claim
 from delegate.graph.float16 import has_float16
 from delegate.inspect import Graph, Node, read_model, write_model
+from tests.attacks.fuzz.branches import parting
 from tflite_opencl.common.bounds import Bounds
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.in_builtins import model_in_builtins
@@ -178,44 +179,17 @@ def _writes_to_freed_memory(job: Job, known: Oracle, opened: Any, count: int) ->
     left = set(calling) - opened.taken(job.graph)
     if not left:
         return False
-    before, after = (_parting(job, known, batch) for batch in (1, count))
+    whole = read_model(model_in_builtins(job.graph, job.model))
+    before: list[bool] = []
+    after: list[bool] = []
+    for batch, found in ((1, before), (count, after)):
+        made = _sized(job, known, batch, False)
+        run(made, _batch(job.sets[0], batch))
+        found += parting(made, whole)
     return any(
         index in left and not parted and parts
         for index, parted, parts in zip(calling, before, after, strict=True)
     )
-
-
-def _parting(job: Job, known: Oracle, count: int) -> list[bool]:
-    """Return for each node that calls graphs whether it has an IF of branches of other shapes."""
-    made = _sized(job, known, count, False)
-    run(made, _batch(job.sets[0], count))
-    whole = read_model(model_in_builtins(job.graph, job.model))
-    return [
-        any(_parts(made, choice) for choice in _choices(each))
-        for each in whole.nodes
-        if each.calls is not None
-    ]
-
-
-def _choices(node: Node) -> Iterator[Node]:
-    """Yield the IF that a node is or calls."""
-    if node.op == "IF":
-        yield node
-    if node.calls is not None:
-        for called in node.calls.graphs:
-            for each in called.nodes:
-                yield from _choices(each)
-
-
-def _parts(made: Any, choice: Node) -> bool:
-    """Whether the branches of an IF give outputs of different shapes; `made`: it ran."""
-    assert choice.calls is not None
-    numbers = choice.options["then_subgraph_index"], choice.options["else_subgraph_index"]
-    shapes = []
-    for number, branch in zip(numbers, choice.calls.graphs, strict=True):
-        sizes = {each["index"]: tuple(each["shape"]) for each in made.get_tensor_details(number)}
-        shapes.append([sizes[tensor.index] for tensor in branch.outputs])
-    return shapes[0] != shapes[1]
 
 
 def _undefined(graph: Graph, open_: Callable[[], Any], inputs: Arrays) -> set[int]:
