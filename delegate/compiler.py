@@ -75,8 +75,8 @@ def _obstacle(
                 raise Unsupported(_EXCLUDED)
             first_choice(each, target, check, lowered)
         except Unsupported as refusal:
-            reason = str(refusal.args[0])
-            return f"{each.op} in it: {reason}" if is_inlined(node) else reason
+            reason: str = refusal.args[0]  # as it is: it may be a Loss
+            return type(reason)(f"{each.op} in it: {reason}") if is_inlined(node) else reason
     return None
 
 

@@ -87,15 +87,15 @@ class Attack:
         return CHILDREN if "death" in self.name else COMMAND
 
 
-_WORK = "programs", TRIALS, BANS, CHOICES
+WORK = "plans", "constants", "programs", TRIALS, BANS, CHOICES  # of a model, on a known device
 ATTACKS = (
     Attack("error"),
     Attack("lost"),
     Attack("lie"),
     # Untuned: children that try kernels would take the deaths, and the run would be right.
     Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT), "--tune", "off")),
-    Attack("cold death", forgets=("devices", "records", "icds", "programs")),
-    Attack("kernel death", forgets=_WORK),
+    Attack("cold death", forgets=("devices", "records", "icds", "plans", "constants", "programs")),
+    Attack("kernel death", forgets=WORK),
 )
 
 

@@ -21,12 +21,13 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.sandbox.trials import SELF_TEST
-from delegate.store import BANS, CHOICES, TRIALS, stores
+from delegate.store import stores
 from tests.attacks.bed import (
     COMMAND_LINE,
     CPU,
     LOST,
     RIGHT,
+    WORK,
     Ran,
     forget,
     proofs_in,
@@ -57,7 +58,7 @@ class Place:
         (folder / "pocl").mkdir()
         assert self.run().outcome == RIGHT
         self.proof = self._proof()
-        forget(self.cache, "programs", TRIALS, BANS, CHOICES)
+        forget(self.cache, *WORK)
         shutil.rmtree(folder / "pocl")
         (folder / "pocl").mkdir()
 

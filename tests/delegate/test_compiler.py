@@ -14,6 +14,7 @@ from delegate.errors import Unsupported
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.partition import partition_of
+from delegate.graph.verdict import Loss
 from delegate.launch import Alternative
 from delegate.target import Target
 from tests.support.model import const, graph_of, op, t
@@ -55,6 +56,12 @@ def reasons(graph: Graph, check: compiler.Check = works, *exclude: str) -> list[
 def test_what_lowers_and_passes_the_check_runs() -> None:
     graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2), ("ADD", [2, 1], 3)])
     assert reasons(graph) == [None, "MUL is beyond us", None]
+
+
+def test_a_node_that_child_processes_died_of_is_told_from_one_that_is_refused() -> None:
+    graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2)])
+    found = compiler.verdicts(graph, TARGET, lambda _: Loss("children died of it"))
+    assert [verdict.is_lost for verdict in found] == [True, False]
 
 
 def test_excluded_ops_are_not_even_lowered() -> None:
