@@ -23,6 +23,8 @@ OFF, QUICK, FULL = MODES = ("off", "quick", "full")
 # measured, up to so long: else a large model's start hardly measures.
 QUICK_SECONDS = 2.0
 _MOST_AGAIN_SECONDS = 10.0
+# For measuring where a device's self-tests took all that time: the plan is final.
+LEAST_SECONDS = 1.0
 ROUNDS = {QUICK: 3, FULL: 12}
 # For all candidates of a choice that run whole programs; each runs once at least.
 _WHOLE_SECONDS = {QUICK: 0.5, FULL: 5.0}
@@ -59,6 +61,11 @@ class Choice:
         return f"family {hashlib.sha256(repr(self.subject).encode()).hexdigest()[:24]}"
 
 
+def quick_seconds(spent: float) -> float:
+    """Return the seconds of measuring that a first start has; `spent`: it took these already."""
+    return max(QUICK_SECONDS - spent, LEAST_SECONDS)
+
+
 class Chooser:
     """What is chosen on one device.
 
@@ -72,7 +79,7 @@ class Chooser:
         if mode not in MODES:
             raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
         self.mode = mode
-        self.seconds_left = QUICK_SECONDS - spent if mode == QUICK else float("inf")
+        self.seconds_left = quick_seconds(spent) if mode == QUICK else float("inf")
         self._begun_s: float | None = time.perf_counter()  # None: something was to be measured
         self._store = store
         self._known: dict[str, str | None] = {}  # by key: measured, or looked up; None: it is not
@@ -131,7 +138,8 @@ class Chooser:
             self._left.add(choice.key)
             return None
         if self._begun_s is not None:
-            self.seconds_left += min(time.perf_counter() - self._begun_s, _MOST_AGAIN_SECONDS)
+            if self.seconds_left > LEAST_SECONDS:
+                self.seconds_left += min(time.perf_counter() - self._begun_s, _MOST_AGAIN_SECONDS)
             self._begun_s = None
         begin = time.perf_counter()
         with progress.phase("tune"):
