@@ -160,6 +160,7 @@ class Bed:
             shutil.copytree(like._warm, self._warm)
         if transfer:
             _choose(transfer, self._warm)
+            forget(self._warm, "plans")  # of another transfer
             self._warm_up()
         self._calls: dict[str, Counter[str]] = {}
 
