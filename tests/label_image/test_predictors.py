@@ -95,7 +95,7 @@ def test_labels_and_numbers_of_the_model_are_used() -> None:
 def test_a_detector_on_the_cpu_and_on_a_device(device: DeviceInfo) -> None:
     labels = ["green", "blue"]
     assert rounded(Detector(detector(), labels=labels)(half())) == SHARES
-    with Detector(detector(), labels=labels, device=device.index) as detect:
+    with Detector(detector(), labels=labels, device=device.index, tune="off") as detect:
         assert detect.device == device.name
         assert all(each.is_taken for each in detect.verdicts)
         assert [rounded(each) for each in detect([half(), half()])] == [SHARES, SHARES]
