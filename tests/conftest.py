@@ -177,9 +177,12 @@ def unoptimised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     build_with(monkeypatch, "" if request.config.option.full else "-cl-opt-disable")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
     for item in items:
         if "device" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
-    tiers.select(config, items)
+    yield
+    tiers.select(config, items)  # of what -k and -m left
