@@ -29,7 +29,7 @@ from delegate.sandbox import helper, surroundings
 from delegate.sandbox.records import Records
 from delegate.start.answers import Answers, Found, Read
 from delegate.start.probe import broken
-from delegate.tuning.chooser import FULL, quick_seconds
+from delegate.tuning.chooser import FULL, QUICK_SECONDS
 
 _FOLDER = "plans"
 _WAIT_SECONDS = 120  # for another process that plans the same
@@ -67,7 +67,7 @@ class ChildPlanner(Answers):
         self._banned_before = {*self._records.left_out.values()}
         same = replace(options, device=info.index, own_context=False)
         self._same = info.identity, replace(same, isolate=False, run_timeout=0)
-        self._seconds_left = quick_seconds(seconds)
+        self._seconds_left = QUICK_SECONDS - seconds
 
     def _require(self, answer: Answer) -> None:
         if self._options.tune == FULL != answer.mode:

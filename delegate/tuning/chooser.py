@@ -23,7 +23,7 @@ OFF, QUICK, FULL = MODES = ("off", "quick", "full")
 # measured, up to so long: else a large model's start hardly measures.
 QUICK_SECONDS = 2.0
 _MOST_AGAIN_SECONDS = 10.0
-# For measuring where a device's self-tests took all that time: the plan is final.
+# In all, where a device's self-tests took longer than that: the plan is final.
 LEAST_SECONDS = 1.0
 ROUNDS = {QUICK: 3, FULL: 12}
 # For all candidates of a choice that run whole programs; each runs once at least.
@@ -61,11 +61,6 @@ class Choice:
         return f"family {hashlib.sha256(repr(self.subject).encode()).hexdigest()[:24]}"
 
 
-def quick_seconds(spent: float) -> float:
-    """Return the seconds of measuring that a first start has; `spent`: it took these already."""
-    return max(QUICK_SECONDS - spent, LEAST_SECONDS)
-
-
 class Chooser:
     """What is chosen on one device.
 
@@ -79,7 +74,7 @@ class Chooser:
         if mode not in MODES:
             raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
         self.mode = mode
-        self.seconds_left = quick_seconds(spent) if mode == QUICK else float("inf")
+        self.seconds_left = float("inf")
         self._begun_s: float | None = time.perf_counter()  # None: something was to be measured
         self._store = store
         self._known: dict[str, str | None] = {}  # by key: measured, or looked up; None: it is not
@@ -87,6 +82,7 @@ class Chooser:
         self._left: set[str] = set()  # keys that were not measured
         self._measured_count, self._measuring_s = 0, 0.0
         self._saved_s = time.perf_counter()
+        self.begin(QUICK_SECONDS - spent)
 
     @property
     def left(self) -> int:
@@ -103,6 +99,8 @@ class Chooser:
         """Count what is left from here on; a quick start may still measure for so long."""
         self._left = set()
         if self.mode == QUICK:
+            if seconds_left < 0 and self._begun_s is not None:
+                seconds_left, self._begun_s = LEAST_SECONDS, None
             self.seconds_left = seconds_left
 
     def take(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
@@ -138,8 +136,7 @@ class Chooser:
             self._left.add(choice.key)
             return None
         if self._begun_s is not None:
-            if self.seconds_left > LEAST_SECONDS:
-                self.seconds_left += min(time.perf_counter() - self._begun_s, _MOST_AGAIN_SECONDS)
+            self.seconds_left += min(time.perf_counter() - self._begun_s, _MOST_AGAIN_SECONDS)
             self._begun_s = None
         begin = time.perf_counter()
         with progress.phase("tune"):

@@ -256,7 +256,8 @@ def test_findings_are_saved_once_a_partition(
 def test_a_start_that_may_not_measure_runs_what_is_likely_to_be_the_fastest(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delegate.tuning.chooser.quick_seconds", lambda spent: 0.0)
+    monkeypatch.setattr("delegate.tuning.chooser.QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("delegate.tuning.chooser.LEAST_SECONDS", 0.0)
     for tune, is_one in (("quick", True), ("off", False)):
         engine = Engine(Options(device.index, tune=tune))
         expected = PERSISTENT if is_one and offers(engine, PERSISTENT) else ONE_BY_ONE
