@@ -19,7 +19,7 @@ from delegate.graph.partition import Partition
 from delegate.isolation.in_child import AnyExecutor
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.mixed import Mixed
-from delegate.plan.key import have_one_plan
+from delegate.plan.key import share_plan
 from delegate.plan.record import PartitionPlan
 from delegate.requirements import Requirements, requirements_of
 from delegate.runtime.inspection import (
@@ -95,12 +95,12 @@ class PartitionKernel:
     @property
     def inputs(self) -> Sequence[int]:
         """Those at the present shapes, and behind them all that a run that fails may spoil."""
-        return [*self._tensors.ends(self._partition.inputs), *self._tensors.indices]
+        return [*self._tensors.tflite_indices(self._partition.inputs), *self._tensors.indices]
 
     @property
     def outputs(self) -> Sequence[int]:
         """Those at the present shapes."""
-        return self._tensors.ends(self._partition.outputs)
+        return self._tensors.tflite_indices(self._partition.outputs)
 
     def _new_watch(self) -> RangeWatch[AnyExecutor]:
         is_repeatable = not (self._keeps or self._tensors.indices)
@@ -110,7 +110,7 @@ class PartitionKernel:
     def prepare(self, shapes: Shapes) -> Shapes:
         """Compile again where shapes or values have changed; return the outputs' shapes."""
         current = self._claim.repartition(self._partition, shapes)
-        same = have_one_plan(current, self._partition)
+        same = share_plan(current, self._partition)
         with self._opened():
             if self._made is None or not same:
                 self._renew(current, same)
@@ -190,7 +190,7 @@ class PartitionKernel:
     def _run_with_variables(
         self, made: AnyExecutor | Mixed, inputs: Arrays, outputs: Arrays
     ) -> None:
-        own, memory = self._tensors.parted(inputs)
+        own, memory = self._tensors.split(inputs)
         self._tensors.require(memory)
         try:
             self._run(made, own, outputs)

@@ -44,12 +44,12 @@ class VariableTensors:
         """Return where TFLite has a tensor's bytes; those of a variable in one place."""
         return self._index.get(tensor.kept, tensor.index)
 
-    def ends(self, tensors: Sequence[Tensor]) -> list[int]:
-        """Return where TFLite has these ends of a partition; what else is kept it has not."""
+    def tflite_indices(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Return where TFLite has a partition's inputs or outputs; of what is kept, variables."""
         return [self.index(t) for t in tensors if t.is_variable or not t.kept]
 
-    def parted(self, inputs: Arrays) -> tuple[Arrays, Arrays]:
-        """Return the inputs of a run without the bytes of all of them behind, and these."""
+    def split(self, inputs: Arrays) -> tuple[Arrays, Arrays]:
+        """Return a run's inputs without the bytes of the variables, which come last, and these."""
         count = len(inputs) - len(self.indices)
         return inputs[:count], inputs[count:]
 

@@ -49,7 +49,7 @@ def partition_facts(partition: Partition) -> Hashable:
     return graph_facts(graph), sorted(partition.inlined.items())
 
 
-def have_one_plan(one: Partition, other: Partition) -> bool:
+def share_plan(one: Partition, other: Partition) -> bool:
     """Whether the plans of two partitions follow from the same."""
     own, others = ((each.nodes, each.inputs, each.outputs) for each in (one, other))
     # The same objects, where nothing was inferred anew: it costs nothing to see that.

@@ -20,11 +20,11 @@ from delegate.plan import key as module
 from delegate.plan.key import (
     code_digest,
     graph_facts,
-    have_one_plan,
     installed,
     key_of,
     origin_of,
     partition_facts,
+    share_plan,
     target_facts,
     values_key,
 )
@@ -170,14 +170,14 @@ def test_equal_graphs_have_one_key() -> None:
     assert len({key_of(partition_facts(each)) for each in partitions}) == 1
 
 
-def test_partitions_of_equal_facts_have_one_plan() -> None:
+def test_partitions_of_equal_facts_share_a_plan() -> None:
     one, equal = (partition_of(small(), range(2)) for _ in range(2))
-    assert have_one_plan(one, equal)
-    assert not have_one_plan(one, partition_of(MORE["zero point"](small()), range(2)))
+    assert share_plan(one, equal)
+    assert not share_plan(one, partition_of(MORE["zero point"](small()), range(2)))
     known = replace(t((2,), "int32", data=np.array([1, 2], np.int32)), is_folded=True)
     other = replace(known, data=np.array([1, 3], np.int32))
     empty = [Partition((), (), (each,)) for each in (known, other)]
-    assert not have_one_plan(*empty)
+    assert not share_plan(*empty)
 
 
 @pytest.mark.parametrize("change", [*OF_TENSORS.items(), *MORE.items()], ids=lambda each: each[0])
