@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,8 +36,7 @@ Outcomes = Mapping[tuple[str, str], Counter[str]]  # (attack, function) -> how m
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sweep, print each finding and the tables; return the exit code."""
     given = _parser().parse_args(arguments)
-    tables: dict[str, str] = {}
-    is_fine = True
+    totals, is_fine = [], True
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
         library = build_library(Path(scratch))
         if library is None:
@@ -48,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder.mkdir()
             bed = Bed(folder, library, device)
             outcomes = sweep(bed, given.attack, given.most, given.jobs)
-            tables[device] = table(bed, outcomes)
-            print(f"{device}:\n\n{tables[device]}", flush=True)
+            print(f"{device}:\n\n{table(bed, outcomes)}", flush=True)
+            totals = [*(totals or _head("driver", outcomes)), _total(device, bed, outcomes)]
             is_fine &= all(set(ended) <= set(ALLOWED) for ended in outcomes.values())
     if given.docs:
-        part = "\n\n".join([_BEGIN, _scope(given.most), _totals(tables), _END])
+        part = "\n\n".join([_BEGIN, _scope(given.most), "\n".join(totals), _END])
         text = re.sub(f"{_BEGIN}.*{_END}", lambda _: part, DOCUMENT.read_text(), flags=re.DOTALL)
         DOCUMENT.write_text(text)
     return 0 if is_fine else 1
@@ -62,15 +61,6 @@ def _scope(most: int | None) -> str:
     if most is None:
         return f"At every call of each function; deaths at up to {MOST_DEATHS} calls of each."
     return f"At up to {most} calls of each function, the first and the last among them."
-
-
-def _totals(tables: Mapping[str, str]) -> str:
-    """Return the last row of each device's table, as one table."""
-    head, rule, *_ = next(iter(tables.values())).splitlines()
-    sums = [
-        text.splitlines()[-1].replace("| all |", f"| {device} |") for device, text in tables.items()
-    ]
-    return "\n".join([head.replace("function", "driver"), rule, *sums])
 
 
 def sweep(bed: Bed, names: Sequence[str], most: int | None, jobs: int) -> Outcomes:
@@ -97,28 +87,40 @@ def sweep(bed: Bed, names: Sequence[str], most: int | None, jobs: int) -> Outcom
 
 def table(bed: Bed, outcomes: Outcomes) -> str:
     """Return the outcomes as a table of Markdown: a function a row, an attack a column."""
-    attacks = [a.name for a in ATTACKS if any(name == a.name for name, _ in outcomes)]
-    lines = [
-        f"| function | calls | {' | '.join(attacks)} | neither |",
+    functions = sorted({function for _, function in outcomes})
+    rows = [_row(each, bed, outcomes, [each]) for each in functions]
+    return "\n".join([*_head("function", outcomes), *rows, _total("all", bed, outcomes)])
+
+
+def _attacks(outcomes: Outcomes) -> list[str]:
+    return [a.name for a in ATTACKS if any(name == a.name for name, _ in outcomes)]
+
+
+def _head(what: str, outcomes: Outcomes) -> list[str]:
+    attacks = _attacks(outcomes)
+    return [
+        f"| {what} | calls | {' | '.join(attacks)} | neither |",
         "|---|---|" + "---|" * len(attacks) + "---|",
     ]
-    total: dict[str, Counter[str]] = defaultdict(Counter)
-    for function in sorted({function for _, function in outcomes}):
-        cells = []
-        neither = 0
-        for attack in attacks:
-            ended = outcomes.get((attack, function), Counter())
-            total[attack] += ended
-            neither += sum(count for each, count in ended.items() if each not in ALLOWED)
-            cells.append(_cell(ended))
-        calls = bed.calls(ATTACKS[0])[function]
-        lines.append(f"| {function} | {calls} | {' | '.join(cells)} | {neither} |")
-    wrong = sum(
-        count for each in total.values() for name, count in each.items() if name not in ALLOWED
+
+
+def _total(name: str, bed: Bed, outcomes: Outcomes) -> str:
+    """Return the row of all functions."""
+    functions = {*bed.calls(ATTACKS[0]), *(function for _, function in outcomes)}
+    return _row(name, bed, outcomes, functions)
+
+
+def _row(name: str, bed: Bed, outcomes: Outcomes, functions: Collection[str]) -> str:
+    """Return how the runs ended whose fault was at a call of these functions."""
+    calls = sum(bed.calls(ATTACKS[0])[each] for each in functions)
+    ended = [
+        sum((outcomes.get((attack, each), Counter()) for each in functions), Counter[str]())
+        for attack in _attacks(outcomes)
+    ]
+    neither = sum(
+        count for each in ended for outcome, count in each.items() if outcome not in ALLOWED
     )
-    sums = " | ".join(_cell(total[attack]) for attack in attacks)
-    calls = sum(bed.calls(ATTACKS[0]).values())
-    return "\n".join([*lines, f"| all | {calls} | {sums} | {wrong} |"])
+    return f"| {name} | {calls} | {' | '.join(map(_cell, ended))} | {neither} |"
 
 
 def _cell(ended: Counter[str]) -> str:
