@@ -62,10 +62,10 @@ class Segment:
         Raises: RuntimeError, ValueError: the kernels fail.
         """
         if self.made is None:
-            given = [None if t is None else values[t.index] for t in self.node.inputs]
+            given = [None if t is None else _value(values, t.index) for t in self.node.inputs]
             values[self.node.outputs[0].index] = compute(self.node, given)
             return
-        inputs = [values[tensor.origin or 0] for tensor in self._part.inputs]
+        inputs = [_value(values, tensor.origin or 0) for tensor in self._part.inputs]
         for detail, array in zip(self.made.get_input_details(), inputs, strict=True):
             if tuple(detail["shape"]) != array.shape:
                 self.made.resize_tensor_input(detail["index"], array.shape)
@@ -75,3 +75,10 @@ class Segment:
             self._is_allocated = True
         outputs = zip(self._part.outputs, invoke(self.made, inputs), strict=True)
         values |= {tensor.origin or 0: array for tensor, array in outputs}
+
+
+def _value(values: dict[int, Array], index: int) -> Array:
+    """Return a tensor's value. Raises: RuntimeError: a constant without data, as TFLite says."""
+    if index not in values:
+        raise RuntimeError(f"Input tensor {index} lacks data")
+    return values[index]
