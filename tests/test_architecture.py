@@ -49,7 +49,7 @@ LAYERS = {
     "passes": "graph",
     "compiler": "errors graph halves in_place launch lowered once passes progress target",
     "kernel_uses": "compiler graph isa launch runtime target tflite",
-    "tflite": "errors graph launch sandbox target",
+    "tflite": "cache errors graph launch progress sandbox target",
     "runtime": "cache errors graph isa launch plan profiles progress sandbox store",
     "tuning": "errors graph launch lowered plan progress runtime store",
     "options": "passes profiles tuning",

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The user's cache folder: what can be made or fetched again, up to a limit."""
 
+from delegate.cache.digests import MappedFile, keep_digests, mapped, sha256_of
 from delegate.cache.files import (
     load,
-    mapped,
     open_part,
-    read_into,
     replace_file,
-    sha256_of,
     store,
     write_cached,
 )
@@ -38,18 +36,19 @@ __all__ = [
     "MODELS",
     "PROGRAMS",
     "CacheEntry",
+    "MappedFile",
     "cache_entries",
     "cache_folder",
     "cache_in_use",
     "cache_limit_bytes",
     "hold",
+    "keep_digests",
     "load",
     "locked",
     "make_folder",
     "mapped",
     "open_part",
     "prune_cache",
-    "read_into",
     "replace_file",
     "sha256_of",
     "store",

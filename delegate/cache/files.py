@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import mmap
 import os
 import stat
 import tempfile
@@ -32,7 +31,6 @@ from delegate.errors import CacheError
 
 _Found = TypeVar("_Found")
 _DIGEST_BYTES = 32
-_PART_BYTES = 1 << 20
 _USED_SECONDS = 3600  # that the time of last use may be late, as each change of it is written
 
 
@@ -94,58 +92,20 @@ def load(name: str, is_use: bool = True) -> bytes | None:
 
     `is_use`: it counts as used; whoever only lists what there is does not use it.
     """
-    content = _read(name, lambda file, _: file.read(), is_use)
+    content = read(name, lambda file, _: file.read(), is_use)
     if content is None:
         return None
     payload = content[_DIGEST_BYTES:]
     return payload if _digest(name, payload) == content[:_DIGEST_BYTES] else None
 
 
-def mapped(name: str) -> mmap.mmap | None:
-    """Return a file of the cache as memory; None: there is none, it is empty, or it is not ours."""
-
-    def map_whole(file: FileIO, _: int) -> mmap.mmap | None:
-        with contextlib.suppress(ValueError):  # it is empty
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return None
-
-    return _read(name, map_whole)
-
-
-def read_into(name: str, memory: memoryview) -> bool:
-    """Read a file of the cache to memory of its size; False: there is none, or it is not ours."""
-
-    def fill(file: FileIO, size_bytes: int) -> bool:
-        left = memory if size_bytes == len(memory) else None
-        while left and (count := file.readinto(left)):
-            left = left[count:]
-        return left is not None and not len(left)
-
-    return bool(_read(name, fill))
-
-
-def sha256_of(name: str) -> str | None:
-    """Return the checksum of a file of the cache; None: there is none, or it cannot be read.
-
-    For whoever knows what it must be: the owner is not asked.
-    """
-    found = hashlib.sha256()
-    try:
-        with _opened(name) as (file, _):
-            while part := file.read(_PART_BYTES):
-                found.update(part)
-    except OSError:
-        return None
-    return found.hexdigest()
-
-
-def _read(name: str, read: Callable[[FileIO, int], _Found], is_use: bool = True) -> _Found | None:
-    """Return what `read` makes of a file of the cache and its size; None: none, or not ours."""
+def read(name: str, use: Callable[[FileIO, int], _Found], is_use: bool = True) -> _Found | None:
+    """Return what `use` makes of a file of the cache and its size; None: none, or not ours."""
     try:
         path = check_folders(name)
-        with _opened(name, is_use) as (file, status):
+        with opened(name, is_use) as (file, status):
             check_owner(path, status)
-            return read(file, status.st_size)
+            return use(file, status.st_size)
     except OSError:
         return None
     except CacheError as error:
@@ -154,7 +114,7 @@ def _read(name: str, read: Callable[[FileIO, int], _Found], is_use: bool = True)
 
 
 @contextlib.contextmanager
-def _opened(name: str, is_use: bool = True) -> Iterator[tuple[FileIO, os.stat_result]]:
+def opened(name: str, is_use: bool = True) -> Iterator[tuple[FileIO, os.stat_result]]:
     """Give a file of the cache to read, and what stat says of it; note its use.
 
     Raises: OSError: it cannot be opened, or is no file.

@@ -26,7 +26,7 @@ from delegate.errors import CacheError
 LIMIT_VARIABLE = "TFLITE_OPENCL_CACHE_MIB"
 DEFAULT_MIB = 2048
 PROGRAMS, PLANS, CONSTANTS = "programs", "plans", "constants"
-RECORDS, DEVICES = "records", "devices"
+RECORDS, DEVICES, DIGESTS = "records", "devices", "digests"
 ICDS, DRIVERS, MODELS, DOWNLOADS = "lists of drivers", "drivers' files", "models", "downloads"
 OLDER, UNFINISHED = "earlier versions' files", "unfinished files"
 # Kind -> the names of its entries, which are files or whole folders.
@@ -36,6 +36,7 @@ _KINDS = {
     CONSTANTS: r"constants/[0-9a-f]{40}",
     RECORDS: r"records/[0-9a-f]{3}",
     DEVICES: r"devices/[0-9a-f]{40}",
+    DIGESTS: r"digests/[0-9a-f]{40}",
     ICDS: r"icds/[0-9a-f]{40}(-only)?",
     DRIVERS: r"drivers/(pocl|mesa|nvidia|pyopencl)",
     MODELS: r"language_models/[0-9a-f]{32}-\w+-\d+-\d+",
@@ -52,6 +53,7 @@ _FOLDERS = (
         "constants",
         "records",
         "devices",
+        "digests",
         "icds",
         "drivers",
         "language_models",

@@ -143,7 +143,9 @@ def _tensor_facts(tensor: Tensor) -> Hashable:
 
 
 def _quantized(quantization: Quantization | None) -> Hashable:
-    if quantization is None or len(quantization.scale) == 1:
-        return quantization
+    if quantization is None:
+        return None
+    if len(quantization.scale) == 1:
+        return quantization.scale, quantization.zero_point, quantization.axis
     numbers = np.array(quantization.scale).tobytes() + np.array(quantization.zero_point).tobytes()
     return hashlib.blake2b(numbers, digest_size=20).digest(), quantization.axis

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.cache import MappedFile
+from delegate.plan.contents import owner_of
 from delegate.runtime.layout import Bytes
 
 _PAGE_BYTES = 2 << 20  # x86's, and aarch64's where small pages have 4 KiB
@@ -36,19 +38,11 @@ def in_large_pages(size: int) -> Bytes | None:
     return values[begin : begin + size]
 
 
-def owner_of(values: NDArray[Any]) -> object:
-    """Return what has the memory that an array shows: an array, or a mapped file and the like."""
-    owner: Any = values
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    return getattr(owner, "obj", owner)
-
-
 def let_go(values: NDArray[Any]) -> None:
     """Keep no page of a file in this process whose bytes an array is, if it is of a mapped file.
 
     Weights that lie on the device are not needed, and TFLite maps the file, too.
     """
-    owner: Any = owner_of(values)
-    if hasattr(owner, "let_go"):  # MappedFile of delegate/tflite/source.py
-        owner.let_go(values.__array_interface__["data"][0], values.nbytes)
+    file = owner_of(values)
+    if isinstance(file, MappedFile):
+        file.let_go(file.offset_of(values), values.nbytes)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.runtime.pages import owner_of
+from delegate.plan.contents import owner_of
 
 # Arrays that were computed are compared by their bytes up to this, others by place.
 _SMALL_BYTES = 1 << 14

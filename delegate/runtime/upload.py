@@ -107,17 +107,17 @@ def pack_in_place(queue: cl.CommandQueue, part: Part) -> None:
             own[: values.size] = values
             own[values.size :] = 0
             part.done(constant)
-            return _sum_of(values)
+            return sum_of(values)
 
         memory[part.size_bytes - SLACK_BYTES :] = 0
         sums = [*packed_ahead(part.offsets, put)]
     with mapped(queue, part.buffer, cl.map_flags.READ, *place) as memory:
-        kept = (_sum_of(memory[at:][: each.size_bytes]) for each, at in part.offsets.items())
+        kept = (sum_of(memory[at:][: each.size_bytes]) for each, at in part.offsets.items())
         if [*kept] != sums:
             raise DeviceError(NOT_KEPT)
 
 
-def _sum_of(values: Bytes) -> int:
+def sum_of(values: Bytes) -> int:
     """Return the sum of words, modulo 2^64, and of the bytes behind the last one."""
     words, rest = values[: values.size & -8].view(np.uint64), values[values.size & -8 :]
     return (int(words.sum()) + int(rest.sum())) % 2**64

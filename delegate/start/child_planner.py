@@ -22,7 +22,7 @@ from delegate.errors import DeviceError, Unsupported
 from delegate.isolation.in_child import AnyDevice
 from delegate.options import Options
 from delegate.plan.codec import Answer, UnreadablePlan
-from delegate.plan.contents import MissingContent, adopted, fill, load
+from delegate.plan.contents import MissingContent, adopted, load
 from delegate.plan.key import installed, key_of
 from delegate.runtime.programs import MissingBinary, binary_name
 from delegate.sandbox import helper, surroundings
@@ -48,9 +48,6 @@ class _Cache:
 
     def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
         return load(digest, size_bytes, self.elsewhere.get(digest))
-
-    def fill(self, digest: str, memory: NDArray[np.uint8]) -> None:
-        fill(digest, memory, self.elsewhere.get(digest))
 
     def binary(self, file: str, digest: str) -> bytes | None:
         return cache.load(binary_name(file, digest))
@@ -83,6 +80,7 @@ class ChildPlanner(Answers):
                     found = self._kept(name, read)  # another process may have asked
                     if found is None:
                         found = self._asked(name, call, arguments, read)
+            cache.keep_digests()
             return found
 
     def _path(self, name: str) -> str:

@@ -32,9 +32,6 @@ class _File:
     def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
         return self.file.content(digest, size_bytes)
 
-    def fill(self, digest: str, memory: NDArray[np.uint8]) -> None:
-        memory[:] = self.file.content(digest, memory.nbytes)
-
     def binary(self, file: str, digest: str) -> bytes | None:
         found = self.file.part(binary_name(file, digest))
         return None if found is None else found.tobytes()

@@ -87,6 +87,7 @@ class Graphs:
         """Learn which nodes of a graph were taken: what they inline is not judged by itself."""
         if graph.subgraph == 0:
             self._is_inlined = {}
+        taken = {*taken}
         for node in graph.nodes:
             is_inlined = node.index in taken and node.body is not None
             for number in _called_by(node):

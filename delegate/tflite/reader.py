@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from delegate import progress
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema
@@ -105,9 +106,7 @@ class Subgraphs:
         file = File(self.content)
         model = file.root()
         if (version := model.scalar("version")) != schema.VERSION:
-            raise ModelError(
-                f"the model has schema version {version}; only {schema.VERSION} is known"
-            )
+            raise ModelError(f"it has schema version {version}; only {schema.VERSION} is known")
         if (count := model.count("subgraphs")) == 0:
             raise ModelError("the model has no subgraphs")
         return _Head(
@@ -117,6 +116,7 @@ class Subgraphs:
             model.string("description"),
         )
 
+    @progress.no_collections()
     def _with_bodies(self, number: int, bodies: Bodies) -> Graph:
         if number not in self._alone:
             self._alone[number] = _read_subgraph(File(self.content), number, self._head)

@@ -4,28 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import stat
 from collections.abc import Iterator
 
-import numpy as np
-
+from delegate.cache import MappedFile
 from delegate.errors import ModelError
 from delegate.tflite.table import MAX_FILE_BYTES, too_large
-
-
-class MappedFile(mmap.mmap):
-    """A file in memory, which nobody writes to there."""
-
-    def let_go(self, address: int, size_bytes: int) -> None:
-        """Keep no page of these bytes in this process; who reads them again gets them again."""
-        begin = address - np.frombuffer(self, np.uint8).__array_interface__["data"][0]
-        first, behind = -(-begin // mmap.PAGESIZE), (begin + size_bytes) // mmap.PAGESIZE
-        if behind > first and hasattr(self, "madvise"):
-            where = first * mmap.PAGESIZE, (behind - first) * mmap.PAGESIZE
-            self.madvise(mmap.MADV_DONTNEED, *where)
-
 
 Source = str | os.PathLike[str] | bytes | memoryview
 
@@ -62,4 +47,4 @@ def _map(path: str | os.PathLike[str]) -> memoryview:
             return memoryview(b"")
         if size_bytes > MAX_FILE_BYTES:
             raise too_large(size_bytes)
-        return memoryview(MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return memoryview(MappedFile.of(file.fileno()))

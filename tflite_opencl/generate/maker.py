@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from pathlib import Path
 
 from delegate.inspect import (
@@ -89,16 +90,15 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _digest(path: str) -> str:
-    found = hashlib.sha256()
+    if not Path(path).is_file():  # reading a pipe would wait for a writer
+        raise CommandError(f"{path} is no file")
     try:
-        if not Path(path).is_file():  # reading a pipe would wait for a writer
-            raise CommandError(f"{path} is no file")
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                found.update(chunk)
+        open(path, "rb").close()
     except OSError as error:
         raise cannot_read(path, error) from error
-    return found.hexdigest()
+    if (found := sha256_of(os.path.abspath(path))) is None:
+        raise CommandError(f"{path} cannot be read")
+    return found
 
 
 def _require_room(llama: Llama, places: int) -> None:

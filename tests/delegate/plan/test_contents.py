@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from delegate import cache
+from delegate.cache import digests
 from delegate.plan import contents
 from delegate.plan.contents import (
     FOLDER,
     MissingContent,
     digest_of,
-    fill,
     load,
     places_elsewhere,
     save,
@@ -78,25 +78,17 @@ def test_what_is_damaged_is_missing_until_it_is_saved_again(change: str) -> None
     assert np.array_equal(load(digest, VALUES.nbytes), VALUES)
 
 
-def test_a_content_is_read_to_memory_of_its_size_alone() -> None:
-    digest, memory = save(VALUES), np.zeros(VALUES.nbytes, np.uint8)
-    fill(digest, memory)
-    assert np.array_equal(memory, VALUES)
-    for size in (VALUES.nbytes - 1, VALUES.nbytes + 1):
-        with pytest.raises(MissingContent):
-            fill(digest, np.zeros(size, np.uint8))
-
-
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_damaged_is_not_read_to_memory_or_has_another_digest(change: str) -> None:
-    digest, memory = save(VALUES), np.zeros(VALUES.nbytes, np.uint8)
+def test_what_was_remembered_of_a_file_says_nothing_of_a_damaged_one(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "_SETTLED_SECONDS", 0)
+    digest = save(VALUES)
+    load(digest, VALUES.nbytes)
+    cache.keep_digests()
     CHANGES[change](file_of(digest))
-    if change == "flipped":  # whoever asked compares that
-        fill(digest, memory)
-        assert digest_of(memory) != digest
-    else:
-        with pytest.raises(MissingContent):
-            fill(digest, memory)
+    with pytest.raises(MissingContent):
+        load(digest, VALUES.nbytes)
 
 
 def test_another_size_or_another_content_is_missing() -> None:
@@ -116,13 +108,8 @@ def test_what_the_cache_does_not_take_lies_in_memory(monkeypatch: pytest.MonkeyP
     assert save(VALUES.copy()) == digest
     path = places_elsewhere()[digest]
     assert np.array_equal(load(digest, VALUES.nbytes, path), VALUES)
-    memory = np.zeros(VALUES.nbytes, np.uint8)
-    fill(digest, memory, path)
-    assert np.array_equal(memory, VALUES)
     with pytest.raises(MissingContent):
         load(digest, VALUES.nbytes)
-    with pytest.raises(MissingContent):
-        fill(digest, memory)
     with pytest.raises(MissingContent):
         load(digest, VALUES.nbytes - 1, path)
     with pytest.raises(MissingContent):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,9 +14,11 @@ import pytest
 from delegate import DeviceError, DeviceInfo
 from delegate.plan.contents import MissingContent, digest_of
 from delegate.plan.record import BufferPlan, SegmentPlan
+from delegate.runtime import leases
 from delegate.runtime.device import Device
 from delegate.runtime.layout import SLACK_BYTES, Bytes
 from delegate.runtime.leases import leased
+from delegate.runtime.mapping import mapped
 from delegate.runtime.weights import Weights
 
 CONTENTS = [np.random.default_rng(n).integers(0, 256, 640 + 64 * n, np.uint8) for n in range(3)]
@@ -28,19 +31,12 @@ class FakeSource:
     files: dict[str, Bytes] = field(
         default_factory=lambda: {digest_of(each): each.copy() for each in CONTENTS}
     )
-    is_lost_on_the_way: bool = False
 
     def content(self, digest: str, size_bytes: int) -> Bytes:
         values = self.files.get(digest)
         if values is None or values.nbytes != size_bytes or digest_of(values) != digest:
             raise MissingContent(digest)
         return values
-
-    def fill(self, digest: str, memory: Bytes) -> None:
-        if digest not in self.files:
-            raise MissingContent(digest)
-        memory[:] = self.files[digest]
-        memory[-1] ^= self.is_lost_on_the_way
 
     def binary(self, file: str, digest: str) -> bytes | None:
         raise AssertionError
@@ -102,9 +98,19 @@ def test_segments_with_a_gap_or_over_each_other_are_none(opened: Device) -> None
             leased(Weights(opened), opened.queue, [plan], FakeSource())
 
 
-def test_what_memory_does_not_keep_is_an_error_of_the_device(opened: Device) -> None:
+def test_what_memory_does_not_keep_is_an_error_of_the_device(
+    opened: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not opened.shares_memory:
         pytest.skip("what goes up by copies is read back by upload")
-    source = FakeSource(is_lost_on_the_way=True)
+
+    @contextlib.contextmanager
+    def forgetful(queue: cl.CommandQueue, buffer: cl.Buffer, *how: int) -> Iterator[Bytes]:
+        with mapped(queue, buffer, *how) as memory:
+            yield memory
+            memory[0] ^= 1
+
+    monkeypatch.setattr(leases, "mapped", forgetful)
+    source = FakeSource()
     with pytest.raises(DeviceError, match="does not hold what was written"):
         leased(Weights(opened), opened.queue, [plan_of(*CONTENTS[:2])], source)

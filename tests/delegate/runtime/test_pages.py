@@ -13,9 +13,10 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceInfo
+from delegate.plan.contents import owner_of
 from delegate.runtime import pages
 from delegate.runtime.device import Device
-from delegate.runtime.pages import in_large_pages, let_go, owner_of
+from delegate.runtime.pages import in_large_pages, let_go
 from delegate.tflite.source import open_model
 
 SIZE = 5 << 20

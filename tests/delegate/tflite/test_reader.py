@@ -486,7 +486,7 @@ def subgraph_of(model: bytes) -> Any:
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "version": (
         lambda model: (scalar_at(root(model), 0), "<I", 4),
-        "the model has schema version 4; only 3 is known",
+        "it has schema version 4; only 3 is known",
     ),
     "no-subgraphs": (
         lambda model: (element_at(root(model), 2, -1), "<I", 0),
