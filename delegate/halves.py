@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import COPY, float_result
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.partition import Partition
 from delegate.halves_range import Ranges
@@ -50,20 +51,7 @@ KERNELS: Mapping[str, frozenset[str]] = {
         frozenset(),
     ),
 }
-# Ops whose result a rounded argument may change by any amount: they have floats.
-STEEP = frozenset(
-    {"ATAN2", "CEIL", "COS", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "POW", "ROUND", "SIGN", "SIN"}
-)
 _WIDE_REGISTERS = 80  # that keep the values of kernels which load eight halves at once
-# Ops that give the values they are given, of any type.
-_MOVES = frozenset(
-    {
-        *("BATCH_TO_SPACE_ND", "BROADCAST_TO", "CONCATENATION", "DEPTH_TO_SPACE", "EXPAND_DIMS"),
-        *("GATHER", "GATHER_ND", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RESHAPE", "REVERSE_V2"),
-        *("RESIZE_NEAREST_NEIGHBOR", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT"),
-        *("SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"),
-    }
-)
 
 
 def are_stored(proven: Collection[str]) -> bool:
@@ -88,7 +76,7 @@ def in_halves(partition: Partition, accepts: Callable[[Node], bool]) -> Partitio
 
     for node in partition.nodes:
         made = halves.node(node) if ranges.note(node) else None
-        is_worth_it = node.op not in _MOVES or any(t in as_halves for t in node.inputs)
+        is_worth_it = not _is_copy(node) or any(t in as_halves for t in node.inputs)
         is_half = made is not None and is_worth_it and accepts(made)
         there, op = (as_halves, TO_HALVES) if is_half else (as_floats, TO_FLOATS)
         for tensor in filter(_is_computed_float, node.inputs):
@@ -109,7 +97,7 @@ def alternatives(node: Node, target: Target, lower: Lower) -> tuple[Alternative,
     """
     full = node.full
     assert full is not None
-    if node.op in _MOVES:
+    if _is_copy(node):
         return lower(replace(node, full=None), target)
     twins = dict(zip((*full.inputs, *full.outputs), (*node.inputs, *node.outputs), strict=True))
     has_fp16 = FP16 in target.isa
@@ -169,11 +157,20 @@ class _Halves:
         is_of_floats = any(map(_is_computed_float, node.inputs)) and all(
             map(_is_computed_float, node.outputs)
         )
-        if node.body is not None or node.op in STEEP or not (is_plain and is_of_floats):
+        if (
+            node.body is not None
+            or float_result(node.op).is_steep
+            or not (is_plain and is_of_floats)
+        ):
             return None
         inputs = (self.of(t) if t is not None and t.dtype == _FLOAT else t for t in node.inputs)
         outputs = map(self.of, node.outputs)
         return replace(node, inputs=tuple(inputs), outputs=tuple(outputs), full=node)
+
+
+def _is_copy(node: Node) -> bool:
+    """Whether it copies bytes, of halves as of floats."""
+    return float_result(node.op).kind == COPY
 
 
 def _is_computed_float(tensor: Tensor | None) -> bool:

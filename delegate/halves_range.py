@@ -15,23 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from delegate.graph.float_results import float_result
 from delegate.graph.ir import Node, Tensor
 
 LARGEST, LEAST = 65504.0, 2.0**-14
 _USUAL_FACTOR = 32.0  # an activation times as much is one still
-# Sums of products with weights, and what is scaled anew: what they give are activations.
-_ANEW = frozenset(
-    {
-        *("BATCH_MATMUL", "CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"),
-        *("L2_NORMALIZATION", "TRANSPOSE_CONV", "attention", "layer_norm", "rms_norm"),
-    }
-)
 # By the greatest sizes of the inputs, how large a result is at most; infinite: nobody knows.
 _Sizes = Sequence[float]
-_BOUNDED: Mapping[str, float] = {
-    **dict.fromkeys(("COS", "LOGISTIC", "RELU_N1_TO_1", "SIGN", "SIN", "SOFTMAX", "TANH"), 1.0),
-    **{"ATAN2": math.pi, "LOG": 104.0, "RELU6": 6.0, "RELU_0_TO_1": 1.0, "L2_NORMALIZATION": 1.0},
-}
 # Ops whose result is wide where it cannot be shown to fit.
 _GROWING: Mapping[str, Callable[[Node, _Sizes], float]] = {
     "CUMSUM": lambda node, sizes: sizes[0] * _terms(node),
@@ -65,7 +55,7 @@ class Ranges:
         reads = [each for each in node.inputs if each is not None and each.dtype == "float32"]
         sizes = [self._size(each) for each in reads]
         # A bias is added to a sum of floats.
-        own = reads[:2] if node.op in _ANEW else reads
+        own = reads[:2] if float_result(node.op).is_activation else reads
         constants = [self._size(each) for each in own if each.data is not None]
         fits = all(map(_fits, constants)) and self.wide.isdisjoint(reads)
         most, is_wide = self._result(node, reads, sizes, fits)
@@ -81,8 +71,9 @@ class Ranges:
     ) -> tuple[float, bool]:
         """Return how large a node's result is at most, and whether it is wide."""
         clamp = str(node.options.get("fused_activation_function", "NONE"))
-        least = min(_BOUNDED.get(clamp, math.inf), _BOUNDED.get(node.op, math.inf))
-        if node.op in _ANEW or not sizes:
+        result = float_result(node.op)
+        least = min(float_result(clamp).limit, result.limit)
+        if result.is_activation or not sizes:
             return least, False
         if node.op == "DIV" and (divisor := _least(node.inputs[1])):
             most = min(least, sizes[0] / divisor)

@@ -28,6 +28,10 @@ from delegate.graph.edit import with_input_shapes as with_input_shapes
 from delegate.graph.edit import with_tensors as with_tensors
 from delegate.graph.flexbuffer import flexbuffer_of as flexbuffer_of
 from delegate.graph.float16 import widened as widened
+from delegate.graph.float_results import COPY as COPY
+from delegate.graph.float_results import SELECTION as SELECTION
+from delegate.graph.float_results import SUM as SUM
+from delegate.graph.float_results import float_result as float_result
 from delegate.graph.infer import infer as infer
 from delegate.graph.ir import Blocks as Blocks
 from delegate.graph.ir import Calls as Calls

@@ -11,6 +11,8 @@ import numpy as np
 from delegate import halves
 from delegate.errors import Unsupported
 from delegate.graph.float16 import widened
+from delegate.graph.float_results import FloatResult
+from delegate.graph.float_results import register as register_result
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.target import Target
@@ -20,8 +22,10 @@ _LOWER: dict[str, Lower] = {}
 _CUSTOM: set[str] = set()  # those of them that are no builtins of TFLite's
 
 
-def lowers(*ops: str, is_custom: bool = False) -> Callable[[Lower], Lower]:
+def lowers(*ops: str, floats: FloatResult, is_custom: bool = False) -> Callable[[Lower], Lower]:
     """Register the decorated function for these ops; `is_custom`: they are no builtins.
+
+    `floats`: how their float results come about.
 
     Raises:
         ValueError: an op has a function already.
@@ -32,6 +36,7 @@ def lowers(*ops: str, is_custom: bool = False) -> Callable[[Lower], Lower]:
             if op in _LOWER:
                 raise ValueError(f"{op} is lowered by {_LOWER[op].__module__} already")
             _LOWER[op] = lower
+            register_result(op, floats)
             if is_custom:
                 _CUSTOM.add(op)
         return lower

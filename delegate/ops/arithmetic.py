@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT, SELECTS, STEPS, SUMS, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Requirement
 from delegate.ops._checks import quantized
@@ -37,7 +38,7 @@ from delegate.target import Target
 _MOST_SHIFT = 15  # of a quotient's scale, for shifts that TFLite's 64 bits have
 
 
-@lowers("MUL")
+@lowers("MUL", floats=SUMS)
 def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply two tensors.
 
@@ -52,7 +53,7 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "MULTIPLY", params, target)
 
 
-@lowers("MAXIMUM", "MINIMUM")
+@lowers("MAXIMUM", "MINIMUM", floats=SELECTS)
 def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take the larger or smaller of two elements, as they are: scales are not looked at.
 
@@ -61,7 +62,7 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands_of(node, (*EVERY, "int64")), node.op, {}, target)
 
 
-@lowers("SQUARED_DIFFERENCE")
+@lowers("SQUARED_DIFFERENCE", floats=roundings(2))
 def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Square what two tensors differ by.
 
@@ -94,7 +95,7 @@ def _squared_params(operands: Operands) -> dict[str, int]:
     }
 
 
-@lowers("DIV")
+@lowers("DIV", floats=roundings(1))
 def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide the left tensor by the right.
 
@@ -127,7 +128,7 @@ def _quotient_params(operands: Operands) -> dict[str, int]:
     return scaling_of((left_zero, right_zero, zero), *fixed_point.quantize_multiplier(ratio))
 
 
-@lowers("FLOOR_DIV")
+@lowers("FLOOR_DIV", floats=STEPS)
 def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide the left tensor by the right, rounded down; integers as they are, without scales.
 
@@ -144,7 +145,7 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _requiring(needs, binary(operands, "FLOOR_DIVIDE", {}, target))
 
 
-@lowers("FLOOR_MOD")
+@lowers("FLOOR_MOD", floats=roundings(1, is_steep=True))
 def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return what a division that is rounded down leaves over; integers as they are.
 
@@ -183,7 +184,7 @@ def _requiring(
     return tuple(replace(each, requirements=needs) for each in alternatives)
 
 
-@lowers("POW")
+@lowers("POW", floats=roundings(32, is_steep=True))
 def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Raise the left tensor to the power of the right.
 
@@ -204,7 +205,7 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "POWER", {}, target)
 
 
-@lowers("ATAN2")
+@lowers("ATAN2", floats=roundings(8, limit=math.pi, is_steep=True))
 def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the angle, in radians, of the point whose y is left and whose x is right.
 
@@ -219,7 +220,8 @@ def lower_atan2(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "ANGLE", {}, target)
 
 
-@lowers("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM")
+@lowers("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", floats=SUMS)
+@lowers("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", floats=SELECTS)
 def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute two tensors of one shape as they are, without scales and activations.
 
@@ -239,7 +241,7 @@ def lower_stablehlo(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, op, params | ({"right_sign": 1} if op == "ADD" else {}), target)
 
 
-@lowers("STABLEHLO_AND")
+@lowers("STABLEHLO_AND", floats=EXACT)
 def lower_stablehlo_and(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Keep the bits that two tensors of one shape both have.
 
@@ -252,7 +254,7 @@ def lower_stablehlo_and(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "AND", {}, target)
 
 
-@lowers("STABLEHLO_SHIFT_LEFT")
+@lowers("STABLEHLO_SHIFT_LEFT", floats=EXACT)
 def lower_stablehlo_shift_left(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Shift bits to the left; those that the type does not hold are lost.
 
@@ -270,7 +272,7 @@ def lower_stablehlo_shift_left(node: Node, target: Target) -> tuple[Alternative,
     return binary(operands, "SHIFT_LEFT", {}, target)
 
 
-@lowers("BITWISE_XOR")
+@lowers("BITWISE_XOR", floats=EXACT)
 def lower_bitwise_xor(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Keep the bits that one of two tensors has and the other has not.
 
@@ -281,7 +283,7 @@ def lower_bitwise_xor(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands_of(node, ("uint8", "int8", "int16", "int32")), "XOR", {}, target)
 
 
-@lowers("RIGHT_SHIFT")
+@lowers("RIGHT_SHIFT", floats=EXACT)
 def lower_right_shift(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Shift bits to the right, as many as the right tensor says, at least 0 and not all of them.
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import PRODUCTS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
@@ -38,7 +39,7 @@ _FAMILIES = {
 }
 
 
-@lowers("BATCH_MATMUL")
+@lowers("BATCH_MATMUL", floats=PRODUCTS)
 def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply matrices; what comes before their two dimensions is broadcast.
 

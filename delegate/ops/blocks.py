@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import COPIES
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks.node import (
@@ -28,7 +29,7 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
-@lowers("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+@lowers("DEPTH_TO_SPACE", "SPACE_TO_DEPTH", floats=COPIES)
 def lower_depth_and_space(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Spread channels over height and width, or gather height and width into channels.
 
@@ -77,7 +78,7 @@ def _in_depth(deep: Tensor, image: Tensor, block: int) -> Move:
     )
 
 
-@lowers("BATCH_TO_SPACE_ND")
+@lowers("BATCH_TO_SPACE_ND", floats=COPIES)
 def lower_batch_to_space_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Interleave the pictures of a batch, and cut off a border.
 
@@ -99,7 +100,7 @@ def lower_batch_to_space_nd(node: Node, target: Target) -> tuple[Alternative, ..
     return moved(_in_batch(source, result, blocks, [pair[0] for pair in crops]), target)
 
 
-@lowers("SPACE_TO_BATCH_ND")
+@lowers("SPACE_TO_BATCH_ND", floats=COPIES)
 def lower_space_to_batch_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Surround a picture with zero points and take it apart into pictures of every b-th pixel.
 

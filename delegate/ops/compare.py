@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT, SELECTS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
@@ -44,7 +45,7 @@ _FAIL_IN_OLDER = ("NOT_EQUAL", "GREATER", "LESS_EQUAL")  # of int16, when they r
 _LIFT = 1 << 8  # Source: tflite/kernels/comparisons.cc ComparisonQuantized
 
 
-@lowers("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+@lowers("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", floats=EXACT)
 def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compare two tensors; 8-bit ones at a common scale, others as they are.
 
@@ -81,7 +82,7 @@ def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:
     return rescaling(which, multiplier, shift, zero, _LIFT)
 
 
-@lowers("LOGICAL_AND", "LOGICAL_OR")
+@lowers("LOGICAL_AND", "LOGICAL_OR", floats=EXACT)
 def lower_logical(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take the smaller of two bools for AND, the larger for OR.
 
@@ -91,7 +92,7 @@ def lower_logical(node: Node, target: Target) -> tuple[Alternative, ...]:
     return binary(operands, "MINIMUM" if node.op == "LOGICAL_AND" else "MAXIMUM", {}, target)
 
 
-@lowers("LOGICAL_NOT")
+@lowers("LOGICAL_NOT", floats=EXACT)
 def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Invert a bool.
 
@@ -104,7 +105,7 @@ def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
     return lookup(source, result, lambda values: values == 0, target)
 
 
-@lowers("SELECT", "SELECT_V2")
+@lowers("SELECT", "SELECT_V2", floats=SELECTS)
 def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take the left element where the condition holds, else the right one.
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from delegate.errors import Unsupported
 from delegate.graph.edit import with_tensors
+from delegate.graph.float_results import EXACT
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.launch import Alternative, Launch, is_temporary, temporary
 from delegate.ops._checks.node import elements_of, shape_text
@@ -20,7 +21,7 @@ from delegate.ops._registry import lower, lowers
 from delegate.target import Target
 
 
-@lowers("STABLEHLO_COMPOSITE")
+@lowers("STABLEHLO_COMPOSITE", floats=EXACT)
 def lower_composite(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Run the nodes of the decomposition, each in its first way; and each in its plain one.
 

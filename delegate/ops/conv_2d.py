@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT, PRODUCTS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
@@ -36,7 +37,7 @@ from delegate.ops.add import sum_of
 from delegate.target import Rules, Target
 
 
-@lowers("CONV_2D")
+@lowers("CONV_2D", floats=PRODUCTS)
 def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Convolve each group of an NHWC tensor's channels with constant OHWI weights of its own.
 
@@ -54,7 +55,7 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     return variants.conv_2d(_decoded(node, target.rules), target)
 
 
-@lowers("DEPTHWISE_CONV_2D")
+@lowers("DEPTHWISE_CONV_2D", floats=PRODUCTS)
 def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Convolve each channel of an NHWC tensor with constant 1HWO weights of its own.
 
@@ -72,7 +73,7 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
     return variants.depthwise_conv_2d(_decoded(node, target.rules), target)
 
 
-@lowers("conv_2d_add")
+@lowers("conv_2d_add", floats=EXACT)
 def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Convolve the first input and add the last one to the result.
 

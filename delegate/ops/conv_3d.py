@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import PRODUCTS, SUMS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks.activations import activation_of, float_bounds
@@ -32,7 +33,7 @@ from delegate.target import Target
 _TILE_W = 4  # output pixels a work-item
 
 
-@lowers("CONV_3D")
+@lowers("CONV_3D", floats=PRODUCTS)
 def lower_conv_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Convolve an NDHWC tensor with constant DHWIO weights.
 
@@ -57,7 +58,7 @@ def lower_conv_3d(node: Node, target: Target) -> tuple[Alternative, ...]:
     )
 
 
-@lowers("CONV_3D_TRANSPOSE")
+@lowers("CONV_3D_TRANSPOSE", floats=SUMS)
 def lower_conv_3d_transpose(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Spread an NDHWC tensor by constant DHWOI weights to a constant size.
 

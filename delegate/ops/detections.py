@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.flexbuffer import numbers_in
+from delegate.graph.float_results import EXACT, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, temporary
 from delegate.ops._checks.node import (
@@ -37,7 +38,8 @@ _POWERS = 256  # of 2, from 1 to 2, that detections.cl's exponential begins with
 _NAN = bits(math.nan)
 
 
-@lowers("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
+@lowers("NON_MAX_SUPPRESSION_V4", floats=EXACT)
+@lowers("NON_MAX_SUPPRESSION_V5", floats=roundings(16))
 def lower_non_max_suppression(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Choose boxes of high scores that no chosen box covers; of equal scores the first.
 
@@ -134,7 +136,7 @@ def _options_of(node: Node) -> _Options:
     return found
 
 
-@lowers("TFLite_Detection_PostProcess", is_custom=True)
+@lowers("TFLite_Detection_PostProcess", floats=roundings(4), is_custom=True)
 def lower_detection_postprocess(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Decode boxes, choose those of the best classes or of each class, and give the best.
 

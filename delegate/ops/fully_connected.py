@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import PRODUCTS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
@@ -52,7 +53,7 @@ from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
 
-@lowers("FULLY_CONNECTED")
+@lowers("FULLY_CONNECTED", floats=PRODUCTS)
 def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply rows of the input by weights: constant ones, or of floats and 8 bits computed.
 
@@ -64,9 +65,8 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     Raises:
         Unsupported: shuffled weights, other types, results beyond 32 bits; weights of int8 that are
             computed, for rows of float32 or int16.
-    Source: tflite/kernels/fully_connected.cc, internal/reference/fully_connected.h,
-    integer_ops/fully_connected.h; tflite-runtime rounds as convolutions do, ai-edge-litert a double
-    product once
+    Source: tflite/kernels/fully_connected.cc, internal/reference/fully_connected.h, its
+    integer_ops; tflite-runtime rounds as convolutions do, ai-edge-litert a double product once
     """
     if node.inputs[1:2] and node.inputs[1] is not None and node.inputs[1].blocks is not None:
         return of_blocks(in_blocks(node, target.rules), target)

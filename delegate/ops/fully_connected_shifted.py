@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.node import require_constant, shape_text
@@ -17,7 +18,7 @@ from delegate.ops.fully_connected import in_blocks, of_blocks
 from delegate.target import Target
 
 
-@lowers("fully_connected_shifted")
+@lowers("fully_connected_shifted", floats=EXACT)
 def lower_fully_connected_shifted(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply rows by int4 weights in blocks, and add another product, a column a block.
 

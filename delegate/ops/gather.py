@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import COPIES, EXACT, SELECTS
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.packed import BITS
 from delegate.launch import Alternative, Constant, Defines, Params, size_bytes, storage_type
@@ -36,7 +37,7 @@ from delegate.target import Target
 _ON_OR_OFF = ("uint8", "int8", "int32", "int64", "float32", "bool")
 
 
-@lowers("GATHER")
+@lowers("GATHER", floats=COPIES)
 def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take layers along `axis`, by indices of their own for each of the first `batch_dims` ones.
 
@@ -67,7 +68,7 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _picked(source, result, positions, (source.shape[axis],), row, picks, target)
 
 
-@lowers("GATHER_ND")
+@lowers("GATHER_ND", floats=COPIES)
 def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take one slice for each row of coordinates.
 
@@ -142,7 +143,7 @@ def _picked(
     return (Alternative("plain", (launch,), requirements=needs),)
 
 
-@lowers("EMBEDDING_LOOKUP")
+@lowers("EMBEDDING_LOOKUP", floats=SELECTS)
 def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take rows of a table; those of one of int8, int4 or int2 may become floats by their scale.
 
@@ -192,7 +193,7 @@ def lower_embedding_lookup(node: Node, target: Target) -> tuple[Alternative, ...
     return (Alternative("plain", (launch,), requirements=needs),)
 
 
-@lowers("ONE_HOT")
+@lowers("ONE_HOT", floats=EXACT)
 def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Put the value `on` at each index along a new axis; one out of range is off everywhere.
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.node import require_same_shape, tensors_of
@@ -12,7 +13,7 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
-@lowers("to_halves", "to_floats")
+@lowers("to_halves", "to_floats", floats=EXACT)
 def lower_halves(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Round floats to the nearest halves, or make floats of halves, which loses nothing.
 

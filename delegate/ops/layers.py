@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import COPIES, EXACT
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
@@ -40,7 +41,7 @@ _MOVED = ("uint8", "int8", "int16", "int32", "int64", "float32")
 _UNPACKED = ("uint8", "int8", "int16", "int32", "float16", "float32", "bool")
 
 
-@lowers("CONCATENATION")
+@lowers("CONCATENATION", floats=COPIES)
 def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Join tensors whose other dimensions are equal.
 
@@ -120,7 +121,7 @@ def _table(source: Tensor, result: Tensor) -> Constant:
     return Constant(256, pack)
 
 
-@lowers("PACK")
+@lowers("PACK", floats=COPIES)
 def lower_pack(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Stack tensors of one shape along a new axis.
 
@@ -144,7 +145,7 @@ def lower_pack(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([layers(source, result, axis, place, 1) for place, source in places], target)
 
 
-@lowers("SPLIT")
+@lowers("SPLIT", floats=COPIES)
 def lower_split(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Cut a tensor into as many parts as there are outputs.
 
@@ -167,7 +168,7 @@ def lower_split(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved(_parts(source, node.outputs, axis, [size] * count), target)
 
 
-@lowers("SPLIT_V")
+@lowers("SPLIT_V", floats=COPIES)
 def lower_split_v(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Cut a tensor into parts of these sizes, one of which may be -1: what is left.
 
@@ -198,7 +199,7 @@ def _parts(
     return moves
 
 
-@lowers("UNPACK")
+@lowers("UNPACK", floats=COPIES)
 def lower_unpack(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take a tensor apart along one axis, which the outputs no longer have.
 
@@ -219,7 +220,7 @@ def lower_unpack(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([part(source, result, axis, place, 1) for place, result in places], target)
 
 
-@lowers("channel_shuffle")
+@lowers("channel_shuffle", floats=EXACT)
 def lower_channel_shuffle(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take a channel of the left tensor, then one of the right, and so on; cut that in equal parts.
 

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import SELECTS
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.mediapipe import pooling_of
 from delegate.launch import Alternative, Params
@@ -21,7 +22,7 @@ _MOST_PIXELS = most_rounds(1, 10_000)  # of a window: a round each
 _FILE = "max_pooling"
 
 
-@lowers("MaxPoolingWithArgmax2D", is_custom=True)
+@lowers("MaxPoolingWithArgmax2D", floats=SELECTS, is_custom=True)
 def lower_max_pooling(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take the greatest value of each window, and its place there: row by row, and a tenth.
 
@@ -56,7 +57,7 @@ def lower_max_pooling(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("MaxUnpooling2D", is_custom=True)
+@lowers("MaxUnpooling2D", floats=SELECTS, is_custom=True)
 def lower_max_unpooling(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Put each value at its place in its window, and zeros elsewhere; a place beyond it is none.
 

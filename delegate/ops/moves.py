@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import COPIES, SELECTS
 from delegate.graph.ir import Node, Tensor
 from delegate.graph.shapes import output_shapes
 from delegate.graph.shapes.slices import strided_parts
@@ -54,7 +55,7 @@ def _viewed(source: Tensor, result: Tensor) -> tuple[Alternative, ...]:
     return view(source, result)
 
 
-@lowers("RESHAPE")
+@lowers("RESHAPE", floats=COPIES)
 def lower_reshape(node: Node, target: Target) -> tuple[Alternative, ...]:
     """View the input's values under the output's shape.
 
@@ -76,7 +77,7 @@ def lower_reshape(node: Node, target: Target) -> tuple[Alternative, ...]:
     return seen
 
 
-@lowers("EXPAND_DIMS")
+@lowers("EXPAND_DIMS", floats=COPIES)
 def lower_expand_dims(node: Node, target: Target) -> tuple[Alternative, ...]:
     """View the input's values under a shape with a 1 before dimension `axis`.
 
@@ -91,7 +92,7 @@ def lower_expand_dims(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _viewed(source, result)
 
 
-@lowers("SQUEEZE")
+@lowers("SQUEEZE", floats=COPIES)
 def lower_squeeze(node: Node, target: Target) -> tuple[Alternative, ...]:
     """View the input's values without the named dimensions, or without all of size 1.
 
@@ -112,7 +113,7 @@ def lower_squeeze(node: Node, target: Target) -> tuple[Alternative, ...]:
     return _viewed(source, result)
 
 
-@lowers("SLICE")
+@lowers("SLICE", floats=COPIES)
 def lower_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Copy so many elements from a place on, along each dimension; -1 are all that are left.
 
@@ -134,7 +135,7 @@ def lower_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([Move(source, result, Box(result.shape, steps, steps_of(sizes), start))], target)
 
 
-@lowers("STRIDED_SLICE")
+@lowers("STRIDED_SLICE", floats=COPIES)
 def lower_strided_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Copy what Python's source[begin:end:stride, ...] names, by bit masks as TensorFlow has them.
 
@@ -164,7 +165,7 @@ def lower_strided_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([Move(source, result, Box(sizes, in_steps, steps_of(sizes), start))], target)
 
 
-@lowers("BROADCAST_TO")
+@lowers("BROADCAST_TO", floats=COPIES)
 def lower_broadcast_to(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Repeat a tensor along its dimensions of size 1, and along new ones before them.
 
@@ -178,7 +179,7 @@ def lower_broadcast_to(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([Move(source, result, Box(sizes, in_steps, steps_of(sizes)))], target)
 
 
-@lowers("FILL")
+@lowers("FILL", floats=SELECTS)
 def lower_fill(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Repeat one value, which may be computed, over a shape, which may not.
 
@@ -196,7 +197,7 @@ def lower_fill(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([Move(value, result, box)], target)
 
 
-@lowers("ZEROS_LIKE")
+@lowers("ZEROS_LIKE", floats=SELECTS)
 def lower_zeros_like(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Fill a tensor of the input's shape with zeros.
 
@@ -211,7 +212,7 @@ def lower_zeros_like(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([fill(np.zeros((), result.dtype), result, result.shape)], target)
 
 
-@lowers("REVERSE_V2")
+@lowers("REVERSE_V2", floats=COPIES)
 def lower_reverse_v2(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Copy a tensor with the order of its elements turned round along each of the axes.
 
@@ -237,7 +238,7 @@ def lower_reverse_v2(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([Move(source, result, box)], target)
 
 
-@lowers("TILE")
+@lowers("TILE", floats=COPIES)
 def lower_tile(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Repeat a tensor so many times along each dimension.
 
@@ -260,7 +261,7 @@ def lower_tile(node: Node, target: Target) -> tuple[Alternative, ...]:
     return moved([Move(source, result, box)], target)
 
 
-@lowers("TRANSPOSE")
+@lowers("TRANSPOSE", floats=COPIES)
 def lower_transpose(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Reorder a tensor's elements so that output axis i is input axis order[i].
 

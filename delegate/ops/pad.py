@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import COPIES
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks.node import (
@@ -30,7 +31,7 @@ MOST_DIMENSIONS = 5  # TFLite's own limit
 _SKIPPED = {"REFLECT": 1, "SYMMETRIC": 0}  # elements at the mirror that are not repeated
 
 
-@lowers("PAD", "PADV2")
+@lowers("PAD", "PADV2", floats=COPIES)
 def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Surround a tensor with zero points, zeros where it is not quantised, or PADV2's own value.
 
@@ -130,7 +131,7 @@ def _launch(
     )
 
 
-@lowers("MIRROR_PAD")
+@lowers("MIRROR_PAD", floats=COPIES)
 def lower_mirror_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Surround a tensor with what lies inside of its edge, the edge itself again or not.
 

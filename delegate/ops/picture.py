@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, size_bytes
 from delegate.ops._checks.node import shape_text, tensors_of
@@ -27,7 +28,7 @@ _LARGEST = 2**20  # pixels a side: a place keeps some bits behind the point
 _FAR = 2**20  # with numbers from 1 / _FAR to _FAR the kernel's division loses no bit
 
 
-@lowers("picture")
+@lowers("picture", floats=EXACT)
 def lower_picture(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Resize a picture bilinearly, then round it toward zero, make floats of it, or store those.
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT, SELECTS, SUMS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -43,7 +44,7 @@ _KIND = {
 _NEWER = ("uint16", "uint32", "float16")  # only where casts saturate it is known what comes of them
 
 
-@lowers("QUANTIZE")
+@lowers("QUANTIZE", floats=EXACT)
 def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Bring floats to a scale, or integers to another scale, zero point or type.
 
@@ -149,7 +150,7 @@ def _first_to_reach(quotients: NDArray[np.float32], scale: float) -> NDArray[np.
     return near
 
 
-@lowers("DEQUANTIZE")
+@lowers("DEQUANTIZE", floats=SUMS)
 def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Turn quantised integers or float16 into float32.
 
@@ -206,7 +207,7 @@ def _halves(values: NDArray[np.int64]) -> NDArray[Any]:
     return values.astype(np.uint16).view(np.float16).astype(np.float32)
 
 
-@lowers("CAST")
+@lowers("CAST", floats=SELECTS)
 def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Convert each value to the output's type, as C's static_cast does.
 

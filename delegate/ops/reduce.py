@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT, SELECTS, SUMS, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Launch, Params
 from delegate.ops._checks import quantized
@@ -57,7 +58,10 @@ _STEPS = 8  # elements a round of the plain kernel
 _RUNNING = {"int32": "uint", "int64": "uint2", "float32": "float"}  # unsigned sums wrap
 
 
-@lowers("SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL")
+@lowers("SUM", floats=SUMS)
+@lowers("REDUCE_MAX", "REDUCE_MIN", floats=SELECTS)
+@lowers("REDUCE_PROD", floats=roundings(64))
+@lowers("REDUCE_ANY", "REDUCE_ALL", floats=EXACT)
 def lower_reduce(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Fold the elements along some axes into one.
 
@@ -97,7 +101,7 @@ def _start(fold: str, dtype: str) -> int:
     return int(bounds.min if fold == "MAX" else bounds.max)
 
 
-@lowers("MEAN")
+@lowers("MEAN", floats=SUMS)
 def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Average a tensor's elements along some axes.
 
@@ -121,7 +125,7 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("CUMSUM")
+@lowers("CUMSUM", floats=SUMS)
 def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add up the elements before each one, with itself or without, forwards or backwards.
 
@@ -158,7 +162,7 @@ def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("ARG_MAX", "ARG_MIN")
+@lowers("ARG_MAX", "ARG_MIN", floats=EXACT)
 def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Find the place of the largest or smallest element along an axis, the first one of several.
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import COPIES, SUMS
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params, size_bytes
 from delegate.ops._checks.node import require_constant, shape_text, tensors_of
@@ -65,7 +66,7 @@ def _resize_of(node: Node, types: Sequence[str]) -> Resizing:
     return Resizing(source, result, **flags)
 
 
-@lowers("RESIZE_NEAREST_NEIGHBOR")
+@lowers("RESIZE_NEAREST_NEIGHBOR", floats=COPIES)
 def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Scale an NHWC tensor to another height and width, each pixel a copy of one.
 
@@ -123,7 +124,7 @@ def _nearest(resize: Resizing, axis: int, step: int) -> Constant:
     return Constant(4 * resize.result.shape[axis], pack)
 
 
-@lowers("RESIZE_BILINEAR")
+@lowers("RESIZE_BILINEAR", floats=SUMS)
 def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Scale an NHWC tensor to another height and width, linearly between neighbouring pixels.
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import SELECTS, SUMS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.indices import constant_rows, require_inside
@@ -35,7 +36,7 @@ _MOST_AXES = 6
 _ADDED = ("float32", "uint8", "int8", "int32", "int64", "bool")  # that SCATTER_ND sums
 
 
-@lowers("DYNAMIC_UPDATE_SLICE")
+@lowers("DYNAMIC_UPDATE_SLICE", floats=SELECTS)
 def lower_dynamic_update_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Put an update into a copy of the operand, moved so far that all of it is inside.
 
@@ -106,7 +107,7 @@ def _words(tensor: Tensor) -> int:
     return 2 if tensor.dtype == "int64" else 1
 
 
-@lowers("SEGMENT_SUM")
+@lowers("SEGMENT_SUM", floats=SUMS)
 def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add the layers of each segment, one after the other; segments are numbered from 0 upwards.
 
@@ -137,7 +138,7 @@ def lower_segment_sum(node: Node, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-@lowers("SCATTER_ND")
+@lowers("SCATTER_ND", floats=SUMS)
 def lower_scatter_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add rows to zeros at their indices, one after the other where indices are equal.
 

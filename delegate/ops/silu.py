@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
@@ -21,7 +22,7 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
-@lowers("silu")
+@lowers("silu", floats=EXACT)
 def lower_silu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply each value of 8 bits by its LOGISTIC, which is rounded before.
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import SELECTS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.node import (
@@ -44,7 +45,7 @@ def _integers_of(node: Node, name: str, least: int = 0) -> list[int]:
     return list(values)
 
 
-@lowers("STABLEHLO_PAD")
+@lowers("STABLEHLO_PAD", floats=SELECTS)
 def lower_stablehlo_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Put one value around a tensor and between its elements; what is below 0 cuts elements off.
 
@@ -105,7 +106,7 @@ def _kept(source: Tensor, result: Tensor, rows: list[tuple[int, int, int, int]])
     return Box(tuple(sizes), steps_of(source.shape), tuple(out_steps), in_start, out_start)
 
 
-@lowers("STABLEHLO_GATHER")
+@lowers("STABLEHLO_GATHER", floats=SELECTS)
 def lower_stablehlo_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take slices of one size, each from where indices say, moved so far that all of it is inside.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import EXACT
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.node import (
@@ -38,7 +39,7 @@ _HOW = {
 }
 
 
-@lowers("STABLEHLO_SCATTER")
+@lowers("STABLEHLO_SCATTER", floats=EXACT)
 def lower_stablehlo_scatter(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Combine elements with updates, in their order; those that go beyond the end are left out.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import SELECTS
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Launch, Params, temporary
 from delegate.ops._checks.node import elements_of, inputs_of, require_shape, scalar_of
@@ -30,7 +31,7 @@ _SHORT = 256  # elements of a row whose ranks cost less than a selection
 _UNROLLED = 4  # elements a round of the selection
 
 
-@lowers("TOPK_V2")
+@lowers("TOPK_V2", floats=SELECTS)
 def lower_topk(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Return the k largest elements of each row, the largest first; of equal ones the first.
 

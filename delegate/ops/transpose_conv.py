@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import PRODUCTS, SUMS
 from delegate.graph.ir import Node
 from delegate.graph.mediapipe import TRANSPOSE_CONV_BIAS, as_transpose_conv
 from delegate.launch import Alternative, Constant, Params
@@ -44,7 +45,7 @@ _MANY = 96  # registers that keep them of bytes; fewer keep half of them
 _TILED_WIDTHS = (8, 4, 2, 1)  # the same where they need not lie in one row
 
 
-@lowers("TRANSPOSE_CONV")
+@lowers("TRANSPOSE_CONV", floats=PRODUCTS)
 def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Spread an NHWC tensor by constant OHWI weights to a constant size.
 
@@ -73,7 +74,7 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     return *first, _vector(conv, lanes, tile_w, target), last
 
 
-@lowers(TRANSPOSE_CONV_BIAS, is_custom=True)
+@lowers(TRANSPOSE_CONV_BIAS, floats=SUMS, is_custom=True)
 def lower_transpose_conv_bias(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Spread a picture to the size that strides and padding make of it; MediaPipe's own op.
 

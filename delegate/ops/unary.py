@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ABS, NEG, SIGN, SQUARE, SQRT, RSQRT, EXP, LOG, SIN, COS, FLOOR, CEIL, ROUND, PRELU.
 
-Of floats, some of integers. Quantised ones are tables. Roots of what is below 0 fail in TFLite when
-it runs, and so they do here. PRELU's alpha is broadcast to the input: by elements, and by rows.
+Quantised ones are tables. Roots of what is below 0 fail when they run, as in TFLite. PRELU's alpha
+is broadcast to the input: by elements, and by rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
+from delegate.graph.float_results import SELECTION, SELECTS, STEPS, FloatResult, roundings
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params, Requirement
 from delegate.ops._checks import quantized
@@ -71,8 +72,14 @@ _ALPHAS = {"float32": "float32", "uint8": "uint8", "int8": "int8", "int16": "int
 _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
 
-@lowers("ABS", "NEG", "SIGN", "SQUARE", "FLOOR", "CEIL", "ROUND", "SIN", "COS")
-@lowers("SQRT", "RSQRT", "EXP", "LOG")
+@lowers("ABS", "NEG", floats=SELECTS)
+@lowers("SIGN", floats=FloatResult(SELECTION, limit=1.0, is_steep=True))
+@lowers("FLOOR", "CEIL", "ROUND", floats=STEPS)
+@lowers("SIN", "COS", floats=roundings(8, limit=1.0, is_steep=True))
+@lowers("SQUARE", "SQRT", floats=roundings(1))
+@lowers("RSQRT", floats=roundings(4))
+@lowers("EXP", floats=roundings(8))
+@lowers("LOG", floats=roundings(8, limit=104.0))
 def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute a function of each element.
 
@@ -222,7 +229,7 @@ def _sizes(source: Tensor, result: Tensor) -> Answers:
     return answers
 
 
-@lowers("PRELU")
+@lowers("PRELU", floats=roundings(1))
 def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply values below zero by alpha, which is broadcast to the input's shape.
 
@@ -280,8 +287,7 @@ def _prelu_params(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, in
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.float32(in_scale) / np.float32(out_scale)
         leaking = np.float32(in_scale) * np.float32(alpha_scale) / np.float32(out_scale)
-    above = quantized.multiplier_of(float(ratio))
-    below = quantized.multiplier_of(float(leaking))
+    above, below = (quantized.multiplier_of(float(each)) for each in (ratio, leaking))
     return {
         "input_zero": in_zero,
         "alpha_zero": alpha_zero,

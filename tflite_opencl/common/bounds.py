@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from delegate.inspect import (
     BITS,
-    MAX_POOLING,
-    MAX_UNPOOLING,
+    COPY,
+    SELECTION,
+    SUM,
     TRANSPOSE_CONV_BIAS,
     Graph,
     Node,
     Tensor,
+    float_result,
     halves_bound,
     pool_3d_of,
     sum_bound,
@@ -31,40 +33,13 @@ Bounds = list[NDArray[np.float64] | None]
 Run = Callable[[Graph, Arrays], Arrays]
 Values = dict[Tensor, Array]
 
-# Ops whose float result is a sum of products, which the same op gives of absolute values.
-_SUMS = {
-    "ADD", "SUB", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "CUMSUM", "DEPTHWISE_CONV_2D",
-    "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL", "SVDF",
-    "ADD_N", "CONV_3D", "CONV_3D_TRANSPOSE", "SEGMENT_SUM", "RESIZE_BILINEAR", "SCATTER_ND",
-    "STABLEHLO_ADD", "STABLEHLO_MULTIPLY", TRANSPOSE_CONV_BIAS, "AveragePool3D", "AvgPool3D",
-}  # fmt: skip
+_WITHOUT_TERMS = (COPY, SELECTION)
 _CONVOLUTIONS = (
     *("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", TRANSPOSE_CONV_BIAS),
     *("CONV_3D", "CONV_3D_TRANSPOSE"),
 )
 # Of their weights that of the output's channels, where it is not the first.
 _CHANNEL_AXES = {"DEPTHWISE_CONV_2D": 3, "CONV_3D": 4, "CONV_3D_TRANSPOSE": 3}
-# Ops that give the values they are given.
-_MOVES = {
-    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CAST", "CONCATENATION", "DEPTH_TO_SPACE",
-    "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP", "EXPAND_DIMS", "FILL", "GATHER", "GATHER_ND",
-    "MAX_POOL_2D", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR",
-    "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT",
-    "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK", "RELU", "RELU6",
-    "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN", "SIGN", "STABLEHLO_MAXIMUM",
-    "STABLEHLO_GATHER", "STABLEHLO_MINIMUM", "STABLEHLO_PAD", "TOPK_V2",
-    "IMAG", "REAL", MAX_POOLING, MAX_UNPOOLING, "MaxPool3D", "ZEROS_LIKE",
-}  # fmt: skip
-# Ops whose terms are not larger than their result, and how many roundings they are made of.
-_FUNCTIONS = {
-    "ATAN2": 8, "COS": 8, "DIV": 1, "ELU": 4, "EXP": 8, "FLOOR_MOD": 1, "GELU": 8, "HARD_SWISH": 4,
-    "L2_NORMALIZATION": 8, "LEAKY_RELU": 1, "LOG": 8, "LOGISTIC": 8, "LOG_SOFTMAX": 16, "LSTM": 16,
-    "POW": 32, "PRELU": 1, "REDUCE_PROD": 64, "RSQRT": 4, "SIN": 8, "SOFTMAX": 32, "SQRT": 1,
-    "SQUARE": 1, "SQUARED_DIFFERENCE": 2, "TANH": 8, "UNIDIRECTIONAL_SEQUENCE_LSTM": 16,
-    "NON_MAX_SUPPRESSION_V5": 16, "TFLite_Detection_PostProcess": 4, "RNN": 8,
-    "BIDIRECTIONAL_SEQUENCE_LSTM": 16, "BIDIRECTIONAL_SEQUENCE_RNN": 8,
-    "UNIDIRECTIONAL_SEQUENCE_RNN": 8, "COMPLEX_ABS": 2, "RFFT2D": 48,
-}  # fmt: skip
 _FLOATS = ("float16", "float32", "complex64")
 # Ops with variable tensors: what they give depends on the runs before.
 RNNS = frozenset({"RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"})
@@ -92,7 +67,7 @@ def float_bounds(
     kept = [node for node in graph.nodes if _is_sum(node)]
     known = known_values(run, graph, inputs, (t for node in graph.nodes for t in _read(node)))
     magnitudes = _magnitudes(run, graph, kept, known)
-    is_pure = all(node.op in _SUMS | _MOVES for node in graph.nodes if _is_float(node))
+    is_pure = all(_is_linear(node) for node in graph.nodes if _is_float(node))
     makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
     halves = of_halves(graph)
     bounds: Bounds = []
@@ -141,12 +116,16 @@ def _read(node: Node) -> list[Tensor]:
     return [each for each in node.inputs if each is not None and each.data is None]
 
 
+def _is_linear(node: Node) -> bool:
+    return float_result(node.op).kind in (SUM, *_WITHOUT_TERMS)
+
+
 def _is_sum(node: Node) -> bool:
     """Whether a node sums or moves floats; floats that are made of integers have no terms."""
     if is_hybrid(node):
         return False
     kinds = {each.dtype for each in node.inputs if each is not None}
-    return _is_float(node) and node.op in _SUMS | _MOVES and bool(kinds & {"float32", "float16"})
+    return _is_float(node) and _is_linear(node) and bool(kinds & {"float32", "float16"})
 
 
 def known_values(run: Run, graph: Graph, inputs: Arrays, wanted: Iterable[Tensor]) -> Values:
@@ -205,7 +184,7 @@ def _before_functions(graph: Graph, known: Values, are_parts_alone: bool) -> flo
         tensor
         for node in graph.nodes
         for tensor in _read(node)
-        if tensor.dtype == "complex64" or (node.op in _FUNCTIONS and not are_parts_alone)
+        if tensor.dtype == "complex64" or (float_result(node.op).roundings and not are_parts_alone)
     }
     values = [
         _sizes(known[each]).max(initial=0)
@@ -249,7 +228,7 @@ def terms_of(node: Node) -> int:
     """
     if node.calls is not None:
         return sum(terms_of(each) for called in node.calls.graphs for each in called.nodes)
-    if not _is_float(node) or node.op in _MOVES:
+    if not _is_float(node) or float_result(node.op).kind in _WITHOUT_TERMS:
         return 0
     if node.op in REMEMBERING:
         return _terms_of_remembering(node)
@@ -264,7 +243,7 @@ def terms_of(node: Node) -> int:
         return math.prod(weights.shape) // max(1, weights.shape[axis]) + 1
     if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
         return int(node.options["filter_height"] * node.options["filter_width"]) + 1
-    if node.is_custom and node.op in _SUMS:  # an average of a volume's averages
+    if node.is_custom and float_result(node.op).kind == SUM:  # an average of a volume's averages
         return 2 + math.prod(int(pool_3d_of(node)[f"filter_{axis}"]) for axis in "dhw")
     if node.op in ("MEAN", "SUM", "CUMSUM", "BATCH_MATMUL", "REDUCE_PROD"):
         source = node.inputs[0]
@@ -280,8 +259,8 @@ def terms_of(node: Node) -> int:
     if node.op in ("RESIZE_BILINEAR", "DEQUANTIZE"):
         return 16 if node.op == "RESIZE_BILINEAR" else 1  # four products of two differences
     if node.op in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
-        return _FUNCTIONS[node.op] + max(node.outputs[0].shape, default=1)
-    return _FUNCTIONS.get(node.op, 0)
+        return float_result(node.op).roundings + max(node.outputs[0].shape, default=1)
+    return float_result(node.op).roundings
 
 
 def _terms_of_remembering(node: Node) -> int:
@@ -295,6 +274,6 @@ def _terms_of_remembering(node: Node) -> int:
         return 0  # sums of integers, scaled in TFLite's own order
     source = node.inputs[0]
     assert source is not None
-    terms = source.shape[-1] + node.outputs[0].shape[-1] + _FUNCTIONS[node.op]
+    terms = source.shape[-1] + node.outputs[0].shape[-1] + float_result(node.op).roundings
     # Of whichever is the steps, rows or what time_major says: the larger.
     return int(terms * max(source.shape[:-1] if len(source.shape) > 2 else (1,)) ** 2)

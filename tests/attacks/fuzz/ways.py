@@ -19,7 +19,7 @@ import numpy as np
 
 from delegate import Model
 from delegate.graph.float16 import has_float16
-from delegate.halves import STEEP
+from delegate.graph.float_results import float_result
 from delegate.inspect import Graph, device_profile_names, with_tensors
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
@@ -79,7 +79,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
 def _may_have_halves(graph: Graph) -> bool:
     """Whether halves move outputs by little: floats that no node jumps at or makes integers of."""
     makes_floats = (
-        all(t.dtype == "float32" for t in each.outputs) and each.op not in STEEP
+        all(t.dtype == "float32" for t in each.outputs) and not float_result(each.op).is_steep
         for each in graph.nodes
         if any(t is not None and t.dtype == "float32" and t.data is None for t in each.inputs)
     )

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate import Unsupported, ops
+from delegate.graph.float_results import EXACT
 from delegate.inspect import Node, Quantization, Tensor
 from delegate.launch import Alternative, Constant, is_temporary, size_bytes
 from delegate.ops import _registry
@@ -57,7 +58,7 @@ def test_custom_op_of_a_builtin_s_name() -> None:
 
 def test_one_function_an_op() -> None:
     with pytest.raises(ValueError, match=r"^ADD is lowered by delegate\.ops\.add already$"):
-        _registry.lowers("ADD")(_registry.lower)
+        _registry.lowers("ADD", floats=EXACT)(_registry.lower)
 
 
 def test_a_bool_is_0_or_1() -> None:
