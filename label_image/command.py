@@ -14,11 +14,11 @@ from delegate import list_devices
 from delegate.inspect import start_early
 from delegate.sandbox.channel import stdout_kept_apart
 from label_image import flags, lines, report
-from label_image.flags import Settings
 from label_image.lines import log_error
 from label_image.many_pictures import ManyPictures
 from label_image.one_picture import OnePicture
 from label_image.prepare import LABELS_NAME, prepare
+from label_image.settings import Settings
 from label_image.video.live import Live
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.cluster.scheduler import require_distributed
@@ -77,11 +77,15 @@ def _command(settings: Settings, out: TextIO) -> int:
         # An extra, which takes half a second to import.
         from label_image.cluster.spread_pictures import SpreadPictures
 
-        return SpreadPictures(prepare(settings), out, _width(sys.stderr)).run()
+        prepared = prepare(settings)
+        return SpreadPictures(prepared, out, _width(sys.stderr), settings.scheduler).run()
     if settings.use_gpu:
         start_early()
-    kind = Live if settings.video else ManyPictures if settings.is_for_several else OnePicture
-    return kind(prepare(settings), out, _width(sys.stderr)).run()
+    prepared, width = prepare(settings), _width(sys.stderr)
+    if settings.video:
+        return Live(prepared, out, width, settings.video).run()
+    kind = ManyPictures if settings.is_for_several else OnePicture
+    return kind(prepared, out, width).run()
 
 
 def _fetch(name: str) -> None:

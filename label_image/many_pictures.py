@@ -74,7 +74,7 @@ class ManyPictures:
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
                 self._classify(series, sinks)
             with interrupts.held():
-                sinks.end(self._told, totals_entry(series, settings.threads))
+                sinks.end(self._told, totals_entry(series, settings.cpu_threads))
         text = summary_text(series, prepared.kernels, self._width, sinks.facts)
         return self._ended(text, series.totals.unreadable, sinks) or series.exit_code()
 

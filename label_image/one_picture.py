@@ -75,7 +75,7 @@ class OnePicture:
             gpu = series.totals.distances
             entries = {n: each.entry(gpu if n == "gpu" else None) for n, each in results.items()}
             with lines_to(settings.json, self._out) as write:
-                write(document(self._about(), series, settings.threads, entries))
+                write(document(self._about(), series, settings.cpu_threads, entries))
         if settings.report is not None:
             # OpenCL's first.
             paths = {

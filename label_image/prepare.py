@@ -18,11 +18,11 @@ from delegate import Options
 from delegate.inspect import Graph, infer, read_device_profile, read_model
 from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
-from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
-from label_image.flags import Settings
+from label_image.flag_table import ALL, DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.heads.view import batch_of, seen
 from label_image.lines import model_lines
 from label_image.meaning import DRAWN, Meaning
+from label_image.settings import Settings
 from tflite_opencl.common import bars
 from tflite_opencl.common.default.default_model import default_labels, default_model
 from tflite_opencl.common.errors import RunError, UsageError
@@ -101,8 +101,8 @@ class Prepared:
                 device_profile=settings.device_profile,
                 precision=precision_of(settings.allow_fp16),
                 plan=settings.plan,
-                isolate=settings.isolate,
-                run_timeout=settings.device_timeout,
+                isolate=settings.isolates,
+                run_timeout=settings.run_timeout,
             )
         return Job(
             model=self.model.source,
@@ -111,13 +111,13 @@ class Prepared:
             own_batch=self.batch,
             count=settings.count,
             warmup_runs=settings.warmup_runs,
-            threads=settings.threads,
+            threads=settings.cpu_threads,
             cpu_kernels=settings.cpu_kernels,
             opencl=opencl,
             external=(path, settings.external_delegate_options) if path else None,
             is_external_last=settings.is_external_last,
             announce_xnnpack=settings.announce_xnnpack,
-            reference=settings.compare,
+            reference=bool(settings.compare),
             profile_rows=settings.max_profiling_buffer_entries if settings.profiling else 0,
             traces=settings.trace is not None,
             longer_s=_COMPARED_S if settings.compare and self.is_watched else 0.0,
@@ -216,8 +216,8 @@ def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime
 
 def _check_files(settings: Settings) -> None:
     """Look at the places to write to. Raises: RunError, UsageError: one cannot be written."""
-    given = {name: value for name, value in vars(settings).items() if name != "command"}
-    keep_inputs(given, DEFAULT_MODEL, DEFAULT_LABELS)
+    given = {name: getattr(settings, name) for name in ALL}
+    keep_inputs(given, *settings.pictures, DEFAULT_MODEL, DEFAULT_LABELS)
     documents = {"json": settings.json, **settings.documents}
     if settings.output_video is not None:
         documents["output_video"] = settings.output_video

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from rich.table import Table
 
@@ -20,12 +20,14 @@ from label_image.compare import Outcome, Totals
 from label_image.document import count_entry, difference_entry
 from label_image.heads.classes import CLASSIFICATION
 from label_image.many_pictures import ManyPictures
+from label_image.prepare import Prepared
 from label_image.report import count_facts, table_of
 from label_image.sinks import Sinks
 from label_image.told import Told, result_of, told_of
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
 from tflite_opencl.common.cluster.line import Left
+from tflite_opencl.common.cluster.scheduler import Scheduler
 from tflite_opencl.common.cluster.work import Answer
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO, SUCCESS
 from tflite_opencl.common.flags import device_asked
@@ -55,25 +57,28 @@ class Did:
 class SpreadPictures(ManyPictures):
     """A run on several pictures, spread over workers."""
 
-    _begin_s = 0.0
-    _are_finite = True  # all results so far
+    def __init__(self, prepared: Prepared, out: TextIO, width: int, scheduler: Scheduler) -> None:
+        """`width`: of what stderr shows."""
+        super().__init__(prepared, out, width)
+        self._scheduler = scheduler
+        self._totals, self._did = Totals(), dict[str, Did]()
+        self._chunks = Chunks(self._settings.chunk, self._settings.batch or 1)
+        self._begin_s = 0.0
+        self._are_finite = True  # all results so far
 
     def run(self) -> int:
         """Run the model on each, show and write what comes of it, and return the exit code.
 
         Raises: RunError, CommandError: nothing can be classified.
         """
-        settings = self._settings
-        self._totals, self._did = Totals(), dict[str, Did]()
-        self._chunks = Chunks(settings.chunk, settings.batch or 1)
         with contextlib.ExitStack() as stack:
             work = self._work(stack)
             sinks = Sinks(stack, self._prepared, self._out)
             self._done.update(sinks.resumed())
-            cluster = stack.enter_context(Cluster(settings.scheduler, settings.use_gpu))
+            cluster = stack.enter_context(Cluster(self._scheduler, self._settings.use_gpu))
             cluster.begin(work(cluster))
             count = cluster.places()[ANYWHERE]
-            log.info("%d workers at %s", count, settings.scheduler.address)
+            log.info("%d workers at %s", count, self._scheduler.address)
             sinks.open_lines()
             self._begin_s = time.perf_counter()
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
@@ -92,7 +97,7 @@ class SpreadPictures(ManyPictures):
             job = replace(job, model=Path(job.model).read_bytes())
         # Its constants would cross twice.
         view = replace(prepared.meaning.view, graph=cast(Any, None))
-        local = settings.scheduler.workers
+        local = self._scheduler.workers
         known = Settings(
             replace(job, quiet=True), replace(prepared.meaning, view=view),
             floats=prepared.meaning.head is not CLASSIFICATION,
@@ -100,7 +105,7 @@ class SpreadPictures(ManyPictures):
             keeps_outputs=settings.output_dir is not None,
             processes=max(1, len(os.sched_getaffinity(0)) // local) if local else None,
         )  # fmt: skip
-        about = device_asked(settings.device), settings.scheduler.is_local, settings.chunk_timeout
+        about = device_asked(settings.device), self._scheduler.is_local, settings.chunk_timeout
         return lambda cluster: Classifier(known, cluster.name, *about)
 
     def _named(self) -> Iterator[tuple[int, str, str]]:

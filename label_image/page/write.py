@@ -117,8 +117,8 @@ def _summary(
         height, width = picture.shape[:2]
         rows.append(("picture", f"{settings.image}, {width} x {height} pixels"))
     threads = "as many threads as TFLite takes"
-    if settings.threads is not None:
-        threads = f"{settings.threads} thread" + "s" * (settings.threads != 1)
+    if settings.cpu_threads is not None:
+        threads = f"{settings.cpu_threads} thread" + "s" * (settings.cpu_threads != 1)
     rows.append(("timed runs", f"{settings.count}, after {settings.warmup_runs} others, {threads}"))
     if series.gpu is not None:
         rows += comparison_facts(series, prepared.kernels)

@@ -42,7 +42,7 @@ log = logging.getLogger("label_image")
 class Live:
     """A run on a video."""
 
-    def __init__(self, prepared: Prepared, out: TextIO, width: int) -> None:
+    def __init__(self, prepared: Prepared, out: TextIO, width: int, video: str) -> None:
         """`width`: of what stderr shows."""
         settings = prepared.settings
         self._width, self._out = width, out
@@ -50,7 +50,7 @@ class Live:
         options = settings.video_options
         every = True if settings.every_frame else None
         every = False if settings.newest_frame else every
-        self._asked = Asked(settings.video, options, every, settings.source_timeout)
+        self._asked = Asked(video, options, every, settings.source_timeout)
         self._parts = Parts()
         self._page: Page | None = None
         self._file: VideoFile | None = None
@@ -89,7 +89,7 @@ class Live:
                 loads = whole.loads(self._counted(frames, feed))
                 told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
                 told["video"] = self._entry(loads, preparing)
-                sinks.end(told, totals_entry(series, settings.threads))
+                sinks.end(told, totals_entry(series, settings.cpu_threads))
         facts = [*self._facts(loads, preparing), *sinks.facts]
         text = summary_text(series, prepared.kernels, self._width, facts)
         lines.write(sys.stderr, text)

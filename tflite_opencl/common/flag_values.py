@@ -163,3 +163,12 @@ def path(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("'' is no name of a file or folder")
     return text
+
+
+class OutputPath(str):
+    """The name of a file or folder that a command writes; whatever else it is given is read."""
+
+
+def output_path(text: str) -> OutputPath:
+    """Return the name of a file or folder to write."""
+    return OutputPath(path(text))
