@@ -22,22 +22,24 @@ class Row(Flag):
 
     Attributes:
         no_effect: why a value other than the default does nothing here. needs: the flag without
-            which it does nothing. is_common: --help shows it; --help_all shows all. is_for_one: it
-            is for one picture, not for several. is_repeatable: every value counts, not the last.
+            which it does nothing. page: the document that says more. is_common: --help shows it;
+            --help_all shows all. is_for_one: it is for one picture, not for several.
+            is_repeatable: every value counts, not the last.
     """
 
     default: Any = None
     no_effect: str = ""
     needs: str = ""
+    page: str = ""
     is_common: bool = False
     is_for_one: bool = False
     is_repeatable: bool = False
 
-    @property
-    def text(self) -> str:
-        """The help, with a number's default."""
+    def text(self, has_detail: bool) -> str:
+        """Return what is said of it, with a number's default."""
         is_number = type(self.default) in (int, float) and not self.no_effect
-        return f"{self.help} (default: {self.default:g})" if is_number else self.help
+        default = f" (default: {self.default:g})" if is_number else ""
+        return f"{self.help}{self.detail if has_detail else ''}{default}"
 
 
 def _field(row: Row) -> Any:
@@ -57,10 +59,11 @@ def switch(help: str, **more: Any) -> bool:
     return _field(Row(help, None, default=False, **more))  # type: ignore[no-any-return]
 
 
-def shared(name: str, default: Any, text: str = "", **more: Any) -> Any:
-    """Return the field of a flag that other commands have, too; `text`: what it means here."""
-    flag = SHARED[name]
-    row = Row(f"{flag.help}{text}", flag.convert, flag.metavar, flag.short, default=default)
+def shared(name: str, default: Any, text: str = "", detail: str = "", **more: Any) -> Any:
+    """Return the field of a flag that other commands have, too; `text`: what is said of it here."""
+    of_all = SHARED[name]
+    row = Row(f"{of_all.help}{text}", of_all.convert, of_all.metavar, of_all.short,
+              f"{of_all.detail}{detail}", default)  # fmt: skip
     return _field(replace(row, **more))
 
 

@@ -128,7 +128,7 @@ def parser(has_all: bool = True) -> argparse.ArgumentParser:
     for name, row in ALL.items():
         group = no_effect if row.no_effect else tflite if name in TFLITE else own
         changes = {"action": "append"} if row.is_repeatable else {}
-        text = row.text if has_all or row.is_common else argparse.SUPPRESS
+        text = row.text(has_detail=True) if has_all or row.is_common else argparse.SUPPRESS
         row.add_to(group, name, default=row.default, help=text, **changes)
     return made
 

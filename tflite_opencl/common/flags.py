@@ -46,12 +46,13 @@ _STDOUT = "; - is stdout, which then holds nothing else"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """What a flag takes, and what the help says of it."""
+    """What a flag takes, and what is said of it: `detail` in the help alone."""
 
     help: str
     convert: Callable[[str], Any] | None = path  # None: a switch, which takes no value
     metavar: str = "FILE"
     short: str = ""
+    detail: str = ""
 
     def add_to(self, parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
         """Add it to a parser under its short and its long name."""
@@ -64,13 +65,12 @@ class Flag:
 # What all commands say of a flag; each may say more, and has a default of its own.
 SHARED = {
     "tflite_model": Flag("a .tflite file", short="m"),
-    "signature": Flag("which of a file's graphs runs, by its signature's name; without it the "
-                      "first", str, "NAME"),
+    "signature": Flag("which of the file's signatures runs (default: the first)", str, "NAME"),
     "input": Flag("an input's values, by its name or its number (0 is the first)", named_file,
                   "NAME=FILE"),
     "image": Flag("a picture: BMP, or whatever Pillow reads", short="i"),
-    "input_size": Flag("height and width of the picture's input, of a model that leaves them "
-                       "open", height_width, "HxW"),
+    "input_size": Flag("the picture's height and width, if the model leaves them open",
+                       height_width, "HxW"),
     "labels": Flag("one label a line", short="l"),
     "count": Flag("how many", positive, "N", "c"),
     "warmup_runs": Flag("runs before the timed ones", not_negative, "N", "w"),
@@ -78,43 +78,43 @@ SHARED = {
     "num_threads": Flag("CPU threads", threads, "N"),
     "device": Flag("the OpenCL device: its index, or words of its platform's or its own name",
                    str, "DEVICE"),
-    "device_profile": Flag("keep another device's limits: what would not run there does not run "
-                           "here", str, "NAME|FILE.toml"),
-    "allow_fp16": Flag("floats may be halves on OpenCL: faster on many GPUs, and other results "
-                       "of models that are not quantised", truth, "0|1", "f"),
+    "device_profile": Flag("keep another device's limits", str, "NAME|FILE.toml",
+                           detail=": what would not run there does not run here"),
+    "allow_fp16": Flag("floats may be fp16 on OpenCL", truth, "0|1", "f", ": faster on many GPUs, "
+                       "and other results of models that are not quantised"),
     "exclude_ops": Flag("leave these ops to the CPU", names, "OP,OP"),
-    "isolate": Flag("run OpenCL in a child process, which a driver may end or hold: that costs "
-                    "a run", truth, "BOOL"),
+    "isolate": Flag("run OpenCL in a child process", truth, "BOOL",
+                    detail="; a driver that ends or holds it costs a run"),
     "device_timeout": Flag("seconds that a run may take on OpenCL", duration, "SECONDS"),
-    "plan": Flag("run by a plan that `tflite-opencl plan` wrote for this device, and measure "
-                 "nothing"),
-    "tune": Flag("measure which kernels are fastest on this device, and keep that: off, quick (a "
-                 "few seconds in the first start), full (to the end, with more runs and more "
-                 "ways to launch)",
-                 one_of("off", "quick", "full"), "off|quick|full"),
+    "plan": Flag("run by a plan of `tflite-opencl plan`, and measure nothing"),
+    "tune": Flag("measure which kernels are fastest, and keep that",
+                 one_of("off", "quick", "full"), "off|quick|full",
+                 detail=": off, quick (a few seconds in the first start), full (to the end, with "
+                 "more runs and more ways to launch)"),
     "external_delegate_path": Flag("a delegate library (libteflon.so, libvx_delegate.so)", str),
     "external_delegate_options": Flag('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
     "tolerance": Flag("quanta that an integer may be off", not_negative, "Q"),
     "timeout": Flag("the longest that one thing may take, in seconds", duration, "SECONDS"),
     "json": Flag(f"write all that is known as JSON{_STDOUT}", output_path),
-    "csv": Flag(f"write a table as CSV{_STDOUT}", output_path),
-    "html": Flag(f"write a page of HTML{_STDOUT}", output_path),
-    "markdown": Flag(f"write a table in Markdown{_STDOUT}", output_path),
+    "csv": Flag("write a table as CSV", output_path, detail=_STDOUT),
+    "html": Flag("write a page of HTML", output_path, detail=_STDOUT),
+    "markdown": Flag("write a table in Markdown", output_path, detail=_STDOUT),
     "against": Flag("show what changed since this file was kept"),
     "models": Flag("a folder of .tflite files", metavar="DIR"),
     "batch": Flag("several pictures, N at once where OpenCL runs the whole model",
                   at_most(MOST_PICTURES, positive), "N"),
     "output": Flag("where what is made is written", output_path, "PATH"),
     "list": Flag("show what there is to choose from, and exit", None),
-    "scheduler": Flag("spread the work over the workers of a Dask scheduler, or over N of this "
-                      "machine's own", scheduler, "tcp://HOST:PORT|local:N"),
-    "expect": Flag("count what is right: top-1 and top-5 by a CSV file with the columns file "
-                   "and index"),
+    "scheduler": Flag("spread the work over workers of a Dask scheduler, or N of this machine's "
+                      "own", scheduler, "tcp://HOST:PORT|local:N"),
+    "expect": Flag("count what is right",
+                   detail=": top-1 and top-5 by a CSV file with the columns file and index"),
     "resume": Flag("go on with a run that was ended", None),
     "seed": Flag("what is drawn: the same one draws the same again", integer, "S"),
     "compare": Flag("run on the CPU, too", truth, "BOOL"),
-    "quiet": Flag("show no progress and no INFO lines; results, warnings and errors stay", None),
-    "version": Flag("show the versions of this, of TFLite and of the OpenCL drivers and exit",
+    "quiet": Flag("show no progress and no INFO lines", None,
+                  detail="; results, warnings and errors stay"),
+    "version": Flag("show the versions of this, TFLite and the OpenCL drivers and exit",
                     None),
 }  # fmt: skip
 
@@ -133,7 +133,7 @@ def add_flag(
     shown = f" (default: {text})" if isinstance(text, str) else ""
     if flag.convert is not None:
         changes = {"type": convert or flag.convert, "default": default, **changes}
-    flag.add_to(parser, name, help=f"{flag.help}{more}{shown}", **changes)
+    flag.add_to(parser, name, help=f"{flag.help}{more}{flag.detail}{shown}", **changes)
 
 
 def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) -> None:
