@@ -14,7 +14,7 @@ from label_image.report import rate_of
 from label_image.result import Result
 from label_image.series import Series
 from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.words import stamped
+from tflite_opencl.common.messages import stamped
 
 _TIMES = ("average_ms", "min_ms", "median_ms", "cpu_load", "gpu_load")
 

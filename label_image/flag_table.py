@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from label_image.decode_outputs import TASKS
 from label_image.flag_fields import Row, flag, no_effect, shared, switch
-from label_image.meaning import TASKS
 from tflite_opencl.common.cluster.scheduler import Scheduler
 from tflite_opencl.common.flag_values import (
     MOST_PICTURES,

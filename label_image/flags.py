@@ -17,7 +17,7 @@ from tflite_opencl.common.command_line import HelpFormatter, examples_text
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, NOTHING_RUN, codes_text
 from tflite_opencl.common.flag_values import TRUTH, compared, truth
-from tflite_opencl.common.words import did_you_mean
+from tflite_opencl.common.messages import did_you_mean
 
 EXAMPLES = (
     ("label_image --use_gpu -m model.tflite -l labels.txt -i picture.jpg", "one picture"),

@@ -13,13 +13,13 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from label_image import lines
+from label_image import console
+from label_image.console import writing
 from label_image.document import document
 from label_image.drawing import DRAWN, MASK, drawn, write_drawn
-from label_image.lines import writing
 from label_image.page.write import write_page
 from label_image.path import Outputs, Path
-from label_image.prepare import Prepared
+from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, file_names
 from label_image.series import Series
@@ -28,7 +28,7 @@ from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import main_values, warn_of_zeros
 from tflite_opencl.common.files import file_obstacle, write_file
-from tflite_opencl.common.pictures.found import find_picture, read_picture
+from tflite_opencl.common.pictures.find_pictures import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.pictures.layout import takes_alpha
 from tflite_opencl.common.profile_text import profile_text
@@ -48,7 +48,7 @@ class OnePicture:
         series: its paths.
     """
 
-    def __init__(self, prepared: Prepared, out: TextIO, width: int) -> None:
+    def __init__(self, prepared: PreparedRun, out: TextIO, width: int) -> None:
         """Read the picture; `width`: of what stderr shows. Raises: RunError, as `read_picture`."""
         prepared.check_drawing()
         _check_outputs(prepared)
@@ -64,11 +64,11 @@ class OnePicture:
         self.answer()
         results = {name: self._result(path.outputs) for name, path in self._paths.items()}
         if series.gpu is not None:
-            lines.write(sys.stderr, summary_text(series, self._prepared.kernels, self._width))
+            console.write(sys.stderr, summary_text(series, self._prepared.kernels, self._width))
             if series.gpu.profile is not None:
                 by_time = settings.profiling_order == "time"
                 columns = self._width if sys.stderr.isatty() else _FILE_COLUMNS
-                lines.write(sys.stderr, profile_text(series.gpu.profile, columns, by_time))
+                console.write(sys.stderr, profile_text(series.gpu.profile, columns, by_time))
         if settings.trace is not None:
             _write_trace(settings.trace, series.gpu)
         if settings.json is not None:
@@ -189,7 +189,7 @@ class OnePicture:
         return about | ({"interrupted": True} if interrupts.was_pressed() else {})
 
 
-def _check_outputs(prepared: Prepared) -> None:
+def _check_outputs(prepared: PreparedRun) -> None:
     """Look at the files of --output_dir. Raises: RunError: one is an input, or a folder."""
     folder = prepared.settings.output_dir
     if folder is None or not os.path.isdir(folder):

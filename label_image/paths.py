@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from delegate import NoDeviceError
 from delegate.inspect import Graph, several_devices
-from label_image.beside import jobs_beside
-from label_image.chain import Judging
+from label_image.chain import ChainJudge
 from label_image.compare import (
     CPU,
     GPU_JUDGED,
@@ -29,7 +28,8 @@ from label_image.compare import (
     Totals,
     distances_between,
 )
-from label_image.lines import log_error
+from label_image.comparison_jobs import comparison_jobs
+from label_image.console import log_error
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.worker import path_in_child
@@ -76,7 +76,7 @@ class Paths(contextlib.ExitStack):
         self.job, self.floats = job, floats
         self._runtime, self._graph = runtime, graph
         self._sample = Sample(compares_all, share)
-        self._judging = self.enter_context(Judging(job, runtime, graph))
+        self._chain_judge = self.enter_context(ChainJudge(job, runtime, graph))
         self._gpu_stack = self.enter_context(contextlib.ExitStack())
         self._instead: Path | None = None  # what runs in OpenCL's place
         self.beside: dict[str, Path] | None = None
@@ -136,9 +136,9 @@ class Paths(contextlib.ExitStack):
     @property
     def failure(self) -> str:
         """Why OpenCL did not do it, or did it wrongly; "" = nothing to complain of."""
-        told, totals = self._gave_up or self._left_out, self.totals
-        if told or not totals.wrong or totals.distances is None:
-            return told
+        why, totals = self._gave_up or self._left_out, self.totals
+        if why or not totals.wrong or totals.distances is None:
+            return why
         return totals.distances.wrong_text(self._device_name, self.reference) + self.where
 
     @property
@@ -180,7 +180,7 @@ class Paths(contextlib.ExitStack):
         if self.gpu is None or not self.job.reference:
             return
         self.beside, self.reasons, taken = {}, {}, self.gpu.delegation
-        jobs = jobs_beside(self.job, taken, self._runtime, self._graph, self.floats)
+        jobs = comparison_jobs(self.job, taken, self._runtime, self._graph, self.floats)
         if REFERENCE not in jobs:
             self.reasons[REFERENCE] = NOT_QUANTISED
         elif GPU_JUDGED not in jobs:
@@ -279,7 +279,7 @@ class Paths(contextlib.ExitStack):
                 self._lose(name, error)
         outcomes, taken = [], self.gpu.delegation if self.gpu else None
         is_promised = not (taken and taken.others) and not self.job.allows_halves
-        shares = self._judging.shares(taken, pixels)
+        shares = self._chain_judge.shares(taken, pixels)
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}
             distances = distances_between(

@@ -20,8 +20,8 @@ from delegate import DelegateError, Options, Unsupported, Verdict
 from delegate.inspect import NotRestarted
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
-from label_image.reading import Reading
-from label_image.scene import Class, Found, Mask, Pose, Scene
+from label_image.picture_model import PictureModel
+from label_image.scene import Class, Detection, Mask, Pose, Scene
 from tflite_opencl.common.errors import DelegateFailed, reason_of
 from tflite_opencl.common.errors import RunError as RunError
 from tflite_opencl.common.job import Job
@@ -86,19 +86,21 @@ class Predictor(Generic[Result]):
         task = task or self._task
         if task.partition(":")[0] != self._task:
             raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
-        reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
-        self.labels = reading.labels
-        self._meaning, feeds = reading.meaning, reading.feeds
+        picture_model = PictureModel(
+            model, labels, task, threshold=threshold, mean=mean, std=std, size=size
+        )
+        self.labels = picture_model.labels
+        self._meaning, feeds = picture_model.meaning, picture_model.feeds
         fed, self._format = self._meaning.fed, astuple(self._meaning.format)
         self._has_alpha = takes_alpha(fed.shape)
         on_device = Options(
             device, tune=tune, min_nodes_per_partition=1, isolate=isolate, run_timeout=run_timeout
         )
         job = Job(
-            model=reading.source,
-            input=np.zeros((reading.batch, *fed.shape[1:]), fed.dtype),
+            model=picture_model.source,
+            input=np.zeros((picture_model.batch, *fed.shape[1:]), fed.dtype),
             batch=batch,
-            own_batch=reading.batch,
+            own_batch=picture_model.batch,
             threads=threads,
             opencl=None if device is None else on_device,
             quiet=True,
@@ -200,12 +202,12 @@ class Classifier(Predictor["Sequence[Class]"]):
         return scene.rows
 
 
-class Detector(Predictor["Sequence[Found]"]):
+class Detector(Predictor["Sequence[Detection]"]):
     """A model that finds things in pictures, the most certain first; see Predictor."""
 
     _task = "detection"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Found] | None:
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Detection] | None:
         return scene.boxes
 
 

@@ -39,7 +39,7 @@ class Class:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Detection:
     """A thing in a picture."""
 
     label: str  # its class; a number, where that has no name
@@ -99,7 +99,7 @@ class Scene:
     """
 
     rows: Sequence[Class] | None = None
-    boxes: Sequence[Found] | None = None
+    boxes: Sequence[Detection] | None = None
     poses: Sequence[Pose] | None = None
     mask: Mask | None = field(default=None, repr=False)
     embedding: NDArray[np.float32] | None = field(default=None, repr=False)  # (n,)
@@ -123,11 +123,11 @@ class Scene:
             mask = Mask(kept, [area for area in mask.areas if area.index in classes])
         return replace(self, rows=rows, boxes=boxes, mask=mask)
 
-    def has_name(self, each: Class | Found | Area) -> bool:
+    def has_name(self, each: Class | Detection | Area) -> bool:
         """Whether its label is more than its number."""
         return 0 <= each.index < self.names
 
-    def named(self, each: Class | Found | Area) -> str:
+    def named(self, each: Class | Detection | Area) -> str:
         """Return `15 person`, or the number alone."""
         return f"{each.index} {each.label}" if self.has_name(each) else each.label
 
@@ -157,7 +157,7 @@ class Scene:
     def entry(self, most: int) -> dict[str, Any]:
         """Return all for JSON, of classes the best `most`."""
 
-        def of(each: Class | Found | Area, **more: Any) -> dict[str, Any]:
+        def of(each: Class | Detection | Area, **more: Any) -> dict[str, Any]:
             label = each.label if self.has_name(each) else None
             return {"index": each.index, "label": label, **more}
 

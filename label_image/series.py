@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from delegate import NoDeviceError
 from label_image.compare import FIRST, Distances, Outcome, Totals
+from label_image.console import log_error
 from label_image.decoder import Format
 from label_image.decoders import Batches, Decoders, Source, runs_in_order
-from label_image.lines import log_error
 from label_image.path import Outputs, Run
 from label_image.paths import ENDED, Paths
 from tflite_opencl.common import interrupts

@@ -28,8 +28,8 @@ from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flag_values import OutputPath
 from tflite_opencl.common.flags import add_flag, as_json, shown
+from tflite_opencl.common.messages import printable
 from tflite_opencl.common.tables import columns, pairs, render, terminal_width
-from tflite_opencl.common.words import printable
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 EXAMPLES = (

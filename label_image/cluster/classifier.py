@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from delegate.inspect import read_model
 from label_image.cluster.chunks import Chunk
 from label_image.compare import Outcome
+from label_image.decode_outputs import Meaning
 from label_image.decoders import Decoders
-from label_image.meaning import Meaning
+from label_image.picture_record import PictureRecord, record_of, result_of
 from label_image.series import Series
-from label_image.told import Told, result_of, told_of
 from tflite_opencl.common.cluster.work import Work
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import runtime_if_any
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClassifierSettings:
     """What a worker's paths are opened with; `meaning` has no graph, which the model has."""
 
     job: Job
@@ -40,10 +40,10 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Classified:
+class ChunkResult:
     """What came of a chunk."""
 
-    told: Sequence[Told]
+    records: Sequence[PictureRecord]
     device: str  # what ran it, for people
     failure: str  # why it was not OpenCL, or why OpenCL is wrong; "": nothing to complain of
 
@@ -53,7 +53,7 @@ class Classifier(Work):
 
     loggers = (*Work.loggers, logging.getLogger("label_image"))
 
-    def __init__(self, settings: Settings, *about: Any) -> None:
+    def __init__(self, settings: ClassifierSettings, *about: Any) -> None:
         """`about`: as of `Work`."""
         super().__init__(*about)
         self._settings = settings
@@ -62,20 +62,22 @@ class Classifier(Work):
         self._decoders: Decoders | None = None
         self._paths: deque[str] = deque()
 
-    def run(self, chunk: Chunk) -> Classified | None:
+    def run(self, chunk: Chunk) -> ChunkResult | None:
         """Return what comes of each picture; None: the files are not those that are meant."""
         if not all(picture.is_there() for picture in chunk):
             return None
         series = self._series or self._opened()
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_decoders_if_failed)
-            told = [*self._told(series, chunk, stack)]
+            records = [*self._records(series, chunk, stack)]
             stack.pop_all()
         gpu = series.gpu
         taken = gpu.delegation if gpu else None
-        return Classified(told, taken.device if taken else "CPU", series.failure)
+        return ChunkResult(records, taken.device if taken else "CPU", series.failure)
 
-    def _told(self, series: Series, chunk: Chunk, stack: contextlib.ExitStack) -> Iterator[Told]:
+    def _records(
+        self, series: Series, chunk: Chunk, stack: contextlib.ExitStack
+    ) -> Iterator[PictureRecord]:
         settings = self._settings
         with tempfile.TemporaryDirectory() as folder:
             self._paths.extend(_path(picture, folder) for picture in chunk)
@@ -85,10 +87,10 @@ class Classifier(Work):
             pictures = iter(chunk)
             for outcome in series.outcomes_of(_Few(self._decoders, len(chunk))):
                 result = result_of(self._meaning, outcome, settings.most)
-                told = told_of(outcome, next(pictures).name, result)
+                record = record_of(outcome, next(pictures).name, result)
                 if not settings.keeps_outputs:
-                    told = replace(told, outcome=replace(told.outcome, outputs=()))
-                yield told
+                    record = replace(record, outcome=replace(record.outcome, outputs=()))
+                yield record
 
     def _next_paths(self) -> Iterator[str | None]:
         while True:

@@ -16,10 +16,10 @@ from typing import Any
 from numpy.typing import NDArray
 from PIL import Image
 
-from label_image.lines import writing
+from label_image.console import writing
 from label_image.page.facts import NodeRow, machine, node_times, partition_rows, variables, versions
 from label_image.path import Path
-from label_image.prepare import Prepared
+from label_image.prepare import PreparedRun
 from label_image.report import comparison_facts, path_rows, refusals, speedup_facts
 from label_image.series import Series
 from tflite_opencl.common import interrupts
@@ -36,7 +36,7 @@ Paths = Mapping[str, tuple[Path, Sequence[str]]]  # a path's name -> it, and its
 
 
 def write_page(
-    path: str, prepared: Prepared, series: Series, paths: Paths, picture: NDArray[Any] | None
+    path: str, prepared: PreparedRun, series: Series, paths: Paths, picture: NDArray[Any] | None
 ) -> None:
     """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
 
@@ -64,7 +64,7 @@ def write_page(
 
 
 def _shown(
-    prepared: Prepared, series: Series, paths: Paths, picture: NDArray[Any] | None
+    prepared: PreparedRun, series: Series, paths: Paths, picture: NDArray[Any] | None
 ) -> dict[str, Any]:
     """Return all that is shown, by its name in the template."""
     settings, gpu = prepared.settings, series.gpu
@@ -106,7 +106,7 @@ def _failure(series: Series, taken: Delegation | None) -> str:
 
 
 def _summary(
-    prepared: Prepared, series: Series, picture: NDArray[Any] | None
+    prepared: PreparedRun, series: Series, picture: NDArray[Any] | None
 ) -> list[tuple[str, str]]:
     settings, source, nodes = prepared.settings, prepared.model.source, len(prepared.graph.nodes)
     content = source if isinstance(source, bytes) else File(source).read_bytes()

@@ -14,23 +14,23 @@ from typing import Any, TextIO
 
 from PIL import Image
 
-from label_image import lines
+from label_image import console
 from label_image.compare import Outcome
 from label_image.document import picture_entry, totals_entry
 from label_image.drawing import drawn
 from label_image.heads.classes import CLASSIFICATION
 from label_image.many_pictures import job_of_many
-from label_image.prepare import Prepared
+from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, picture_folder
 from label_image.series import Series
 from label_image.sinks import Sinks
-from label_image.video.feed import Fed, Feed
-from label_image.video.frames import Asked, Frames
+from label_image.video.feed import Feed, InputFrame
+from label_image.video.frames import Frames, VideoSource
 from label_image.video.load import Latencies, Loads, Parts, Span, loads_text, second_text
 from label_image.video.output import VideoFile, check_output
 from label_image.video.page import Page
-from label_image.video.preparing import Preparing
+from label_image.video.preprocessor import Preprocessor
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.exit_codes import ERROR
 
@@ -42,7 +42,7 @@ log = logging.getLogger("label_image")
 class Live:
     """A run on a video."""
 
-    def __init__(self, prepared: Prepared, out: TextIO, width: int, video: str) -> None:
+    def __init__(self, prepared: PreparedRun, out: TextIO, width: int, video: str) -> None:
         """`width`: of what stderr shows."""
         settings = prepared.settings
         self._width, self._out = width, out
@@ -50,7 +50,7 @@ class Live:
         options = settings.video_options
         every = True if settings.every_frame else None
         every = False if settings.newest_frame else every
-        self._asked = Asked(video, options, every, settings.source_timeout)
+        self._source = VideoSource(video, options, every, settings.source_timeout)
         self._parts = Parts()
         self._page: Page | None = None
         self._file: VideoFile | None = None
@@ -64,7 +64,7 @@ class Live:
         with contextlib.ExitStack() as stack:
             job = job_of_many(prepared)
             check_output(prepared)
-            frames = stack.enter_context(Frames(self._asked))
+            frames = stack.enter_context(Frames(self._source))
             sinks = Sinks(stack, prepared, self._out)
             series = stack.enter_context(
                 # What is compared later than at first would hold up a live picture.
@@ -76,8 +76,8 @@ class Live:
             series.open()
             series.open_others()
             options = job.opencl if series.gpu else None
-            preparing = stack.enter_context(Preparing(prepared.meaning.format, options))
-            feed = Feed(frames, preparing, self._asked.shown)
+            preprocessor = stack.enter_context(Preprocessor(prepared.meaning.format, options))
+            feed = Feed(frames, preprocessor, self._source.shown)
             sinks.open_lines()
             self._open_shown(stack)
             frames.begin()
@@ -87,12 +87,12 @@ class Live:
             with interrupts.held():
                 frames.close()
                 loads = whole.loads(self._counted(frames, feed))
-                told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
-                told["video"] = self._entry(loads, preparing)
-                sinks.end(told, totals_entry(series, settings.cpu_threads))
-        facts = [*self._facts(loads, preparing), *sinks.facts]
+                header: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
+                header["video"] = self._entry(loads, preprocessor)
+                sinks.end(header, totals_entry(series, settings.cpu_threads))
+        facts = [*self._facts(loads, preprocessor), *sinks.facts]
         text = summary_text(series, prepared.kernels, self._width, facts)
-        lines.write(sys.stderr, text)
+        console.write(sys.stderr, text)
         return self._code(frames) or series.exit_code()
 
     def _open_shown(self, stack: contextlib.ExitStack) -> None:
@@ -101,13 +101,13 @@ class Live:
         if settings.output_video is not None:
             self._file = stack.enter_context(VideoFile(settings.output_video, self._out))
         if settings.show is not None:
-            title = f"{self._asked.shown}, {self._prepared.model.name}"
+            title = f"{self._source.shown}, {self._prepared.model.name}"
             self._page = stack.enter_context(Page(settings.show, title))
             log.info("the live picture is at %s", self._page.url)
 
     def _code(self, frames: Frames) -> int:
         """Return the exit code of what became of the video, after a line that says so."""
-        name = self._asked.shown
+        name = self._source.shown
         if frames.why:
             log.error("the video %s ended after %d frames: %s", name, frames.decoded, frames.why)
             return ERROR
@@ -145,14 +145,14 @@ class Live:
                 if not (is_read or sinks.sinks or is_shown or self._page):
                     break  # `| head` has seen enough
 
-    def _tell(self, outcome: Outcome, fed: Fed, spent_ms: float, sinks: Sinks) -> bool:
+    def _tell(self, outcome: Outcome, fed: InputFrame, spent_ms: float, sinks: Sinks) -> bool:
         """Show and write what came of a frame; return whether somebody reads the rows."""
         settings, is_read = self._settings, False
         most = settings.num_results_of_several
         result = Result(self._prepared.meaning, outcome.outputs, outcome.size, most)
         if not settings.is_on_stdout:
             row = result.row(f"{outcome.path} {fed.frame.seconds:.3f} s")
-            is_read = lines.write(self._out, row)
+            is_read = console.write(self._out, row)
         self._draw(result, fed)
         if settings.output_dir is not None:
             folder = picture_folder(settings.output_dir, fed.frame.number, "frame")
@@ -161,7 +161,7 @@ class Live:
             sinks.add(picture_entry(outcome, result) | _when(fed, spent_ms))
         return is_read
 
-    def _draw(self, result: Result, fed: Fed) -> None:
+    def _draw(self, result: Result, fed: InputFrame) -> None:
         """Draw what was found in a frame for whoever wants to see it."""
 
         def draw() -> Image.Image:
@@ -181,17 +181,17 @@ class Live:
         parts.decoding_s, parts.preparing_s = frames.cpu_s(), feed.cpu_s
         return parts
 
-    def _facts(self, loads: Loads, preparing: Preparing) -> list[tuple[str, str]]:
+    def _facts(self, loads: Loads, preprocessor: Preprocessor) -> list[tuple[str, str]]:
         parts = self._parts
         damaged = f", {parts.damaged} damaged" if parts.damaged else ""
         facts = [("frames", f"{parts.decoded} decoded, {parts.dropped} dropped{damaged}")]
         if (median := parts.latencies.quantile(0.5)) is not None:
             slow = parts.latencies.quantile(0.99)
             facts.append(("latency", f"{median:.1f} ms, p99 {slow:.1f} ms: from frame to result"))
-        facts += [("preparing", f"{each.size} {each.text}") for each in preparing.chosen]
+        facts += [("preparing", f"{each.size} {each.text}") for each in preprocessor.times]
         return [*facts, ("load", loads_text(loads))]
 
-    def _entry(self, loads: Loads, preparing: Preparing) -> dict[str, Any]:
+    def _entry(self, loads: Loads, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return for JSON what there was of the whole video."""
         parts = self._parts
         of = {name: getattr(parts, name) for name in ("decoded", "dropped", "damaged")}
@@ -199,13 +199,13 @@ class Live:
         of["latency_ms"] = {"median": quantile(0.5), "p99": quantile(0.99)}
         names = ("decoding", "preparing", "inference", "showing")
         of["cpu_load"] = {name: getattr(loads, name) for name in names}
-        of["preparing"] = [asdict(each) for each in preparing.chosen]
-        if preparing.failure:
-            of["preparing_failure"] = preparing.failure
-        return {"source": self._asked.shown, **of, "gpu_load": loads.gpu}
+        of["preparing"] = [asdict(each) for each in preprocessor.times]
+        if preprocessor.failure:
+            of["preparing_failure"] = preprocessor.failure
+        return {"source": self._source.shown, **of, "gpu_load": loads.gpu}
 
 
-def _when(fed: Fed, spent_ms: float) -> dict[str, Any]:
+def _when(fed: InputFrame, spent_ms: float) -> dict[str, Any]:
     """Return for JSON which frame it is, and when it was decoded."""
     before = datetime.timedelta(seconds=time.perf_counter() - fed.frame.at_s)
     at = datetime.datetime.now(datetime.timezone.utc) - before

@@ -18,8 +18,8 @@ from label_image import document as documents
 from label_image import report, sinks
 from label_image.compare import CPU as ON_CPU
 from label_image.compare import Distances, Outcome, Totals
+from label_image.decode_outputs import Meaning
 from label_image.heads.view import View
-from label_image.meaning import Meaning
 from label_image.path import Path
 from label_image.result import Result
 from label_image.scene import Class, Scene
@@ -29,8 +29,8 @@ from tests.support.model import graph_of, op
 from tests.support.nets import image
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.common.timing import Times
-from tflite_opencl.common.words import stamped
 
 GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
 TIMES = Times(20.5, min_ms=18.25, median_ms=19.125, total_ms=246.0, cpu_load=1.984, runs=12)

@@ -38,7 +38,7 @@ from tflite_opencl.common.flag_values import (
     threads,
     truth,
 )
-from tflite_opencl.common.words import known_ops, stamped
+from tflite_opencl.common.messages import known_ops, stamped
 
 DOCUMENTS = ("json", "csv", "html", "markdown")
 _STDOUT = "; - is stdout, which then holds nothing else"

@@ -16,12 +16,12 @@ from tflite_opencl.common.feeds import feeds_of, picture_inputs
 from tflite_opencl.common.flag_values import OutputPath, positive
 from tflite_opencl.common.flags import add_flag, as_json, keep_inputs, require_documents, shown
 from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.messages import did_you_mean
 from tflite_opencl.common.open_sizes import with_picture_size
-from tflite_opencl.common.pictures.found import find_pictures, picture_paths
+from tflite_opencl.common.pictures.find_pictures import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
-from tflite_opencl.common.words import did_you_mean
 from tflite_opencl.rewrites import RewrittenModel, graph_passes, pass_bundles, rewrite_model
 from tflite_opencl.rewrites.agreement import Agreement, Arrays, agreement
 from tflite_opencl.rewrites.text import agreement_text, document, listing, text_of

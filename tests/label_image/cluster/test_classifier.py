@@ -14,7 +14,7 @@ pytest.importorskip("distributed")
 
 from label_image import flags
 from label_image.cluster.chunks import Chunks
-from label_image.cluster.classifier import Classified, Classifier, Settings
+from label_image.cluster.classifier import ChunkResult, Classifier, ClassifierSettings
 from label_image.decoders import DecoderFailed
 from label_image.many_pictures import job_of_many
 from label_image.prepare import prepare
@@ -31,7 +31,7 @@ def classifier(pictures: Path) -> Iterator[Classifier]:
     prepared = prepare(flags.parse(words))
     job = replace(job_of_many(prepared), quiet=True)
     view = replace(prepared.meaning.view, graph=cast(Any, None))
-    known = Settings(
+    known = ClassifierSettings(
         job, replace(prepared.meaning, view=view), floats=False, compares_all=True,
         most=1, keeps_outputs=False, processes=1,
     )  # fmt: skip
@@ -47,9 +47,9 @@ def chunks(*names: str, by_bytes: bool = False) -> Any:
     return next(made.of(paths))
 
 
-def told(found: Classified | None) -> list[str]:
+def told(found: ChunkResult | None) -> list[str]:
     assert found is not None
-    return [each.row or each.outcome.error for each in found.told]
+    return [each.row or each.outcome.error for each in found.records]
 
 
 def path(colour: str) -> str:
