@@ -43,7 +43,9 @@ class Row(Flag):
 
 
 def _field(row: Row) -> Any:
-    return field(default_factory=lambda: row.default, metadata={"row": row})
+    if isinstance(row.default, (dict, list)):
+        return field(default_factory=lambda: row.default, metadata={"row": row})
+    return field(default=row.default, metadata={"row": row})
 
 
 def flag(

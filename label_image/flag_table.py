@@ -49,7 +49,7 @@ _STDOUT = "; - is stdout, which then holds nothing else"
 
 
 # fmt: off
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ToolFlags:
     """The flags of TFLite's label_image, which prefixes abbreviate."""
 
@@ -86,7 +86,7 @@ class ToolFlags:
     help: bool = switch("show the most used flags and exit", short="h", is_common=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class TfliteFlags(ToolFlags):
     """And the flags of TFLite's delegates, which other tools of TFLite take, too."""
 
@@ -134,7 +134,7 @@ class TfliteFlags(ToolFlags):
     coreml_version: int = no_effect("Core ML", _NO_COREML, 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Flags(TfliteFlags):
     """And our own."""
 

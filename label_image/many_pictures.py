@@ -19,6 +19,7 @@ from label_image import console
 from label_image.compare import Outcome
 from label_image.document import totals_entry
 from label_image.heads.classes import CLASSIFICATION
+from label_image.paths import Paths
 from label_image.picture_record import PictureRecord, record_of, result_of
 from label_image.prepare import PreparedRun
 from label_image.report import summary_text
@@ -62,21 +63,22 @@ class ManyPictures:
             job = self._job(stack)
             sinks = Sinks(stack, prepared, self._out)
             self._done.update(sinks.resumed())
-            series = stack.enter_context(
-                Series(
+            paths = stack.enter_context(
+                Paths(
                     job, prepared.runtime, prepared.graph, floats=floats,
                     compares_all=settings.compares_all,
                 )
             )  # fmt: skip
-            series.open()
-            series.open_others()
+            paths.open()
+            paths.open_others()
             sinks.open_lines()
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
-                self._classify(series, sinks)
+                self._classify(Series(paths), sinks)
             with interrupts.held():
-                sinks.end(self._header, totals_entry(series, settings.cpu_threads))
-        text = summary_text(series, prepared.kernels, self._width, sinks.facts)
-        return self._ended(text, series.totals.unreadable, sinks) or series.exit_code()
+                judgement = paths.judgement
+                sinks.end(self._header, totals_entry(judgement, settings.cpu_threads))
+        text = summary_text(judgement, prepared.kernels, self._width, sinks.facts)
+        return self._ended(text, judgement.totals.unreadable, sinks) or judgement.exit_code()
 
     @property
     def _header(self) -> dict[str, Any]:

@@ -86,21 +86,19 @@ class Predictor(Generic[Result]):
         task = task or self._task
         if task.partition(":")[0] != self._task:
             raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
-        picture_model = PictureModel(
-            model, labels, task, threshold=threshold, mean=mean, std=std, size=size
-        )
-        self.labels = picture_model.labels
-        self._meaning, feeds = picture_model.meaning, picture_model.feeds
+        own = PictureModel(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
+        self.labels = own.labels
+        self._meaning, feeds = own.meaning, own.feeds
         fed, self._format = self._meaning.fed, astuple(self._meaning.format)
         self._has_alpha = takes_alpha(fed.shape)
         on_device = Options(
             device, tune=tune, min_nodes_per_partition=1, isolate=isolate, run_timeout=run_timeout
         )
         job = Job(
-            model=picture_model.source,
-            input=np.zeros((picture_model.batch, *fed.shape[1:]), fed.dtype),
+            model=own.source,
+            input=np.zeros((own.batch, *fed.shape[1:]), fed.dtype),
             batch=batch,
-            own_batch=picture_model.batch,
+            own_batch=own.batch,
             threads=threads,
             opencl=None if device is None else on_device,
             quiet=True,

@@ -12,7 +12,7 @@ from label_image.flag_table import ALL, Flags
 _RUN_SECONDS = 60.0  # that a run may take where nobody looks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Settings(Flags):
     """The flags as they were given.
 

@@ -169,13 +169,11 @@ class SpreadPictures(ManyPictures):
         return [*result.records]
 
     def _count(self, outcome: Outcome) -> None:
-        totals = self._totals
-        totals.add(outcome)
+        seconds = time.perf_counter() - self._begin_s
+        self._totals = self._totals.plus(outcome, outcome.seconds, seconds=seconds)
         if outcome.not_finite and self._are_finite:
             self._are_finite = False
             log.error("%s: %s", outcome.path, outcome.not_finite)
-        totals.decoding_seconds += outcome.seconds
-        totals.seconds = time.perf_counter() - self._begin_s
 
     def _entry(self, cluster: Cluster) -> dict[str, Any]:
         """Return for JSON what all workers together did, and each."""

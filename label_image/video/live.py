@@ -20,6 +20,7 @@ from label_image.document import picture_entry, totals_entry
 from label_image.drawing import drawn
 from label_image.heads.classes import CLASSIFICATION
 from label_image.many_pictures import job_of_many
+from label_image.paths import Paths
 from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, picture_folder
@@ -66,16 +67,16 @@ class Live:
             check_output(prepared)
             frames = stack.enter_context(Frames(self._source))
             sinks = Sinks(stack, prepared, self._out)
-            series = stack.enter_context(
+            paths = stack.enter_context(
                 # What is compared later than at first would hold up a live picture.
-                Series(
+                Paths(
                     job, prepared.runtime, prepared.graph, compares_all=settings.compares_all,
                     floats=prepared.meaning.head is not CLASSIFICATION, share=0.0,
                 )
             )  # fmt: skip
-            series.open()
-            series.open_others()
-            options = job.opencl if series.gpu else None
+            paths.open()
+            paths.open_others()
+            options = job.opencl if paths.judgement.gpu else None
             preprocessor = stack.enter_context(Preprocessor(prepared.meaning.format, options))
             feed = Feed(frames, preprocessor, self._source.shown)
             sinks.open_lines()
@@ -83,17 +84,18 @@ class Live:
             frames.begin()
             whole = Span(self._counted(frames, feed))
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
-                self._classify(series, sinks, frames, feed)
+                self._classify(paths, sinks, frames, feed)
             with interrupts.held():
                 frames.close()
                 loads = whole.loads(self._counted(frames, feed))
                 header: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
                 header["video"] = self._entry(loads, preprocessor)
-                sinks.end(header, totals_entry(series, settings.cpu_threads))
+                judgement = paths.judgement
+                sinks.end(header, totals_entry(judgement, settings.cpu_threads))
         facts = [*self._facts(loads, preprocessor), *sinks.facts]
-        text = summary_text(series, prepared.kernels, self._width, facts)
+        text = summary_text(judgement, prepared.kernels, self._width, facts)
         console.write(sys.stderr, text)
-        return self._code(frames) or series.exit_code()
+        return self._code(frames) or judgement.exit_code()
 
     def _open_shown(self, stack: contextlib.ExitStack) -> None:
         """Begin what frames are drawn for. Raises: RunError: it cannot be."""
@@ -116,12 +118,13 @@ class Live:
             return ERROR
         return 0
 
-    def _classify(self, series: Series, sinks: Sinks, frames: Frames, feed: Feed) -> None:
+    def _classify(self, paths: Paths, sinks: Sinks, frames: Frames, feed: Feed) -> None:
         """Classify all frames; end early where nobody reads the results any more."""
         # In the newest frame's place none waits that would be older once the device is free.
-        devices = len(series.gpu.portions) if series.gpu else 0
+        gpu = paths.judgement.gpu
+        devices = len(gpu.portions) if gpu else 0
         buffers = None if frames.every else max(1, devices)
-        outcomes = series.outcomes_of(feed, buffers)
+        outcomes = Series(paths).outcomes_of(feed, buffers)
         with bars.waiting("waiting for frames") as tell, contextlib.closing(outcomes):
             second, latencies = Span(self._parts), Latencies()
             for outcome in outcomes:

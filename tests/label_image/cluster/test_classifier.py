@@ -58,17 +58,17 @@ def path(colour: str) -> str:
 
 def test_what_is_open_serves_the_next_chunk(classifier: Classifier) -> None:
     first = classifier.run(chunks(path("blue"), path("green"), path("red")))
-    series, decoders = classifier._series, classifier._decoders
+    paths, decoders = classifier._paths, classifier._decoders
     second = classifier.run(chunks(path("red"), by_bytes=True))
     assert told(first) == [
         f"shown {path(colour)}\t0.8: {index} {colour}"
         for colour, index in (("blue", 2), ("green", 1), ("red", 0))
     ]
     assert told(second) == [f"shown {path('red')}\t0.8: 0 red"]
-    assert (classifier._series, classifier._decoders) == (series, decoders)
+    assert (classifier._paths, classifier._decoders) == (paths, decoders)
     assert first is not None
     assert (first.device, first.failure) == ("CPU", "")
-    assert {each.outcome.outputs for each in first.told} == {()}
+    assert {each.outcome.outputs for each in first.records} == {()}
 
 
 def test_pictures_that_cannot_be_read_are_told_by_their_names(classifier: Classifier) -> None:

@@ -85,8 +85,8 @@ def test_no_case_of_the_suite_is_too_odd() -> None:
 def test_an_exporter_s_yolo_has_scores_and_parts_of_the_picture(version: int) -> None:
     graph = infer(yolo(version, 320))
     view = View(graph, graph.outputs, graph.inputs[0])
-    assert view.told(Ambiguity(0, 1, 4)) is False
-    assert view.told(Ambiguity(0, 1, 0, "places")) is False
+    assert view.resolve(Ambiguity(0, 1, 4)) is False
+    assert view.resolve(Ambiguity(0, 1, 0, "places")) is False
     assert value_range_of(graph, 0, 1, 4).high <= 1 < value_range_of(graph, 0, 1, 0).high
 
 
@@ -95,7 +95,7 @@ def test_a_converter_s_yolo_too() -> None:
         pytest.skip("there are no models of converters")
     graph = infer(read_model(str(CONVERTED)))
     view = View(graph, graph.outputs, graph.inputs[0])
-    assert (view.told(Ambiguity(0, 1, 4)), view.told(Ambiguity(0, 1, 0, "places"))) == (
+    assert (view.resolve(Ambiguity(0, 1, 4)), view.resolve(Ambiguity(0, 1, 0, "places"))) == (
         False,
         False,
     )
@@ -107,11 +107,11 @@ def yolo_of(scale: float, zero_point: int = -128) -> Tensor:
 
 def test_the_range_of_int8_tells_pixels_from_parts() -> None:
     boxes = Ambiguity(0, 2, 0, "places")
-    assert view_of([yolo_of(0.25)]).told(boxes) is True
-    assert view_of([yolo_of(1.5 / 255)]).told(boxes) is False
-    assert view_of([t((1, 84, 7))]).told(boxes) is None
-    assert view_of([t((1, 84, 7))], factor=8.0).told(boxes) is True
-    assert view_of([t((1, 84, 7))], factor=1 / 64).told(boxes) is False
+    assert view_of([yolo_of(0.25)]).resolve(boxes) is True
+    assert view_of([yolo_of(1.5 / 255)]).resolve(boxes) is False
+    assert view_of([t((1, 84, 7))]).resolve(boxes) is None
+    assert view_of([t((1, 84, 7))], factor=8.0).resolve(boxes) is True
+    assert view_of([t((1, 84, 7))], factor=1 / 64).resolve(boxes) is False
 
 
 @pytest.mark.parametrize(
