@@ -88,9 +88,9 @@ class Meaning:
     classes: frozenset[int] = frozenset()  # what is shown; empty: all
 
     @property
-    def fed(self) -> Tensor:
+    def input(self) -> Tensor:
         """The input that takes the picture, or the first."""
-        return self.view.fed
+        return self.view.input
 
     @property
     def head(self) -> Head | None:
@@ -108,8 +108,8 @@ class Meaning:
                 (self.mean, self.std), (embedded.mean, embedded.std), usual, strict=True
             )
         )
-        stored = stored_by(self.fed, mean, std, self._says_range)
-        return Format(self.fed.shape, self.fed.dtype, mean, std, *stored)
+        stored = stored_by(self.input, mean, std, self._says_range)
+        return Format(self.input.shape, self.input.dtype, mean, std, *stored)
 
     @property
     def _says_range(self) -> bool:
@@ -119,7 +119,7 @@ class Meaning:
     @property
     def _is_normalised(self) -> bool:
         """Whether the mean and the deviation are used: 8-bit inputs may take pixels as they are."""
-        return self.fed.dtype in _REAL or self.format.scale > 0
+        return self.input.dtype in _REAL or self.format.scale > 0
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -176,7 +176,7 @@ class Meaning:
         if head is None:
             return
         are_usual = (self.mean, self.std) == (None, None) and not view.embedded.mean
-        if self.fed.dtype in _REAL and are_usual and head.mean is not None:
+        if self.input.dtype in _REAL and are_usual and head.mean is not None:
             log.info(
                 "pixels for %s: mean %g, standard deviation %g (--input_mean, --input_std)",
                 head.name, head.mean, head.std,
@@ -188,7 +188,7 @@ class Meaning:
 
     def _say_range(self) -> None:
         """Say how pixels are stored in an 8-bit input, where that is not as they are."""
-        found = pixel_range(self.fed)
+        found = pixel_range(self.input)
         if found is None:
             return
         if self.format.scale:
@@ -196,7 +196,7 @@ class Meaning:
                 "pixels are normalised, and stored by the input's scale %g and zero point %d",
                 self.format.scale, self.format.zero_point,
             )  # fmt: skip
-        elif not (self._says_range or has_usual_range(self.fed)):
+        elif not (self._says_range or has_usual_range(self.input)):
             log.warning(
                 "pixels of 0 to 255 are %.3g to %.3g to the model: if it was trained with another "
                 "range, --input_mean and --input_std say it",

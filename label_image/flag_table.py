@@ -17,7 +17,7 @@ from tflite_opencl.common.flag_values import (
     MOST_PICTURES,
     OutputPath,
     at_most,
-    compared,
+    compare_mode,
     delegate_options,
     divisor,
     names,
@@ -152,7 +152,7 @@ class Flags(TfliteFlags):
     batch: int | None = shared("batch", None, is_common=True)
     compare: bool | str = shared(
         "compare", True, " (with --use_gpu), and on the reference kernels; of many pictures a "
-        "sample, or all (default: true)", convert=compared, metavar="BOOL|all", is_common=True)
+        "sample, or all (default: true)", convert=compare_mode, metavar="BOOL|all", is_common=True)
     exclude_ops: tuple[str, ...] = shared("exclude_ops", (), needs="use_gpu", is_common=True)
     plan: str | None = shared("plan", None, needs="use_gpu", page="#plans")
     tune: str = shared(

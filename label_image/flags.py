@@ -16,7 +16,7 @@ from label_image.settings import Settings
 from tflite_opencl.common.command_line import HelpFormatter, examples_text
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, NOTHING_RUN, codes_text
-from tflite_opencl.common.flag_values import TRUTH, compared, truth
+from tflite_opencl.common.flag_values import TRUTH, compare_mode, truth
 from tflite_opencl.common.messages import did_you_mean
 
 EXAMPLES = (
@@ -27,7 +27,7 @@ EXAMPLES = (
     ("label_image --use_gpu --batch 8 -i folder", "each picture of a folder, eight at once"),
 )
 # Flags that mean true where no value follows, by what converts it: the values that they take.
-_WITHOUT_VALUE: dict[Any, set[str]] = {truth: {*TRUTH}, compared: {*TRUTH, "all"}}
+_WITHOUT_VALUE: dict[Any, set[str]] = {truth: {*TRUTH}, compare_mode: {*TRUTH, "all"}}
 _BY_SHORT = {row.short: name for name, row in ALL.items() if row.short}
 
 

@@ -62,7 +62,7 @@ class ManyPictures:
         with contextlib.ExitStack() as stack:
             job = self._job(stack)
             sinks = Sinks(stack, prepared, self._out)
-            self._done.update(sinks.resumed())
+            self._done.update(sinks.resume())
             paths = stack.enter_context(
                 Paths(
                     job, prepared.runtime, prepared.graph, floats=floats,
@@ -195,7 +195,7 @@ def job_of_many(prepared: PreparedRun) -> Job:
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
     pixels = to_input(nothing, *astuple(prepared.meaning.format))
-    if prepared.meaning.fed.shape[0] != 1:  # of height x width alone
+    if prepared.meaning.input.shape[0] != 1:  # of height x width alone
         raise RunError("several pictures need an input whose first dimension counts pictures")
     if feeds.main in feeds.given:
         raise RunError("--input gives values to the input that would take the pictures")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from label_image import console
 from label_image.console import writing
 from label_image.document import document
-from label_image.drawing import DRAWN, MASK, drawn, write_drawn
+from label_image.drawing import DRAWN, MASK, draw_scene, write_drawing
 from label_image.page.write import write_page
 from label_image.path import Outputs, Path
 from label_image.paths import Paths
@@ -85,7 +85,7 @@ class OnePicture:
             }
             scene, picture = self._result(judgement.answer).scene, self._picture
             if picture is not None:
-                picture = np.asarray(drawn(picture, scene, settings.num_results))
+                picture = np.asarray(draw_scene(picture, scene, settings.num_results))
             write_page(settings.report, self._prepared, judgement, paths, picture)
         return judgement.exit_code()
 
@@ -123,7 +123,7 @@ class OnePicture:
             log.info("the outputs are in %s: %s", settings.output_dir, ", ".join(names))
         if settings.output_image is not None and picture is not None and result.scene.is_drawable:
             with writing(settings.output_image):
-                write_drawn(settings.output_image, picture, result.scene, settings.num_results)
+                write_drawing(settings.output_image, picture, result.scene, settings.num_results)
             log.info("the picture is in %s", settings.output_image)
 
     def _main_input(self) -> NDArray[Any]:
@@ -149,7 +149,7 @@ class OnePicture:
                     log.info("len: %d", os.path.getsize(path))
                 height, width, channels = self._picture.shape
                 log.info("width, height, channels: %d, %d, %d", width, height, channels)
-            log.info("input: %d", prepared.meaning.fed.index)
+            log.info("input: %d", prepared.meaning.input.index)
             log.info("number of inputs: %d", len(graph.inputs))
             log.info("number of outputs: %d", len(graph.outputs))
         return pixels

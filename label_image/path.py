@@ -88,7 +88,7 @@ class Path:
         return ()
 
     @property
-    def compared(self) -> Times | None:
+    def comparison_times(self) -> Times | None:
         """Give the times that are compared with other paths'; None: it was not timed."""
         return self.longer or self.times
 
@@ -103,7 +103,7 @@ class Path:
 
         Of timed runs it is the median, as a busy machine moves averages.
         """
-        if (times := self.compared) is not None:
+        if (times := self.comparison_times) is not None:
             return times.median_ms
         return 1e3 * self.seconds / self.pictures if self.pictures else 0.0
 
@@ -115,7 +115,7 @@ class Path:
     @property
     def has_run_enough(self) -> bool:
         """Whether there are enough runs to compare their times with another path's."""
-        if (times := self.compared) is not None:
+        if (times := self.comparison_times) is not None:
             return times.are_enough and times.median_ms > 0
         return are_enough(self.pictures, self.seconds)
 

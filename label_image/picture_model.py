@@ -54,9 +54,9 @@ class PictureModel:
             whole = read_graph(Model(name, self.source, None), signature)
             graph = with_picture_size(whole, size)
         self.feeds = feeds_of(graph, (), is_image_asked=True)
-        fed = graph.inputs[self.feeds.main]
-        self.batch = batch_of(fed)
-        if self.feeds.picture is None or fed.shape[:1] != (self.batch,):
+        tensor = graph.inputs[self.feeds.main]
+        self.batch = batch_of(tensor)
+        if self.feeds.picture is None or tensor.shape[:1] != (self.batch,):
             why = why_not_fed(graph, self.feeds)
             raise RunError(f"no input of {name} takes one picture: {why}")
         embedded = read_embedded_metadata(self.source, self.feeds.main, graph.subgraph)

@@ -89,14 +89,14 @@ class Predictor(Generic[Result]):
         own = PictureModel(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
         self.labels = own.labels
         self._meaning, feeds = own.meaning, own.feeds
-        fed, self._format = self._meaning.fed, astuple(self._meaning.format)
-        self._has_alpha = takes_alpha(fed.shape)
+        tensor, self._format = self._meaning.input, astuple(self._meaning.format)
+        self._has_alpha = takes_alpha(tensor.shape)
         on_device = Options(
             device, tune=tune, min_nodes_per_partition=1, isolate=isolate, run_timeout=run_timeout
         )
         job = Job(
             model=own.source,
-            input=np.zeros((own.batch, *fed.shape[1:]), fed.dtype),
+            input=np.zeros((own.batch, *tensor.shape[1:]), tensor.dtype),
             batch=batch,
             own_batch=own.batch,
             threads=threads,
@@ -215,7 +215,7 @@ class Segmenter(Predictor[Mask]):
     _task = "segmentation"
 
     def _result(self, scene: Scene, size: Sequence[int]) -> Mask | None:
-        return scene.mask and scene.mask.scaled(size)
+        return scene.mask and scene.mask.scale_to(size)
 
 
 class Poses(Predictor["Sequence[Pose]"]):

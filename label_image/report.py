@@ -101,7 +101,7 @@ def table_of(*headings: str, numbers: Sequence[int] = ()) -> Table:
 
 def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
     """Return the times of each path, then those until it was ready: a word, and a text a path."""
-    timed = [times for path in paths if (times := path.compared) is not None]
+    timed = [times for path in paths if (times := path.comparison_times) is not None]
     rows = [
         (word, [text.format(each) for each in timed or paths])
         for word, text in (_OF_TIMED if timed else _OF_MANY)

@@ -16,7 +16,7 @@ from delegate.inspect import Tensor
 from label_image.compare import Distances, distance_entry
 from label_image.console import writing
 from label_image.decode_outputs import Meaning
-from label_image.drawing import write_found
+from label_image.drawing import write_scene
 from label_image.heads.view import Array
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.feeds import scale_of
@@ -98,7 +98,7 @@ class Result:
         with writing(folder):
             names = write_outputs(folder, self._outputs, self._tensors)
             if picture is not None and self.scene.is_drawable:
-                names += write_found(folder, picture, self.scene, most)
+                names += write_scene(folder, picture, self.scene, most)
         return names
 
 

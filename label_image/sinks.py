@@ -63,7 +63,7 @@ class Sinks:
             boxes = self.expected if isinstance(self.expected, ExpectedBoxes) else None
             self.sinks.append(Coco(stack.enter_context(lines_to(settings.coco, out)), boxes))
 
-    def resumed(self) -> Iterator[str]:
+    def resume(self) -> Iterator[str]:
         """Yield the pictures of the run before, which the other files get, too.
 
         Raises: RunError: its lines are not of this model, or no lines.

@@ -76,7 +76,7 @@ class SpreadPictures(ManyPictures):
         with contextlib.ExitStack() as stack:
             work = self._work(stack)
             sinks = Sinks(stack, self._prepared, self._out)
-            self._done.update(sinks.resumed())
+            self._done.update(sinks.resume())
             cluster = stack.enter_context(Cluster(self._scheduler, self._settings.use_gpu))
             cluster.begin(work(cluster))
             count = cluster.places()[ANYWHERE]

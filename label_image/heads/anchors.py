@@ -143,7 +143,7 @@ def _find(name: str, view: View, is_asked: bool) -> tuple[int, int] | None:
     return (boxes, 1 - boxes) if fits else None
 
 
-def decoded(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Floats:
+def decode_boxes(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Floats:
     """Return left, top, right, bottom of boxes counted from anchors. Shapes: (n, 4) -> (n, 4)."""
     centre, length = (1 / scale for scale in scales)
     middle = numbers[:, :2] * centre * anchors[:, 2:] + anchors[:, :2]
@@ -159,7 +159,7 @@ def _ambiguities(view: View, places: tuple[int, int]) -> Sequence[Ambiguity]:
 
 def _read(name: str, view: View, places: tuple[int, int]) -> Scene:
     boxes, scores = map(view.real, places)
-    sides = decoded(boxes.reshape(-1, 4), _anchors(name, view.input_size), KINDS[name].scales)
+    sides = decode_boxes(boxes.reshape(-1, 4), _anchors(name, view.input_size), KINDS[name].scales)
     (ambiguity,) = _ambiguities(view, places)
     things = as_scores(view, ambiguity, scores.reshape(len(sides), -1))
     things = things[:, 1:] if KINDS[name].has_background else things

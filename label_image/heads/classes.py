@@ -27,10 +27,10 @@ _COLOURS = (3, 4)  # channels that are taken for colours where nobody names clas
 
 def _fits_scores(view: View, is_asked: bool) -> bool:
     first = view.outputs[0]
-    if not may_be_scores(first, view.fed):
+    if not may_be_scores(first, view.input):
         return False
     # One of several outputs, or one of the input's shape (as of an autoencoder), may be anything.
-    is_sure = len(view.outputs) == 1 and first.shape != view.fed.shape
+    is_sure = len(view.outputs) == 1 and first.shape != view.input.shape
     return is_asked or is_sure or first.shape[-1] == len(view.labels)
 
 
@@ -39,8 +39,10 @@ def _read_scores(view: View, found: bool) -> Scene:
     scale, zero_point = scale_of(first)
     # NOTE: TFLite's label_image decodes all outputs by the input's type, also where the two differ:
     # scores above 1, or a 255th of them. Those are decoded as they are.
-    is_own = first.dtype != view.fed.dtype and (first.dtype in ("float16", "float32") or scale > 0)
-    dtype = "int16" if is_own else view.fed.dtype
+    is_own = first.dtype != view.input.dtype and (
+        first.dtype in ("float16", "float32") or scale > 0
+    )
+    dtype = "int16" if is_own else view.input.dtype
     calibration = view.embedded.calibration
     if calibration is not None and len(calibration.numbers) != first.shape[-1]:
         calibration = None  # it is of other classes

@@ -58,7 +58,7 @@ class View:
 
     graph: Graph
     outputs: Sequence[Tensor]  # the graph's, in the shapes that they had in a run
-    fed: Tensor  # the input with the picture
+    input: Tensor  # that takes the picture
     labels: Sequence[str] = ()
     are_labels_given: bool = False  # by the user or by the model, not by a file that lay around
     embedded: EmbeddedMetadata = field(default_factory=EmbeddedMetadata)
@@ -83,7 +83,7 @@ class View:
     @property
     def input_size(self) -> tuple[int, int]:
         """Give the height and width of the input, (0, 0) where it takes no picture."""
-        layout = layout_of(self.fed.shape)
+        layout = layout_of(self.input.shape)
         return (0, 0) if layout is None else (layout.height, layout.width)
 
     def label(self, index: int) -> str:
@@ -186,17 +186,17 @@ def view_of(
 
     `outputs`: the graph's, with the shapes that are known. `number`: of the input with the picture.
     """
-    fed = graph.inputs[number]
-    batch = batch_of(fed)
+    taker = graph.inputs[number]
+    batch = batch_of(taker)
     return View(
-        graph, [_of_one(each, batch) for each in outputs], _of_one(fed, batch), labels,
+        graph, [_of_one(each, batch) for each in outputs], _of_one(taker, batch), labels,
         are_labels_given, embedded, threshold,
     )  # fmt: skip
 
 
-def batch_of(fed: Tensor) -> int:
+def batch_of(tensor: Tensor) -> int:
     """Return how many pictures an input takes at once."""
-    layout = layout_of(fed.shape)
+    layout = layout_of(tensor.shape)
     return 1 if layout is None else layout.batch
 
 

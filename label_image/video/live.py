@@ -17,7 +17,7 @@ from PIL import Image
 from label_image import console
 from label_image.compare import Outcome
 from label_image.document import picture_entry, totals_entry
-from label_image.drawing import drawn
+from label_image.drawing import draw_scene
 from label_image.heads.classes import CLASSIFICATION
 from label_image.many_pictures import job_of_many
 from label_image.paths import Paths
@@ -128,14 +128,14 @@ class Live:
         with bars.waiting("waiting for frames") as tell, contextlib.closing(outcomes):
             second, latencies = Span(self._parts), Latencies()
             for outcome in outcomes:
-                fed = feed.under_way.popleft()
-                spent_ms = 1e3 * (time.perf_counter() - fed.frame.at_s)
+                input_frame = feed.under_way.popleft()
+                spent_ms = 1e3 * (time.perf_counter() - input_frame.frame.at_s)
                 for each in (latencies, self._parts.latencies):
                     each.add(spent_ms)
                 self._parts.classified += 1
                 before_s = time.thread_time()
                 with interrupts.held():  # what is counted is shown and written, too, and whole
-                    is_read = self._tell(outcome, fed, spent_ms, sinks)
+                    is_read = self._tell(outcome, input_frame, spent_ms, sinks)
                 self._parts.showing_s += time.thread_time() - before_s
                 interrupts.check()
                 if second.seconds >= _SECOND:
@@ -148,32 +148,34 @@ class Live:
                 if not (is_read or sinks.sinks or is_shown or self._page):
                     break  # `| head` has seen enough
 
-    def _tell(self, outcome: Outcome, fed: InputFrame, spent_ms: float, sinks: Sinks) -> bool:
+    def _tell(
+        self, outcome: Outcome, input_frame: InputFrame, spent_ms: float, sinks: Sinks
+    ) -> bool:
         """Show and write what came of a frame; return whether somebody reads the rows."""
         settings, is_read = self._settings, False
         most = settings.num_results_of_several
         result = Result(self._prepared.meaning, outcome.outputs, outcome.size, most)
         if not settings.is_on_stdout:
-            row = result.row(f"{outcome.path} {fed.frame.seconds:.3f} s")
+            row = result.row(f"{outcome.path} {input_frame.frame.seconds:.3f} s")
             is_read = console.write(self._out, row)
-        self._draw(result, fed)
+        self._draw(result, input_frame)
         if settings.output_dir is not None:
-            folder = picture_folder(settings.output_dir, fed.frame.number, "frame")
-            result.write(folder, fed.pixels, settings.num_results)
+            folder = picture_folder(settings.output_dir, input_frame.frame.number, "frame")
+            result.write(folder, input_frame.pixels, settings.num_results)
         if sinks.sinks:
-            sinks.add(picture_entry(outcome, result) | _when(fed, spent_ms))
+            sinks.add(picture_entry(outcome, result) | _when(input_frame, spent_ms))
         return is_read
 
-    def _draw(self, result: Result, fed: InputFrame) -> None:
+    def _draw(self, result: Result, input_frame: InputFrame) -> None:
         """Draw what was found in a frame for whoever wants to see it."""
 
         def draw() -> Image.Image:
-            return drawn(fed.pixels, result.scene, self._settings.num_results)
+            return draw_scene(input_frame.pixels, result.scene, self._settings.num_results)
 
         if self._file is not None:
-            self._file.add(draw(), fed.frame.seconds)
+            self._file.add(draw(), input_frame.frame.seconds)
         if self._page is not None:
-            number = f"frame {fed.frame.number}, {fed.frame.seconds:.2f} s"
+            number = f"frame {input_frame.frame.number}, {input_frame.frame.seconds:.2f} s"
             self._page.show(draw, result.lines, number)
 
     def _counted(self, frames: Frames, feed: Feed) -> Parts:
@@ -208,13 +210,13 @@ class Live:
         return {"source": self._source.shown, **of, "gpu_load": loads.gpu}
 
 
-def _when(fed: InputFrame, spent_ms: float) -> dict[str, Any]:
+def _when(input_frame: InputFrame, spent_ms: float) -> dict[str, Any]:
     """Return for JSON which frame it is, and when it was decoded."""
-    before = datetime.timedelta(seconds=time.perf_counter() - fed.frame.at_s)
+    before = datetime.timedelta(seconds=time.perf_counter() - input_frame.frame.at_s)
     at = datetime.datetime.now(datetime.timezone.utc) - before
     return {
-        "frame": fed.frame.number,
-        "seconds": round(fed.frame.seconds, 6),
+        "frame": input_frame.frame.number,
+        "seconds": round(input_frame.frame.seconds, 6),
         "time": at.isoformat(timespec="milliseconds"),
         "latency_ms": round(spent_ms, 3),
     }

@@ -23,7 +23,7 @@ def truth(text: str) -> bool:
         raise argparse.ArgumentTypeError(f"'{text}' is not true, false, 1 or 0") from None
 
 
-def compared(text: str) -> bool | str:
+def compare_mode(text: str) -> bool | str:
     """Return whether to compare, or "all"."""
     return text if text == "all" else truth(text)
 

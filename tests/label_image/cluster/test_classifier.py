@@ -92,7 +92,7 @@ def test_a_chunk_that_broke_off_leaves_no_picture_for_the_next(
     classifier.run(chunks(path("blue")))
     with monkeypatch.context() as patched:
         patched.setattr(
-            "label_image.decoders._Decoder.decoded", lambda *_: (_ for _ in ()).throw(DecoderFailed)
+            "label_image.decoders._Decoder.receive", lambda *_: (_ for _ in ()).throw(DecoderFailed)
         )
         with pytest.raises(DecoderFailed):
             classifier.run(chunks(path("blue"), path("green")))

@@ -92,11 +92,11 @@ def test_which_of_two_rows_has_classes_follows_from_the_model(of_class: str) -> 
                 numbers = t(whole.shape, "int64")
                 place = next(n for n, each in enumerate(order) if each is whole)
                 nodes = [
-                    op("CUSTOM_OP", [view.fed], [numbers, *tensors[:place], *tensors[place + 1 :]],
-                       is_custom=True),
+                    op("CUSTOM_OP", [view.input],
+                       [numbers, *tensors[:place], *tensors[place + 1 :]], is_custom=True),
                     op("CAST", [numbers], [tensors[place]]),
                 ]  # fmt: skip
-                view = View(graph_of(nodes, [view.fed], tensors), tensors, view.fed)
+                view = View(graph_of(nodes, [view.input], tensors), tensors, view.input)
             found = scene_of(view, *order).boxes or ()
             assert [box.score for box in found] == [box.score for box in expected or ()]
 
