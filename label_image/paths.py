@@ -223,12 +223,11 @@ class Paths(contextlib.ExitStack):
             self.judgement = replace(self.judgement, is_finite=False)
             log.error("%s", f"{path}: {why}" if path else why)
 
-    def count(self, outcome: Outcome, *times: Any) -> None:
-        """Count a picture; the first that OpenCL computed wrongly is complained of.
-
-        `times`: as of `Totals.plus`.
-        """
-        totals = self.judgement.totals.plus(outcome, *times)
+    def count(
+        self, outcome: Outcome, decoding: float = 0.0, processes: int = 0, seconds: float = 0.0
+    ) -> None:
+        """Count a picture, as `Totals.plus`; the first that OpenCL computed wrongly is said."""
+        totals = self.judgement.totals.plus(outcome, decoding, processes, seconds)
         self.judgement = replace(self.judgement, totals=totals)
         known = self.judgement
         if known.totals.wrong != 1 or outcome.distances is None or not outcome.is_wrong:
