@@ -40,9 +40,9 @@ from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.files import file_obstacle
 from tflite_opencl.common.flag_values import duration, names, positive
 from tflite_opencl.common.flags import add_flag, add_flags, prepare_environment
+from tflite_opencl.common.messages import printable
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.start import OutputError
-from tflite_opencl.common.words import printable
 from tflite_opencl.generate import package
 
 _CLUSTER = ("chunks", "boards", "pictures")

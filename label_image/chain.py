@@ -19,7 +19,7 @@ from tflite_opencl.common.runtime import Runtime
 log = logging.getLogger("label_image")
 
 
-class Judging(contextlib.ExitStack):
+class ChainJudge(contextlib.ExitStack):
     """Opens the chain once more when the first picture is judged."""
 
     def __init__(self, job: Job, runtime: Runtime, graph: Graph) -> None:

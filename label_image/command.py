@@ -13,12 +13,12 @@ from typing import TextIO
 from delegate import list_devices
 from delegate.inspect import start_early
 from delegate.sandbox.channel import stdout_kept_apart
-from label_image import flags, lines, report
-from label_image.flags import Settings
-from label_image.lines import log_error
+from label_image import console, flags, report
+from label_image.console import log_error
 from label_image.many_pictures import ManyPictures
 from label_image.one_picture import OnePicture
 from label_image.prepare import LABELS_NAME, prepare
+from label_image.settings import Settings
 from label_image.video.live import Live
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.cluster.scheduler import require_distributed
@@ -26,8 +26,8 @@ from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import SUCCESS, USAGE
 from tflite_opencl.common.fetch import OFFICIAL, fetch
 from tflite_opencl.common.flags import prepare_environment
+from tflite_opencl.common.messages import printable, version_lines
 from tflite_opencl.common.start import OutputError
-from tflite_opencl.common.words import printable, version_lines
 
 _WIDEST = 140  # columns, which all facts of a profile need
 log = logging.getLogger("label_image")
@@ -39,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = flags.parse(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
         hint = "label_image --help shows the flags"
-        lines.write(sys.stderr, f"ERROR: {printable(str(error))} ({hint})")
+        console.write(sys.stderr, f"ERROR: {printable(str(error))} ({hint})")
         return USAGE
     if settings.help or settings.help_all:
-        lines.write(sys.stdout, flags.usage(settings.help_all))
+        console.write(sys.stdout, flags.usage(settings.help_all))
         return SUCCESS
 
     bars.be_quiet(settings.quiet)
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out = sys.stdout
         if settings.is_on_stdout:
             out = stack.enter_context(stdout_kept_apart())
-        stack.enter_context(lines.logging_to(sys.stdout, sys.stderr, settings.level))
+        stack.enter_context(console.logging_to(sys.stdout, sys.stderr, settings.level))
         try:
             return _command(settings, out)
         except OutputError:  # no line of ours may be written
@@ -62,10 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(settings: Settings, out: TextIO) -> int:
     if settings.version:
-        lines.write(out, "\n".join(version_lines("label_image")))
+        console.write(out, "\n".join(version_lines("label_image")))
         return SUCCESS
     if settings.list_devices:
-        lines.write(out, report.devices_text(list_devices(), _width(out)))
+        console.write(out, report.devices_text(list_devices(), _width(out)))
         return SUCCESS
     for warning in settings.warnings:
         log.warning("%s", warning)
@@ -77,11 +77,15 @@ def _command(settings: Settings, out: TextIO) -> int:
         # An extra, which takes half a second to import.
         from label_image.cluster.spread_pictures import SpreadPictures
 
-        return SpreadPictures(prepare(settings), out, _width(sys.stderr)).run()
+        prepared = prepare(settings)
+        return SpreadPictures(prepared, out, _width(sys.stderr), settings.scheduler).run()
     if settings.use_gpu:
         start_early()
-    kind = Live if settings.video else ManyPictures if settings.is_for_several else OnePicture
-    return kind(prepare(settings), out, _width(sys.stderr)).run()
+    prepared, width = prepare(settings), _width(sys.stderr)
+    if settings.video:
+        return Live(prepared, out, width, settings.video).run()
+    kind = ManyPictures if settings.is_for_several else OnePicture
+    return kind(prepared, out, width).run()
 
 
 def _fetch(name: str) -> None:

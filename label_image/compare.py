@@ -75,7 +75,7 @@ class Outcome:
         return self.distances is not None and self.distances.wrong_by > 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What all pictures together came to."""
 
@@ -89,16 +89,19 @@ class Totals:
     comparing_seconds: float = 0.0
     seconds: float = 0.0  # by the clock, from the first picture on
 
-    def add(self, outcome: Outcome) -> None:
-        if outcome.error:
-            self.unreadable += 1
-            return
-        self.classified += 1
-        self.wrong += outcome.is_wrong
-        if outcome.distances is not None:
-            self.compared += 1
-            so_far = self.distances or outcome.distances
-            self.distances = so_far.larger(outcome.distances)
+    def plus(
+        self, outcome: Outcome, decoding: float = 0.0, processes: int = 0, seconds: float = 0.0
+    ) -> Totals:
+        """Return the totals with one more picture; its decoding took so many seconds."""
+        is_read, distances = not outcome.error, outcome.distances
+        largest = self.distances.larger(distances) if self.distances and distances else distances
+        return Totals(
+            self.classified + is_read, self.unreadable + (not is_read),
+            self.wrong + outcome.is_wrong, self.decoding_seconds + decoding,
+            processes or self.processes, largest or self.distances,
+            self.compared + (distances is not None), self.comparing_seconds,
+            seconds or self.seconds,
+        )  # fmt: skip
 
     @property
     def per_second(self) -> float:

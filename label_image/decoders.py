@@ -90,7 +90,7 @@ class Decoders:
         place = self._received
         self._received += 1
         try:
-            return self._child(place).decoded(tensor)
+            return self._child(place).receive(tensor)
         except Died as died:
             return self._lost(place, died.ended)
 
@@ -143,7 +143,7 @@ class _Decoder(Child):
         self.waiting.append(path)
         self.send(path=path)
 
-    def decoded(self, tensor: NDArray[Any]) -> Outcome:
+    def receive(self, tensor: NDArray[Any]) -> Outcome:
         """Return the outcome of the first picture that waits; raises Died."""
         event = self.event()
         try:

@@ -9,24 +9,24 @@ from typing import Any
 
 from label_image.compare import Distances, Outcome, Totals
 from label_image.expect import Entry
+from label_image.judgement import Judgement
 from label_image.path import Path
 from label_image.report import rate_of
 from label_image.result import Result
-from label_image.series import Series
 from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.words import stamped
+from tflite_opencl.common.messages import stamped
 
 _TIMES = ("average_ms", "min_ms", "median_ms", "cpu_load", "gpu_load")
 
 
 def document(
-    about: Entry, series: Series, threads: int | None, results: Mapping[str, Entry]
+    about: Entry, judgement: Judgement, threads: int | None, results: Mapping[str, Entry]
 ) -> str:
     """Return the run of one picture; what is not known is null, with the reason beside it.
 
     `results`: a path's name, as "gpu", -> what it says of the picture.
     """
-    return json.dumps(stamped({**about, **_paths(series, threads, results)}), indent=2)
+    return json.dumps(stamped({**about, **_paths(judgement, threads, results)}), indent=2)
 
 
 def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
     return entry | (difference_entry(outcome.distances) if outcome.distances else {})
 
 
-def totals_entry(series: Series, threads: int | None) -> dict[str, Any]:
-    return count_entry(series.totals) | _paths(series, threads, {})
+def totals_entry(judgement: Judgement, threads: int | None) -> dict[str, Any]:
+    return count_entry(judgement.totals) | _paths(judgement, threads, {})
 
 
 def count_entry(totals: Totals) -> dict[str, Any]:
@@ -47,23 +47,25 @@ def count_entry(totals: Totals) -> dict[str, Any]:
     return entry | {"decoding": {"average_ms": totals.decoding_ms, "processes": totals.processes}}
 
 
-def _paths(series: Series, threads: int | None, results: Mapping[str, Entry]) -> dict[str, Any]:
+def _paths(
+    judgement: Judgement, threads: int | None, results: Mapping[str, Entry]
+) -> dict[str, Any]:
     """Return why OpenCL failed, if it did, each path, and how far OpenCL's is from the others."""
-    gpu, cpu, totals = series.gpu, series.cpu, series.totals
-    entries: dict[str, Any] = {"failure": series.failure} if series.failure else {}
+    gpu, cpu, totals = judgement.gpu, judgement.cpu, judgement.totals
+    entries: dict[str, Any] = {"failure": judgement.failure} if judgement.failure else {}
     if cpu is not None:
-        entries[series.other] = _path_entry(cpu, threads, results.get(series.other, {}))
+        entries[judgement.other] = _path_entry(cpu, threads, results.get(judgement.other, {}))
     if gpu is None:
         return entries
     entries["gpu"] = _path_entry(gpu, threads, results.get("gpu", {}))
-    if totals.compared and not series.job.is_timed:
+    if totals.compared and not judgement.job.is_timed:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
-    why = "no picture was classified" if series.beside is not None else "--compare=false"
+    why = "no picture was classified" if judgement.beside is not None else "--compare=false"
     nothing = Difference(None, why)
     found = totals.distances or Distances(nothing, nothing, nothing)
-    entries |= difference_entry(found) | {"speedup": series.speedup}
-    if series.other_kernels:
-        entries["other_kernels"] = series.other_kernels
+    entries |= difference_entry(found) | {"speedup": judgement.speedup}
+    if judgement.other_kernels:
+        entries["other_kernels"] = judgement.other_kernels
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
     if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
         return entries

@@ -43,26 +43,26 @@ def format_obstacle(path: str) -> str | None:
     return f"'{ending}' is no format of pictures: use .png, .jpg, .webp or .bmp"
 
 
-def write_drawn(path: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> None:
+def write_drawing(path: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> None:
     """Write the picture with what was found in it, `most` things or names of classes.
 
     Shapes: picture (h, w, 3)
     Raises: OSError, ValueError: it cannot be written.
     """
     kind = Image.registered_extensions()[os.path.splitext(path)[1].lower()]
-    image = drawn(picture, scene, most)
+    image = draw_scene(picture, scene, most)
     with replaced_file(path, "wb") as file:
         image.save(file, format=kind)
 
 
-def write_found(folder: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> list[str]:
+def write_scene(folder: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> list[str]:
     """Write the picture with what was found in it, and a mask's classes; return the files' names.
 
     A pixel of the mask's file is its class, of at most 256; colours are what viewers show.
     Shapes: picture (h, w, 3)
     Raises: OSError: it cannot be written.
     """
-    write_drawn(os.path.join(folder, DRAWN), picture, scene, most)
+    write_drawing(os.path.join(folder, DRAWN), picture, scene, most)
     if scene.mask is None or scene.mask.classes.max() > 255:
         return [DRAWN]
     mask = Image.fromarray(scene.mask.classes.clip(0).astype(np.uint8)).convert("P")
@@ -74,8 +74,8 @@ def write_found(folder: str, picture: NDArray[np.uint8], scene: Scene, most: int
     return [DRAWN, MASK]
 
 
-def drawn(picture: NDArray[np.uint8], scene: Scene, most: int) -> Image.Image:
-    """Return the picture with what was found in it; the arguments are `write_drawn`'s."""
+def draw_scene(picture: NDArray[np.uint8], scene: Scene, most: int) -> Image.Image:
+    """Return the picture with what was found in it; the arguments are `write_drawing`'s."""
     image = Image.fromarray(picture)
     if scene.mask is not None:
         return _with_mask(image, scene, scene.mask, most)
@@ -116,7 +116,7 @@ def _with_mask(image: Image.Image, scene: Scene, mask: Mask, most: int) -> Image
     image.paste(over, (0, 0), alpha)
     pen = _Pen(image)
     for row, area in enumerate(shown[:most]):
-        pen.label((0, row * pen.row_height), scene.named(area), color_of(area.index))
+        pen.label((0, row * pen.row_height), scene.name_of(area), color_of(area.index))
     return image
 
 

@@ -53,7 +53,7 @@ def _parts(path: str) -> tuple[str, ...]:
     return tuple(os.path.normpath(path).split(os.sep))
 
 
-class Expected:
+class GroundTruth:
     """What is in the pictures, and what was found of it so far.
 
     Attributes:
@@ -110,7 +110,7 @@ class Expected:
 _Right = frozenset[int] | str  # the classes that are right, or the name of one
 
 
-class ExpectedClasses(Expected):
+class ExpectedClasses(GroundTruth):
     """The class of each picture."""
 
     def __init__(self, path: str, classes: Mapping[str, _Right], first: int, most: int) -> None:
@@ -150,7 +150,7 @@ class ExpectedClasses(Expected):
         return {"pictures": self.pictures, **shares}
 
 
-class ExpectedBoxes(Expected):
+class ExpectedBoxes(GroundTruth):
     """The things in each picture, in COCO's form."""
 
     def __init__(self, path: str, content: Any) -> None:
@@ -205,7 +205,11 @@ class ExpectedBoxes(Expected):
         each = self._precision.at_each()
         if np.isnan(each).any():
             return {"pictures": self.pictures, "map": None}
-        means = {"map": float(each.mean()), "map_50": float(each[0]), "map_75": float(each[5])}
+        means = {
+            "map": float(each.mean()),
+            "map_50": float(each[0]),
+            "map_75": float(each[5]),
+        }
         return {"pictures": self.pictures, **means}
 
 
@@ -215,7 +219,7 @@ def box_of(row: Entry) -> list[float]:
     return [box["left"], box["top"], box["right"] - box["left"], box["bottom"] - box["top"]]
 
 
-def read_expected(path: str, labels: Sequence[str], most: int) -> Expected:
+def read_expected(path: str, labels: Sequence[str], most: int) -> GroundTruth:
     """Read the file; `labels`: the model's, which count classes; `most`: results a picture.
 
     Raises: RunError: it cannot be read, or is neither such a CSV file nor COCO's JSON.

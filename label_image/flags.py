@@ -7,17 +7,17 @@ flag_table.py says what exists; argparse converts and explains it. No file or de
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from label_image.flag_table import COMMON, FLAGS, LABEL_IMAGE, OWN, Flag
+from label_image.flag_table import ALL, TFLITE, TOOL
+from label_image.settings import Settings
 from tflite_opencl.common.command_line import HelpFormatter, examples_text
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, NOTHING_RUN, codes_text
-from tflite_opencl.common.flag_values import TRUTH, compared, truth
-from tflite_opencl.common.words import did_you_mean
+from tflite_opencl.common.flag_values import TRUTH, compare_mode, truth
+from tflite_opencl.common.messages import did_you_mean
 
 EXAMPLES = (
     ("label_image --use_gpu -m model.tflite -l labels.txt -i picture.jpg", "one picture"),
@@ -26,47 +26,9 @@ EXAMPLES = (
     ("label_image --use_gpu -i picture.jpg --report report.html", "a page for a bug report"),
     ("label_image --use_gpu --batch 8 -i folder", "each picture of a folder, eight at once"),
 )
-_RUN_SECONDS = 60.0  # that a run may take where nobody looks
-
-
-class Settings(argparse.Namespace):
-    """What the command line asks for: the value of each flag of the table, and what they make.
-
-    Attributes:
-        tflite_model: None: label_image's default file, or the embedded model. threads: None:
-            TFLite's own choice. pictures: files and folders to classify one after the other; () =
-            `image`. is_image_asked: one was given. compares_all: of many pictures each one, not a
-            sample.
-        num_results_of_several: a picture, where there are several. announce_xnnpack: it was asked
-            for by name. is_external_last: the external delegate chooses nodes
-            after OpenCL. warnings: what was accepted and does nothing. command: the arguments, as
-            they were given.
-    """
-
-    @property
-    def is_for_several(self) -> bool:
-        """Whether a folder is given, or what makes sense of several pictures alone."""
-        asked = (
-            self.pictures, self.batch, self.video, self.watch, *self.documents.values(),
-            self.expect, self.shard, self.scheduler,
-        )  # fmt: skip
-        return any(asked) or os.path.isdir(self.image)
-
-    @property
-    def documents(self) -> dict[str, str]:
-        """Give the files, or "-", of all that is written of several pictures, by their flags."""
-        flags = {"json_lines": self.json_lines, "csv": self.csv, "coco": self.coco}
-        return {flag: path for flag, path in flags.items() if path is not None}
-
-    @property
-    def level(self) -> int:
-        """The least level of what is logged."""
-        return logging.WARNING if self.quiet else logging.DEBUG if self.verbose else logging.INFO
-
-    @property
-    def is_on_stdout(self) -> bool:
-        """Whether a document is stdout's only content."""
-        return "-" in (self.json, self.output_video, *self.documents.values())
+# Flags that mean true where no value follows, by what converts it: the values that they take.
+_WITHOUT_VALUE: dict[Any, set[str]] = {truth: {*TRUTH}, compare_mode: {*TRUTH, "all"}}
+_BY_SHORT = {row.short: name for name, row in ALL.items() if row.short}
 
 
 def parse(arguments: Sequence[str]) -> Settings:
@@ -75,75 +37,60 @@ def parse(arguments: Sequence[str]) -> Settings:
     Raises: UsageError: an unknown flag, a missing or a wrong value.
     """
     words, models, pictures = _normalise(arguments)
-    settings = parser().parse_args(words, Settings())
-    given = vars(settings)
-    asked = [word.partition("=")[0] for word in words]
-    # As in label_image, delegates choose nodes in the order of their flags.
-    order = [flag for flag in asked if flag in ("--use_gpu", "--external_delegate_path")]
-    given["is_external_last"] = order[:1] == ["--use_gpu"]
-    models = [given["tflite_model"]] * ("--tflite_model" in asked) + models
+    given = vars(parser().parse_args(words))
+    asked = [word.partition("=")[0].removeprefix("--") for word in words]
+    models = [given["tflite_model"]] * ("tflite_model" in asked) + models
     if len(models) > 1:
         raise UsageError(f"one model at a time: {models[0]} and {models[1]} are named")
     given["tflite_model"] = models[0] if models else None
-    if pictures and "--image" in asked:
+    if pictures and "image" in asked:
         pictures.insert(0, given["image"])
     elif len(pictures) == 1:  # it is what --image takes
-        asked.append("--image")
+        asked.append("image")
         given["image"] = pictures.pop()
-    given["pictures"] = tuple(pictures)
-    given["is_image_asked"] = "--image" in asked or bool(pictures)
-    given["compares_all"], given["compare"] = given["compare"] == "all", bool(given["compare"])
-    several = 5 if given["expect"] else 1
-    given["num_results_of_several"] = given["num_results"] if "--num_results" in asked else several
-    # As in label_image, XNNPACK asked for by -x takes -t; else --num_threads is its number.
-    if given["num_threads"] != -1 and not given["xnnpack_delegate"]:
-        given["threads"] = given["num_threads"]
-    if given["resume"] and given["json_lines"] in (None, "-"):
-        raise UsageError("--resume needs --json_lines FILE, which the run before has written")
-    if given["video"]:
-        _check_video(settings)
-    if given["watch"] and (given["is_image_asked"] or given["video"] or given["batch"]):
-        raise UsageError("--watch excludes pictures, --video and --batch")
-    if given["scheduler"] and (given["video"] or given["watch"]):
-        raise UsageError("--scheduler is for pictures that are there: not for --video and --watch")
-    if given["quiet"] and given["verbose"]:
-        raise UsageError("--quiet and --verbose exclude each other")
-    given["threads"] = None if given["threads"] == -1 else given["threads"]
-    given["announce_xnnpack"] = given["xnnpack_delegate"] or given["use_xnnpack"]
-    given["warnings"] = tuple(_warnings(given))
-    given["command"] = tuple(arguments)
-    for name in ("trace", "report", "output_image", "profiling", "count"):
-        if given[name] not in (None, _BY_NAME[name].default) and settings.is_for_several:
-            raise UsageError(f"--{name} is for one picture, and this command line is for several")
-    _decide_isolation(given)
+    settings = Settings(
+        **given, pictures=tuple(pictures), asked=tuple(asked), command=tuple(arguments)
+    )
+    _check(settings)
     return settings
 
 
-def _decide_isolation(given: dict[str, Any]) -> None:
-    """Isolate what is to run for long, or has a limit. Raises: UsageError: that cannot be."""
-    is_long = bool(given["video"] or given["watch"])
-    if given["isolate"] is False and given["device_timeout"]:
+def _check(settings: Settings) -> None:
+    """Raise UsageError where flags exclude or need each other."""
+    if settings.resume and settings.json_lines in (None, "-"):
+        raise UsageError("--resume needs --json_lines FILE, which the run before has written")
+    if settings.video:
+        _check_video(settings, settings.video)
+    if settings.watch and (settings.is_image_asked or settings.video or settings.batch):
+        raise UsageError("--watch excludes pictures, --video and --batch")
+    if settings.scheduler and settings.is_endless:
+        raise UsageError("--scheduler is for pictures that are there: not for --video and --watch")
+    if settings.quiet and settings.verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+    for name, row in ALL.items():
+        if row.is_for_one and getattr(settings, name) != row.default and settings.is_for_several:
+            raise UsageError(f"--{name} is for one picture, and this command line is for several")
+    if settings.isolate is False and settings.device_timeout:
         raise UsageError("--device_timeout ends a child process: not with --isolate=false")
-    if given["isolate"] is None:
-        given["isolate"] = is_long or bool(given["device_timeout"])
-    if given["device_timeout"] is None:
-        given["device_timeout"] = _RUN_SECONDS if is_long and given["isolate"] else 0.0
-    for name in ("profiling", "trace"):
-        if given[name] and given["isolate"]:
+    for name, value in (("profiling", settings.profiling), ("trace", settings.trace)):
+        if value and settings.isolates:
             raise UsageError(f"--{name} is of runs in this process: not of those in a child, which "
                              "--isolate and --device_timeout ask for")  # fmt: skip
 
 
-def _check_video(settings: Settings) -> None:
+def _check_video(settings: Settings, video: str) -> None:
     """Raise UsageError where a flag is of pictures."""
     if settings.is_image_asked:
         raise UsageError("--video and pictures exclude each other")
-    for name in ("expect", "shard", "resume"):
-        if getattr(settings, name):
+    of_pictures = {
+        "expect": settings.expect, "shard": settings.shard, "resume": settings.resume,
+    }  # fmt: skip
+    for name, value in of_pictures.items():
+        if value:
             raise UsageError(f"--{name} is for pictures, and --video is given")
     if settings.every_frame and settings.newest_frame:
         raise UsageError("--every_frame and --newest_frame exclude each other")
-    is_every = settings.every_frame or os.path.isfile(settings.video)
+    is_every = settings.every_frame or os.path.isfile(video)
     if settings.batch and (settings.newest_frame or not is_every):
         raise UsageError("--batch with --video needs --every_frame: else each frame is the newest")
 
@@ -151,44 +98,6 @@ def _check_video(settings: Settings) -> None:
 def usage(has_all: bool = False) -> str:
     """Return the help text; `has_all`: with every flag, those that do nothing included."""
     return parser(has_all).format_help()
-
-
-def _warnings(given: dict[str, Any]) -> list[str]:
-    lines = [
-        f"--{flag.name} does nothing: {flag.not_done}"
-        for flag in FLAGS
-        if flag.not_done and given[flag.name] != flag.default
-    ]
-    if given["gpu_backend"] == "gl":
-        lines.append("--gpu_backend=gl does nothing: there is no OpenGL here, OpenCL is used")
-    if given["external_delegate_options"] and not given["external_delegate_path"]:
-        lines.append("--external_delegate_options does nothing without --external_delegate_path")
-    lines += [
-        f"--{name} does nothing without --{other}"
-        for other, names in _NEEDED
-        for name in names
-        if not given[other] and given[name] is not False and given[name] != _BY_NAME[name].default
-    ]
-    if given["announce_xnnpack"] and given["cpu_kernels"] != "auto":
-        lines.append(f"--cpu_kernels={given['cpu_kernels']} turns XNNPACK off")
-        given["announce_xnnpack"] = False
-    return lines
-
-
-# Flags that mean true where no value follows, by what converts it: the values that they take.
-_WITHOUT_VALUE = {truth: {*TRUTH}, compared: {*TRUTH, "all"}}
-_BY_NAME = {flag.name: flag for flag in FLAGS}
-_OF_OPENCL = (
-    *("allow_fp16", "device", "device_profile", "exclude_ops"),
-    *("isolate", "device_timeout", "plan"),
-)
-# What is needed by other flags, which do nothing else.
-_NEEDED = (
-    ("use_gpu", _OF_OPENCL),
-    ("video", ("every_frame", "newest_frame", "video_options", "output_video", "show")),
-    ("scheduler", ("unordered", "chunk")),
-)
-_BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -216,19 +125,11 @@ def parser(has_all: bool = True) -> argparse.ArgumentParser:
     tflite = made.add_argument_group("TFLite's flags")
     own = made.add_argument_group("Our own flags")
     no_effect = made.add_argument_group("TFLite's flags that are accepted and do nothing here")
-    for flag in FLAGS:
-        names = [f"-{flag.short}"] * bool(flag.short) + [f"--{flag.name}"]
-        group = no_effect if flag.not_done else own if flag in OWN else tflite
-        is_number = type(flag.default) in (int, float) and not flag.not_done
-        text = f"{flag.help} (default: {flag.default:g})" if is_number else flag.help
-        text = text if has_all or flag.name in COMMON else argparse.SUPPRESS
-        if flag.convert is None:
-            group.add_argument(*names, action="store_true", help=text)
-            continue
-        group.add_argument(
-            *names, type=flag.convert, default=flag.default, metavar=flag.value, help=text,
-            action="append" if flag.is_repeatable else "store",
-        )  # fmt: skip
+    for name, row in ALL.items():
+        group = no_effect if row.no_effect else tflite if name in TFLITE else own
+        changes = {"action": "append"} if row.is_repeatable else {}
+        text = row.text(has_detail=True) if has_all or row.is_common else argparse.SUPPRESS
+        row.add_to(group, name, default=row.default, help=text, **changes)
     return made
 
 
@@ -246,15 +147,16 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str
         if word and not word.startswith("-"):
             (models if word.lower().endswith(".tflite") else pictures).append(word)
             continue
-        flag, value = _split(word)
-        if flag.convert is None:
+        name, value = _split(word)
+        convert = ALL[name].convert
+        if convert is None:
             if value is not None:
-                raise UsageError(f"--{flag.name} takes no value")
-            words.append(f"--{flag.name}")
+                raise UsageError(f"--{name} takes no value")
+            words.append(f"--{name}")
             continue
-        if value is None and flag.convert in _WITHOUT_VALUE:
+        if value is None and convert in _WITHOUT_VALUE:
             # `--use_gpu picture.bmp` must not swallow the picture.
-            values = _WITHOUT_VALUE[flag.convert]
+            values = _WITHOUT_VALUE[convert]
             following = waiting[0] if waiting else ""
             value = "true"
             if following.lower() in values:
@@ -268,11 +170,12 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str
             if not waiting:
                 raise UsageError(f"{word} needs a value")
             value = waiting.pop(0)
-        words.append(f"--{flag.name}={value}")
+        words.append(f"--{name}={value}")
     return words, models, pictures
 
 
-def _split(word: str) -> tuple[Flag, str | None]:
+def _split(word: str) -> tuple[str, str | None]:
+    """Return the flag's whole name and its value."""
     if word.startswith("--") and len(word) > 2:
         name, equals, value = word[2:].partition("=")
         return _resolve(name.replace("-", "_")), value if equals else None
@@ -285,15 +188,14 @@ def _split(word: str) -> tuple[Flag, str | None]:
     raise UsageError(f"unexpected argument '{word}'")
 
 
-def _resolve(name: str) -> Flag:
-    if name in _BY_NAME:
-        return _BY_NAME[name]
+def _resolve(name: str) -> str:
+    if name in ALL:
+        return name
     # Only label_image's own names can be shortened, so that our flags never make one ambiguous.
-    matches = [flag for flag in LABEL_IMAGE if flag.name.startswith(name)]
+    matches = [each for each in TOOL if each.startswith(name)]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        choices = ", ".join(f"--{flag.name}" for flag in matches)
-        raise UsageError(f"--{name} is ambiguous: {choices}")
-    meant = did_you_mean(f"--{name}", (f"--{flag.name}" for flag in FLAGS))
+        raise UsageError(f"--{name} is ambiguous: {', '.join(f'--{each}' for each in matches)}")
+    meant = did_you_mean(f"--{name}", (f"--{each}" for each in ALL))
     raise UsageError(f"unknown option --{name}{meant}")

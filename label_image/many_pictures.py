@@ -15,24 +15,25 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from label_image import lines
+from label_image import console
 from label_image.compare import Outcome
 from label_image.document import totals_entry
 from label_image.heads.classes import CLASSIFICATION
-from label_image.prepare import Prepared
+from label_image.paths import Paths
+from label_image.picture_record import PictureRecord, record_of, result_of
+from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, picture_folder
 from label_image.series import Series
 from label_image.sinks import Sinks
-from label_image.told import Told, result_of, told_of
-from label_image.watched import watched
+from label_image.watch_folder import watch_folder
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.exit_codes import ERROR, SUCCESS
 from tflite_opencl.common.feeds import warn_of_zeros
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.decode import PictureError
-from tflite_opencl.common.pictures.found import find_pictures, picture_paths, skipped_text
+from tflite_opencl.common.pictures.find_pictures import find_pictures, picture_paths, skipped_text
 from tflite_opencl.common.pictures.image import STDIN, is_file, kept_file, load_picture, to_input
 
 log = logging.getLogger("label_image")
@@ -41,7 +42,7 @@ log = logging.getLogger("label_image")
 class ManyPictures:
     """A run on several pictures."""
 
-    def __init__(self, prepared: Prepared, out: TextIO, width: int) -> None:
+    def __init__(self, prepared: PreparedRun, out: TextIO, width: int) -> None:
         """`width`: of what stderr shows."""
         self._width = width
         self._prepared, self._settings, self._out = prepared, prepared.settings, out
@@ -61,34 +62,35 @@ class ManyPictures:
         with contextlib.ExitStack() as stack:
             job = self._job(stack)
             sinks = Sinks(stack, prepared, self._out)
-            self._done.update(sinks.resumed())
-            series = stack.enter_context(
-                Series(
+            self._done.update(sinks.resume())
+            paths = stack.enter_context(
+                Paths(
                     job, prepared.runtime, prepared.graph, floats=floats,
                     compares_all=settings.compares_all,
                 )
             )  # fmt: skip
-            series.open()
-            series.open_others()
+            paths.open()
+            paths.open_others()
             sinks.open_lines()
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
-                self._classify(series, sinks)
+                self._classify(Series(paths), sinks)
             with interrupts.held():
-                sinks.end(self._told, totals_entry(series, settings.threads))
-        text = summary_text(series, prepared.kernels, self._width, sinks.facts)
-        return self._ended(text, series.totals.unreadable, sinks) or series.exit_code()
+                judgement = paths.judgement
+                sinks.end(self._header, totals_entry(judgement, settings.cpu_threads))
+        text = summary_text(judgement, prepared.kernels, self._width, sinks.facts)
+        return self._ended(text, judgement.totals.unreadable, sinks) or judgement.exit_code()
 
     @property
-    def _told(self) -> dict[str, Any]:
+    def _header(self) -> dict[str, Any]:
         """What comes before all totals."""
-        told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
-        return told | ({"skipped": self._skipped.total()} if self._skipped else {})
+        header: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
+        return header | ({"skipped": self._skipped.total()} if self._skipped else {})
 
     def _ended(self, text: str, unreadable: int, sinks: Sinks) -> int:
         """Show the summary, and return the exit code of pictures that are not as they should be."""
         if self._skipped:
             log.warning("skipped what no installed reader reads: %s", skipped_text(self._skipped))
-        lines.write(sys.stderr, text)
+        console.write(sys.stderr, text)
         is_met = sinks.expected is None or sinks.expected.is_met()
         return ERROR if unreadable or sinks.unreadable_before or not is_met else SUCCESS
 
@@ -116,7 +118,7 @@ class ManyPictures:
         which, of = self._settings.shard or (1, 1)
         paths: Iterable[str | None] = picture_paths(self._found, skipped)
         if self._settings.watch is not None:
-            paths = watched(self._settings.watch)
+            paths = watch_folder(self._settings.watch)
         number = 0
         for path in paths:
             number += path is not None
@@ -161,25 +163,25 @@ class ManyPictures:
     def _tell(self, kept: Outcome, number: int, sinks: Sinks) -> bool:
         """Show and write what came of a picture; return whether somebody reads the rows."""
         result = result_of(self._prepared.meaning, kept, self._settings.num_results_of_several)
-        told = told_of(kept, self._names.get(kept.path, kept.path), result)
-        return self._show(told, result, kept.path, number, sinks)
+        record = record_of(kept, self._names.get(kept.path, kept.path), result)
+        return self._show(record, result, kept.path, number, sinks)
 
     def _show(
-        self, told: Told, result: Result | None, path: str, number: int, sinks: Sinks
+        self, record: PictureRecord, result: Result | None, path: str, number: int, sinks: Sinks
     ) -> bool:
         """Show and write a picture; return whether somebody reads the rows.
 
         `result`: None: no files of it are asked for. `path`: where the picture is.
         """
-        settings, outcome, is_read = self._settings, told.outcome, True
+        settings, outcome, is_read = self._settings, record.outcome, True
         if outcome.error:
             log.error("%s", outcome.error)
         elif settings.output_dir is not None and result is not None:
             folder = picture_folder(settings.output_dir, number, outcome.path)
             result.write(folder, _picture(path, result), settings.num_results)
         if not (outcome.error or settings.is_on_stdout):
-            is_read = lines.write(self._out, told.row)
-        sinks.add(told.entry)
+            is_read = console.write(self._out, record.row)
+        sinks.add(record.entry)
         return is_read
 
 
@@ -187,13 +189,13 @@ def _no_step() -> None:
     pass
 
 
-def job_of_many(prepared: Prepared) -> Job:
+def job_of_many(prepared: PreparedRun) -> Job:
     """Return the job of the first path; raises RunError: it is not one for many."""
     feeds = prepared.feeds
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
     pixels = to_input(nothing, *astuple(prepared.meaning.format))
-    if prepared.meaning.fed.shape[0] != 1:  # of height x width alone
+    if prepared.meaning.input.shape[0] != 1:  # of height x width alone
         raise RunError("several pictures need an input whose first dimension counts pictures")
     if feeds.main in feeds.given:
         raise RunError("--input gives values to the input that would take the pictures")

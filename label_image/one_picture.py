@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on one picture, or on the values of --input: a series of one, shown and written."""
+"""A run on one picture, or on the values of --input: it is shown and written."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from label_image import lines
+from label_image import console
+from label_image.console import writing
 from label_image.document import document
-from label_image.drawing import DRAWN, MASK, drawn, write_drawn
-from label_image.lines import writing
+from label_image.drawing import DRAWN, MASK, draw_scene, write_drawing
 from label_image.page.write import write_page
 from label_image.path import Outputs, Path
-from label_image.prepare import Prepared
+from label_image.paths import Paths
+from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, file_names
-from label_image.series import Series
 from label_image.sinks import lines_to
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import main_values, warn_of_zeros
 from tflite_opencl.common.files import file_obstacle, write_file
-from tflite_opencl.common.pictures.found import find_picture, read_picture
+from tflite_opencl.common.pictures.find_pictures import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.pictures.layout import takes_alpha
 from tflite_opencl.common.profile_text import profile_text
@@ -45,10 +45,10 @@ class OnePicture:
     """A run on one picture, or on the values of --input.
 
     Attributes:
-        series: its paths.
+        paths: those that run it.
     """
 
-    def __init__(self, prepared: Prepared, out: TextIO, width: int) -> None:
+    def __init__(self, prepared: PreparedRun, out: TextIO, width: int) -> None:
         """Read the picture; `width`: of what stderr shows. Raises: RunError, as `read_picture`."""
         prepared.check_drawing()
         _check_outputs(prepared)
@@ -56,59 +56,62 @@ class OnePicture:
         self._width = width
         self._picture: NDArray[Any] | None = None  # None: no input takes one
         job = replace(prepared.job(self._main_input()), is_timed=True)
-        self.series = Series(job, prepared.runtime, prepared.graph)
+        self.paths = Paths(job, prepared.runtime, prepared.graph)
 
     def run(self) -> int:
         """Run the model, show and write what came of it, and return the exit code."""
-        settings, series = self._settings, self.series
         self.answer()
-        results = {name: self._result(path.outputs) for name, path in self._paths.items()}
-        if series.gpu is not None:
-            lines.write(sys.stderr, summary_text(series, self._prepared.kernels, self._width))
-            if series.gpu.profile is not None:
+        settings, judgement = self._settings, self.paths.judgement
+        gpu, by_name = judgement.gpu, judgement.paths
+        results = {name: self._result(path.outputs) for name, path in by_name.items()}
+        if gpu is not None:
+            console.write(sys.stderr, summary_text(judgement, self._prepared.kernels, self._width))
+            if gpu.profile is not None:
                 by_time = settings.profiling_order == "time"
                 columns = self._width if sys.stderr.isatty() else _FILE_COLUMNS
-                lines.write(sys.stderr, profile_text(series.gpu.profile, columns, by_time))
+                console.write(sys.stderr, profile_text(gpu.profile, columns, by_time))
         if settings.trace is not None:
-            _write_trace(settings.trace, series.gpu)
+            _write_trace(settings.trace, gpu)
         if settings.json is not None:
-            gpu = series.totals.distances
-            entries = {n: each.entry(gpu if n == "gpu" else None) for n, each in results.items()}
+            apart = judgement.totals.distances
+            entries = {n: each.entry(apart if n == "gpu" else None) for n, each in results.items()}
             with lines_to(settings.json, self._out) as write:
-                write(document(self._about(), series, settings.threads, entries))
+                write(document(self._about(), judgement, settings.cpu_threads, entries))
         if settings.report is not None:
             # OpenCL's first.
             paths = {
-                self._path_name(name): (path, results[name].lines)
-                for name, path in sorted(self._paths.items(), reverse=True)
+                self._path_name(name, path): (path, results[name].lines)
+                for name, path in sorted(by_name.items(), reverse=True)
             }
-            scene, picture = self._result(series.answer).scene, self._picture
+            scene, picture = self._result(judgement.answer).scene, self._picture
             if picture is not None:
-                picture = np.asarray(drawn(picture, scene, settings.num_results))
-            write_page(settings.report, self._prepared, series, paths, picture)
-        return series.exit_code()
+                picture = np.asarray(draw_scene(picture, scene, settings.num_results))
+            write_page(settings.report, self._prepared, judgement, paths, picture)
+        return judgement.exit_code()
 
     def answer(self) -> None:
         """Run the job on all its paths, and show its results: at once where somebody watches.
 
         Results that turn out to be wrong are followed by the CPU's.
         """
-        series, prepared = self.series, self._prepared
-        series.open()
-        result = self._result(series.answer)
-        series.floats = result.scene.rows is None
-        shown = series.answer if prepared.is_watched else ()
+        paths, prepared = self.paths, self._prepared
+        paths.open()
+        answer = paths.judgement.answer
+        result = self._result(answer)
+        paths.floats = result.scene.rows is None
+        shown = answer if prepared.is_watched else ()
         if shown:
             self.show(result)
         with self._table_above():
-            series.compare()
+            paths.compare_one()
         if prepared.tunes_after:
             with self._table_above(_MEASURING):
-                series.tune()
-        is_other = bool(series.failure) and series.answer is not shown
-        if series.answer and (not shown or is_other):
-            self.show(self._result(series.answer))
-        series.require_finite(series.answer)
+                paths.tune()
+        answer = paths.judgement.answer
+        is_other = bool(paths.judgement.failure) and answer is not shown
+        if answer and (not shown or is_other):
+            self.show(self._result(answer))
+        paths.require_finite(answer)
 
     def show(self, result: Result) -> None:
         """Log the results, and write the outputs and the picture that were asked for."""
@@ -120,7 +123,7 @@ class OnePicture:
             log.info("the outputs are in %s: %s", settings.output_dir, ", ".join(names))
         if settings.output_image is not None and picture is not None and result.scene.is_drawable:
             with writing(settings.output_image):
-                write_drawn(settings.output_image, picture, result.scene, settings.num_results)
+                write_drawing(settings.output_image, picture, result.scene, settings.num_results)
             log.info("the picture is in %s", settings.output_image)
 
     def _main_input(self) -> NDArray[Any]:
@@ -146,34 +149,28 @@ class OnePicture:
                     log.info("len: %d", os.path.getsize(path))
                 height, width, channels = self._picture.shape
                 log.info("width, height, channels: %d, %d, %d", width, height, channels)
-            log.info("input: %d", prepared.meaning.fed.index)
+            log.info("input: %d", prepared.meaning.input.index)
             log.info("number of inputs: %d", len(graph.inputs))
             log.info("number of outputs: %d", len(graph.outputs))
         return pixels
 
     def _table_above(self, note: str = "") -> contextlib.AbstractContextManager[object]:
         """Show what is known so far above the bars that come."""
-        if self.series.gpu is None or not self._prepared.is_watched:
+        judgement, kernels = self.paths.judgement, self._prepared.kernels
+        if judgement.gpu is None or not self._prepared.is_watched:
             return contextlib.nullcontext()
-        return bars.below(summary_text(self.series, self._prepared.kernels, self._width) + note)
+        return bars.below(summary_text(judgement, kernels, self._width) + note)
 
     def _result(self, outputs: Outputs) -> Result:
         size = None if self._picture is None else self._picture.shape[:2]
         meaning, most = self._prepared.meaning, self._settings.num_results
         return Result(meaning, outputs, size, most, self._prepared.batch)
 
-    @property
-    def _paths(self) -> dict[str, Path]:
-        """Each path by its name in the document."""
-        series = self.series
-        paths = {series.other: series.cpu, "gpu": series.gpu}
-        return {name: path for name, path in paths.items() if path is not None}
-
-    def _path_name(self, name: str) -> str:
+    def _path_name(self, name: str, path: Path) -> str:
         """Return what people call a path of the document."""
-        cpu, taken = f"CPU, {self._prepared.kernels}", self._paths[name].delegation
+        cpu, taken = f"CPU, {self._prepared.kernels}", path.delegation
         if taken is not None and taken.library:
-            return self.series.job.delegates
+            return self.paths.job.delegates
         if taken is not None and not taken.delegated:
             return f"{cpu}, beside an idle OpenCL delegate"
         return {"gpu": "OpenCL", "cpu": cpu, "external": "external delegate"}[name]
@@ -189,7 +186,7 @@ class OnePicture:
         return about | ({"interrupted": True} if interrupts.was_pressed() else {})
 
 
-def _check_outputs(prepared: Prepared) -> None:
+def _check_outputs(prepared: PreparedRun) -> None:
     """Look at the files of --output_dir. Raises: RunError: one is an input, or a folder."""
     folder = prepared.settings.output_dir
     if folder is None or not os.path.isdir(folder):

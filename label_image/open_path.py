@@ -16,8 +16,8 @@ import numpy as np
 
 from delegate import Model, Unsupported, Verdict
 from delegate.inspect import Graph, examine, several_devices
-from label_image.heads.chosen import found_only
-from label_image.lines import delegate_failures, interpreter_state, profile_lines
+from label_image.console import delegate_failures, interpreter_state, profile_lines
+from label_image.heads.final_boxes import zero_unused_rows
 from label_image.path import Array, Outputs, Path, model_path, outputs_of_each
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import RunError
@@ -96,7 +96,7 @@ def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
                     results.info("%s", line)
         if interrupts.was_pressed():  # the last run may have left parts of an output
             return path
-        path.outputs, path.judged_by = found_only(graph, opened.outputs()), opened.judge
+        path.outputs, path.judged_by = zero_unused_rows(graph, opened.outputs()), opened.judge
         path.profile = opened.node_profile(graph) if job.profile_rows else None
         path.trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
         path.longer = opened.measure_longer(job.longer_s) if job.longer_s else None
@@ -177,17 +177,17 @@ def _whole_model(stack: contextlib.ExitStack, job: Job, graph: Graph) -> Path:
 
 
 def _through_tflite(opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph) -> Path:
-    batch, own, has_told = job.batch or 1, job.own_batch, job.quiet
+    batch, own, has_warned = job.batch or 1, job.own_batch, job.quiet
 
     def run(pixels: Array) -> list[Outputs]:
-        nonlocal has_told
-        if len(pixels) % own and not has_told:
-            has_told = True
+        nonlocal has_warned
+        if len(pixels) % own and not has_warned:
+            has_warned = True
             text = "the model takes %d pictures at once, and the last one fills what is left"
             log.warning(text, own)
         outputs = opened.run_each(job.input_number, pixels, own)
         path.judged_by = opened.judge
-        return [found_only(graph, each) for each in outputs]
+        return [zero_unused_rows(graph, each) for each in outputs]
 
     path = Path(
         opened.load_ms, run, own, delegation=opened.delegation, load_parts=opened.load_parts

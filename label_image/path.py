@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, Model
 from delegate import Run as DeviceRun
 from delegate.inspect import Graph, Portion, Tensor
-from label_image.lines import delegate_failures
+from label_image.console import delegate_failures
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.node_kernels import Kernels
 from tflite_opencl.common.profile import Profile
@@ -88,7 +88,7 @@ class Path:
         return ()
 
     @property
-    def compared(self) -> Times | None:
+    def comparison_times(self) -> Times | None:
         """Give the times that are compared with other paths'; None: it was not timed."""
         return self.longer or self.times
 
@@ -103,7 +103,7 @@ class Path:
 
         Of timed runs it is the median, as a busy machine moves averages.
         """
-        if (times := self.compared) is not None:
+        if (times := self.comparison_times) is not None:
             return times.median_ms
         return 1e3 * self.seconds / self.pictures if self.pictures else 0.0
 
@@ -115,7 +115,7 @@ class Path:
     @property
     def has_run_enough(self) -> bool:
         """Whether there are enough runs to compare their times with another path's."""
-        if (times := self.compared) is not None:
+        if (times := self.comparison_times) is not None:
             return times.are_enough and times.median_ms > 0
         return are_enough(self.pictures, self.seconds)
 
@@ -153,10 +153,10 @@ class Path:
         return outputs
 
 
-def model_path(model: Model, job: Job, graph: Graph, **told: Any) -> Path:
+def model_path(model: Model, job: Job, graph: Graph, **facts: Any) -> Path:
     """Return the path of a model; other inputs than the picture's are the job's.
 
-    `told`: what else is known of the path, by its names in Path.
+    `facts`: what else is known of the path, by its names in Path.
     """
     inputs = [np.zeros(details.shape, details.dtype) for details in model.input_details]
     for number, value in job.other_inputs:
@@ -175,10 +175,10 @@ def model_path(model: Model, job: Job, graph: Graph, **told: Any) -> Path:
         made = model.empty_input()
         return made[job.input_number] if isinstance(made, list) else made
 
-    told = {"batch": model.batch, "empty_batch": empty_batch, **told}
+    facts = {"batch": model.batch, "empty_batch": empty_batch, **facts}
     if model.portions:
-        return SpreadPath(model, graph, arrays, ahead=_AHEAD * len(model.portions), **told)
-    return Path(call=run, **told)
+        return SpreadPath(model, graph, arrays, ahead=_AHEAD * len(model.portions), **facts)
+    return Path(call=run, **facts)
 
 
 class SpreadPath(Path):
@@ -188,10 +188,10 @@ class SpreadPath(Path):
     """
 
     def __init__(
-        self, model: Model, graph: Graph, arrays: Callable[[Array], list[Array]], **told: Any
+        self, model: Model, graph: Graph, arrays: Callable[[Array], list[Array]], **facts: Any
     ) -> None:
-        """`arrays`: all inputs of a batch of pictures. `told`: as of `model_path`."""
-        super().__init__(**told)
+        """`arrays`: all inputs of a batch of pictures. `facts`: as of `model_path`."""
+        super().__init__(**facts)
         self._model, self._graph, self._arrays = model, graph, arrays
         self._lock = threading.Lock()  # of the two below, and of the seconds
         self._under_way = 0

@@ -16,29 +16,30 @@ from numpy.typing import NDArray
 
 from delegate import NoDeviceError
 from delegate.inspect import Graph, several_devices
-from label_image.beside import jobs_beside
-from label_image.chain import Judging
+from label_image.chain import ChainJudge
 from label_image.compare import (
     CPU,
     GPU_JUDGED,
     MOST,
     NO_REFERENCE,
     REFERENCE,
+    Distances,
     Outcome,
     Sample,
     Totals,
     distances_between,
 )
-from label_image.lines import log_error
+from label_image.comparison_jobs import comparison_jobs
+from label_image.console import log_error
+from label_image.judgement import Judgement
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.worker import path_in_child
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.difference import NOT_QUANTISED
+from tflite_opencl.common.difference import NOT_QUANTISED, Difference
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
-from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
+from tflite_opencl.common.finite import not_finite
 from tflite_opencl.common.job import Job
-from tflite_opencl.common.node_kernels import Kernels
 from tflite_opencl.common.runtime import Runtime
 
 ENDED = "Ctrl-C ended the run before"
@@ -47,15 +48,11 @@ log = logging.getLogger("label_image")
 
 
 class Paths(contextlib.ExitStack):
-    """The paths of a run. Those beside OpenCL's have compare.py's names.
+    """Opens a run's paths, keeps them open, and compares what they compute.
 
     Attributes:
-        job: of the first path; `job.reference`: compare it. floats: compare with the reference
-            kernels even where all outputs are floats. gpu: the OpenCL path; None: there is none,
-            or it failed. beside: what it is compared with; None: nothing is. reasons: for each
-            path that is missing there, why it is. untuned: OpenCL's path before, where `gpu` was
-            tuned after it. totals: of all pictures so far. answer: the outputs of the one
-            picture; after Ctrl-C there are none.
+        judgement: what they came to so far. floats: compare with the reference kernels even where
+            all outputs are floats.
     """
 
     def __init__(
@@ -67,139 +64,68 @@ class Paths(contextlib.ExitStack):
         floats: bool = False,
         compares_all: bool = True,
         share: float = MOST,
+        is_quiet: bool = False,
     ) -> None:
         """`job.input`: the picture, or what the paths for many are warmed up with.
 
-        `compares_all`: each picture, not a sample of them. `share`: as of `Sample`.
+        `compares_all`: each picture, not a sample of them. `share`: as of `Sample`. `is_quiet`:
+        somebody else complains of results that are no numbers.
         """
         super().__init__()
-        self.job, self.floats = job, floats
-        self._runtime, self._graph = runtime, graph
-        self._sample = Sample(compares_all, share)
-        self._judging = self.enter_context(Judging(job, runtime, graph))
+        self.job, self.graph, self.floats = job, graph, floats
+        self.judgement = Judgement(job, runtime)
+        self.sample = Sample(compares_all, share)
+        self._runtime, self._is_quiet = runtime, is_quiet
+        self._chain_judge = self.enter_context(ChainJudge(job, runtime, graph))
         self._gpu_stack = self.enter_context(contextlib.ExitStack())
-        self._instead: Path | None = None  # what runs in OpenCL's place
-        self.beside: dict[str, Path] | None = None
-        self.reasons: dict[str, str] = {}
-        self._gave_up = ""
-        self._left_out = ""  # one of several devices that gave pictures which nobody compared
-        self.gpu: Path | None = None
-        self.untuned: Path | None = None
-        self.totals = Totals()
-        self.answer: Outputs = ()
-
-    @property
-    def cpu(self) -> Path | None:
-        """The CPU's path, or an external delegate's."""
-        return self._instead or (self.beside or {}).get(CPU)
-
-    @property
-    def reference(self) -> str:
-        """Whose kernels OpenCL's outputs are compared with, for people."""
-        return f"TFLite's {self._judged_by.name}" if self._judged_by else self._runtime.reference
-
-    @property
-    def other_kernels(self) -> str:
-        """Which nodes others than the reference kernels judge, and why; "": none."""
-        return self._judged_by.reasons if self._judged_by else ""
-
-    @property
-    def _judged_by(self) -> Kernels | None:
-        judge = (self.beside or {}).get(REFERENCE)
-        return judge.judged_by if judge and not self._runtime.why_not else None
-
-    @property
-    def other(self) -> str:
-        """The document's name of that path."""
-        is_beside = CPU in (self.beside or {})
-        return "external" if self.job.external and not is_beside else "cpu"
-
-    @property
-    def speedup(self) -> float | None:
-        """The time of a picture on the CPU over that on OpenCL; None: one ran too few times."""
-        both = [path for path in (self.cpu, self.gpu) if path and path.has_run_enough]
-        return both[0].picture_ms / both[1].picture_ms if len(both) == 2 else None
-
-    @property
-    def is_sample(self) -> bool:
-        """Whether some pictures were classified by OpenCL and not compared, but others were."""
-        return 0 < self.totals.compared < self.totals.classified
-
-    @property
-    def where(self) -> str:
-        """Say in how many of several pictures OpenCL computed wrongly."""
-        if self.job.is_timed:
-            return ""
-        sample = " that were compared" if self.is_sample else ""
-        return f", in {self.totals.wrong} of {self.totals.compared} pictures{sample}"
-
-    @property
-    def failure(self) -> str:
-        """Why OpenCL did not do it, or did it wrongly; "" = nothing to complain of."""
-        told, totals = self._gave_up or self._left_out, self.totals
-        if told or not totals.wrong or totals.distances is None:
-            return told
-        return totals.distances.wrong_text(self._device_name, self.reference) + self.where
-
-    @property
-    def _device_name(self) -> str:
-        return self.gpu.device_name if self.gpu else "the device"
-
-    def exit_code(self) -> int:
-        """Return the exit code of a run with results; say at last where most nodes were lost."""
-        if self.failure:
-            return NO_DEVICE
-        taken = self.gpu.delegation if self.gpu else None
-        if taken is None or 2 * taken.lost <= len(taken.verdicts):
-            return SUCCESS
-        log.error(
-            "the CPU ran %d of %d nodes, because child processes died of their OpenCL kernels: "
-            "`tflite-opencl info --bans` says which are left out, and --lift_bans tries them again",
-            taken.lost, len(taken.verdicts),
-        )  # fmt: skip
-        return LOST
 
     # --- opening
 
     def open(self) -> None:
         """Open OpenCL's path where that is asked for, else or where that fails the CPU's.
 
-        Raises: as `opened`, where the CPU cannot take over.
+        Raises: as `run`, where the CPU cannot take over.
         """
+        gpu = None
         if self.job.opencl is not None:
             try:
-                self.gpu = self.opened(self.job)
+                gpu = self.run(self.job)
+                self.judgement = replace(self.judgement, gpu=gpu)
             except (DelegateFailed, NoDeviceError) as error:
                 if self._runtime.why_not:  # the CPU cannot take over
                     raise
-                self._give_up(error)
-        self.answer = (self.gpu or self._open_instead()).outputs
+                self.give_up(error)
+        path = gpu or self.open_substitute()
+        self.judgement = replace(self.judgement, answer=path.outputs)
 
     def open_others(self) -> None:
         """Open what OpenCL is compared with, if it is. Raises: KeyboardInterrupt: Ctrl-C."""
-        if self.gpu is None or not self.job.reference:
+        gpu = self.judgement.gpu
+        if gpu is None or not self.job.reference:
             return
-        self.beside, self.reasons, taken = {}, {}, self.gpu.delegation
-        jobs = jobs_beside(self.job, taken, self._runtime, self._graph, self.floats)
-        if REFERENCE not in jobs:
-            self.reasons[REFERENCE] = NOT_QUANTISED
-        elif GPU_JUDGED not in jobs:
-            self.beside[GPU_JUDGED] = self.gpu
+        jobs = comparison_jobs(self.job, gpu.delegation, self._runtime, self.graph, self.floats)
+        reasons = {} if REFERENCE in jobs else {REFERENCE: NOT_QUANTISED}
+        is_judged = REFERENCE in jobs and GPU_JUDGED not in jobs
+        beside = {GPU_JUDGED: gpu} if is_judged else {}
+        self.judgement = replace(self.judgement, beside=beside, reasons=reasons)
         for name, job in jobs.items():
             whose = "reference" if name == REFERENCE else "CPU's"
             try:
                 interrupts.check()
                 with bars.waiting(f"running the {whose} kernels"):
-                    self.beside[name] = self.opened(job, is_beside=True)
+                    beside = {**beside, name: self.run(job, is_beside=True)}
+                self.judgement = replace(self.judgement, beside=beside)
                 interrupts.check()
             except (RunError, DelegateFailed, NoDeviceError) as error:
                 self._lose(name, error)
             except KeyboardInterrupt:
-                self.reasons |= {each: ENDED for each in jobs if each not in self.beside}
+                ended = {each: ENDED for each in jobs if each not in beside}
+                reasons = {**self.judgement.reasons, **ended}
+                self.judgement = replace(self.judgement, reasons=reasons)
                 raise
 
-    def opened(self, job: Job, is_beside: bool = False) -> Path:
-        """Return a job's path, which has run; `is_beside`: to compare OpenCL with.
+    def run(self, job: Job, is_beside: bool = False) -> Path:
+        """Return a path that has run its job; `is_beside`: to compare OpenCL with.
 
         Raises: RunError, DelegateFailed, NoDeviceError.
         """
@@ -207,7 +133,7 @@ class Paths(contextlib.ExitStack):
         if is_beside:
             # A sample is compared picture by picture; the reference kernels run once either way.
             is_cpu = job.opencl is None and job.cpu_kernels == self.job.cpu_kernels
-            job = replace(job, batch=job.batch if is_cpu and self._sample.is_all else None)
+            job = replace(job, batch=job.batch if is_cpu and self.sample.is_all else None)
         elif job.opencl is not None:
             stack = self._gpu_stack
             is_one = job.batch is None and several_devices(job.opencl.device)
@@ -215,7 +141,7 @@ class Paths(contextlib.ExitStack):
         if is_beside and job.cpu_kernels == "reference":  # which may end their process
             opening = path_in_child(job)
         else:
-            opening = open_path(job, self._runtime, self._graph)
+            opening = open_path(job, self._runtime, self.graph)
         if job.is_timed:
             with opening as path:
                 return path
@@ -223,72 +149,128 @@ class Paths(contextlib.ExitStack):
         path.warm_up(np.repeat(job.input, job.batch or 1, axis=0), job.warmup_runs)
         return path
 
-    def _open_instead(self) -> Path:
+    def open_substitute(self) -> Path:
         """Open the path that runs in OpenCL's place."""
-        self._instead = self.opened(replace(self.job, opencl=None))
-        return self._instead
+        path = self.run(replace(self.job, opencl=None))
+        self.judgement = replace(self.judgement, substitute=path)
+        return path
 
     def _lose(self, name: str, error: Exception) -> None:
-        why = reason_of(error)
-        self.reasons[name] = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
+        """Go on without a path beside OpenCL's, and keep why."""
+        known, why = self.judgement, reason_of(error)
+        why = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
+        beside = {each: path for each, path in (known.beside or {}).items() if each != name}
+        self.judgement = replace(known, beside=beside, reasons={**known.reasons, name: why})
 
-    def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
+    def give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL, and say why."""
         log_error(error, self.job.verbose)
         who = f"{self.job.library} and the CPU run" if self.job.external else "the CPU runs"
         log.warning("%s the model instead", who)
         # The memory that the failed run holds must not slow down the next one.
         traceback.clear_frames(error.__traceback__)
-        self._gave_up, self.gpu = reason_of(error), None
+        self.judgement = replace(self.judgement, gave_up=reason_of(error), gpu=None)
         self._gpu_stack.close()
 
     # --- comparing
 
-    def _count(self, outcome: Outcome) -> None:
-        """Count a picture; the first that OpenCL computed wrongly is complained of."""
-        self.totals.add(outcome)
-        if self.totals.wrong != 1 or outcome.distances is None or not outcome.is_wrong:
+    def compare_one(self) -> None:
+        """Run the one picture beside OpenCL, too; after Ctrl-C the CPU's times are those so far."""
+        gpu = self.judgement.gpu
+        if gpu is None or not self.job.reference:
+            return
+        self.judgement = replace(self.judgement, totals=Totals())
+        try:
+            self.open_others()
+            (outcome,) = self.compare(self.job.input, [gpu.outputs])
+        except KeyboardInterrupt:
+            nothing = Difference(None, ENDED)
+            totals = Totals(distances=Distances(nothing, nothing, nothing))
+            self.judgement = replace(self.judgement, totals=totals)
+            return
+        self.count(outcome)
+        self.judgement = replace(self.judgement, answer=outcome.outputs)
+
+    def tune(self) -> None:
+        """Measure which kernels are the fastest where that is left, and run the picture once more.
+
+        Ctrl-C ends only that. Other outputs than before are compared, as by `compare_one`.
+        """
+        gpu, opencl, tuned = self.judgement.gpu, self.job.opencl, None
+        if gpu is None or gpu.delegation is None or opencl is None or self.judgement.failure:
+            return
+        if interrupts.was_pressed() or not gpu.delegation.tuning_left or opencl.plan:
+            return
+        with interrupts.ending_here():
+            try:
+                full = replace(opencl, tune="full")
+                tuned = self.run(replace(self.job, opencl=full, quiet=True))
+            except (DelegateFailed, NoDeviceError) as error:
+                log_error(error, self.job.verbose)
+        if tuned is None or not tuned.outputs:
+            return
+        self.judgement = replace(self.judgement, answer=tuned.outputs, gpu=tuned, untuned=gpu)
+        if not all(map(np.array_equal, tuned.outputs, gpu.outputs)):
+            self.compare_one()
+
+    def require_finite(self, outputs: Outputs) -> None:
+        """Complain of results that are no numbers."""
+        self.complain(not_finite(outputs, self.graph.outputs))
+
+    def complain(self, why: str, path: str = "") -> None:
+        """Say once that results are no numbers; of several pictures, of the first such one."""
+        if why and self.judgement.is_finite and not self._is_quiet:
+            self.judgement = replace(self.judgement, is_finite=False)
+            log.error("%s", f"{path}: {why}" if path else why)
+
+    def count(
+        self, outcome: Outcome, decoding: float = 0.0, processes: int = 0, seconds: float = 0.0
+    ) -> None:
+        """Count a picture, as `Totals.plus`; the first that OpenCL computed wrongly is said."""
+        totals = self.judgement.totals.plus(outcome, decoding, processes, seconds)
+        self.judgement = replace(self.judgement, totals=totals)
+        known = self.judgement
+        if known.totals.wrong != 1 or outcome.distances is None or not outcome.is_wrong:
             return
         which = f" for {outcome.path}" if outcome.path else ""
-        distances = outcome.distances
-        log.error("%s", distances.wrong_text(self._device_name, self.reference, which))
-        if self.cpu is not None:
+        log.error("%s", outcome.distances.wrong_text(known.device_name, known.reference, which))
+        if known.cpu is not None:
             log.warning("the results%s are the CPU's", " of such pictures" if which else "")
-        if self._not_compared:
-            log.warning("%s: from now on each one is", self._not_compared)
+        if known.not_compared:
+            log.warning("%s: from now on each one is", known.not_compared)
 
-    @property
-    def _not_compared(self) -> str:
-        """Say how many pictures were classified and not compared; "": none."""
-        count = self.totals.classified - self.totals.compared
-        return f"{count} pictures before were not compared" if count else ""
+    def leave_out(self, why: str) -> None:
+        """Complain of one of several devices that gave pictures which nobody compared."""
+        before = self.judgement.not_compared
+        self.judgement = replace(self.judgement, left_out=f"{why}; {before}")
+        log.error("%s", before)
 
-    def _compare(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
+    def compare(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
         """Return what comes of pictures; the CPU's outputs count where OpenCL's are wrong."""
-        assert self.beside is not None
-        begin_s = time.perf_counter()
-        done = {id(self.gpu): list(gpu)}
+        known, begin_s = self.judgement, time.perf_counter()
+        assert known.beside is not None
+        done = {id(known.gpu): list(gpu)}
         found: dict[str, list[Outputs]] = {}
-        for name, path in [*self.beside.items()]:
+        for name, path in known.beside.items():
             try:
                 if id(path) not in done:
                     done[id(path)] = path.run(pixels)
                 found[name] = done[id(path)]
             except (RunError, DelegateFailed) as error:
-                del self.beside[name]
                 self._lose(name, error)
-        outcomes, taken = [], self.gpu.delegation if self.gpu else None
+        outcomes, taken = [], known.gpu.delegation if known.gpu else None
         is_promised = not (taken and taken.others) and not self.job.allows_halves
-        shares = self._judging.shares(taken, pixels)
+        shares = self._chain_judge.shares(taken, pixels)
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}
             distances = distances_between(
-                ours, theirs, self.reasons, self._graph, shares[number] if shares else None,
-                is_promised=is_promised,
+                ours, theirs, self.judgement.reasons, self.graph,
+                shares[number] if shares else None, is_promised=is_promised,
             )  # fmt: skip
             outcome = Outcome("", outputs=ours, distances=distances)
             is_ours = not outcome.is_wrong or CPU not in theirs
             outcomes.append(outcome if is_ours else replace(outcome, outputs=theirs[CPU]))
-        self._sample.count(len(outcomes), time.perf_counter() - begin_s)
-        self.totals.comparing_seconds = self._sample.seconds
+        self.sample.count(len(outcomes), time.perf_counter() - begin_s)
+        totals = replace(self.judgement.totals, comparing_seconds=self.sample.seconds)
+        self.judgement = replace(self.judgement, totals=totals)
         return outcomes

@@ -20,8 +20,8 @@ from delegate import DelegateError, Options, Unsupported, Verdict
 from delegate.inspect import NotRestarted
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
-from label_image.reading import Reading
-from label_image.scene import Class, Found, Mask, Pose, Scene
+from label_image.picture_model import PictureModel
+from label_image.scene import Class, Detection, Mask, Pose, Scene
 from tflite_opencl.common.errors import DelegateFailed, reason_of
 from tflite_opencl.common.errors import RunError as RunError
 from tflite_opencl.common.job import Job
@@ -86,19 +86,19 @@ class Predictor(Generic[Result]):
         task = task or self._task
         if task.partition(":")[0] != self._task:
             raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
-        reading = Reading(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
-        self.labels = reading.labels
-        self._meaning, feeds = reading.meaning, reading.feeds
-        fed, self._format = self._meaning.fed, astuple(self._meaning.format)
-        self._has_alpha = takes_alpha(fed.shape)
+        own = PictureModel(model, labels, task, threshold=threshold, mean=mean, std=std, size=size)
+        self.labels = own.labels
+        self._meaning, feeds = own.meaning, own.feeds
+        tensor, self._format = self._meaning.input, astuple(self._meaning.format)
+        self._has_alpha = takes_alpha(tensor.shape)
         on_device = Options(
             device, tune=tune, min_nodes_per_partition=1, isolate=isolate, run_timeout=run_timeout
         )
         job = Job(
-            model=reading.source,
-            input=np.zeros((reading.batch, *fed.shape[1:]), fed.dtype),
+            model=own.source,
+            input=np.zeros((own.batch, *tensor.shape[1:]), tensor.dtype),
             batch=batch,
-            own_batch=reading.batch,
+            own_batch=own.batch,
             threads=threads,
             opencl=None if device is None else on_device,
             quiet=True,
@@ -200,12 +200,12 @@ class Classifier(Predictor["Sequence[Class]"]):
         return scene.rows
 
 
-class Detector(Predictor["Sequence[Found]"]):
+class Detector(Predictor["Sequence[Detection]"]):
     """A model that finds things in pictures, the most certain first; see Predictor."""
 
     _task = "detection"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Found] | None:
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Detection] | None:
         return scene.boxes
 
 
@@ -215,7 +215,7 @@ class Segmenter(Predictor[Mask]):
     _task = "segmentation"
 
     def _result(self, scene: Scene, size: Sequence[int]) -> Mask | None:
-        return scene.mask and scene.mask.scaled(size)
+        return scene.mask and scene.mask.scale_to(size)
 
 
 class Poses(Predictor["Sequence[Pose]"]):

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from delegate import Options
 from delegate.inspect import Graph, infer, read_device_profile, read_model
-from label_image.carried import read_carried
+from label_image.console import model_lines
+from label_image.decode_outputs import DRAWN, Meaning
 from label_image.drawing import format_obstacle
-from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
-from label_image.flags import Settings
-from label_image.heads.view import batch_of, seen
-from label_image.lines import model_lines
-from label_image.meaning import DRAWN, Meaning
+from label_image.embedded_metadata import read_embedded_metadata
+from label_image.flag_table import ALL, DEFAULT_LABELS, DEFAULT_MODEL
+from label_image.heads.view import batch_of, view_of
+from label_image.settings import Settings
 from tflite_opencl.common import bars
 from tflite_opencl.common.default.default_model import default_labels, default_model
 from tflite_opencl.common.errors import RunError, UsageError
@@ -33,10 +33,10 @@ from tflite_opencl.common.flags import device_asked, keep_inputs, precision_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.judge_process import begin as begin_judge
 from tflite_opencl.common.labels import class_numbers, labels_in
+from tflite_opencl.common.messages import known_ops
 from tflite_opencl.common.open_sizes import runs, with_file_shapes, with_picture_size
 from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
 from tflite_opencl.common.trace import can_write
-from tflite_opencl.common.words import known_ops
 
 LABELS_NAME = "imagenet_labels"  # among the official files
 _COMPARED_S = 1.0  # the least that each path is timed for a comparison that somebody reads
@@ -54,7 +54,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRun:
     """A model that can be run, and what its inputs get."""
 
     settings: Settings
@@ -101,8 +101,8 @@ class Prepared:
                 device_profile=settings.device_profile,
                 precision=precision_of(settings.allow_fp16),
                 plan=settings.plan,
-                isolate=settings.isolate,
-                run_timeout=settings.device_timeout,
+                isolate=settings.isolates,
+                run_timeout=settings.run_timeout,
             )
         return Job(
             model=self.model.source,
@@ -111,13 +111,13 @@ class Prepared:
             own_batch=self.batch,
             count=settings.count,
             warmup_runs=settings.warmup_runs,
-            threads=settings.threads,
+            threads=settings.cpu_threads,
             cpu_kernels=settings.cpu_kernels,
             opencl=opencl,
             external=(path, settings.external_delegate_options) if path else None,
             is_external_last=settings.is_external_last,
             announce_xnnpack=settings.announce_xnnpack,
-            reference=settings.compare,
+            reference=bool(settings.compare),
             profile_rows=settings.max_profiling_buffer_entries if settings.profiling else 0,
             traces=settings.trace is not None,
             longer_s=_COMPARED_S if settings.compare and self.is_watched else 0.0,
@@ -153,7 +153,7 @@ class Prepared:
             raise RunError(f"--output_image: {self.model.name} {text}")
 
 
-def prepare(settings: Settings) -> Prepared:
+def prepare(settings: Settings) -> PreparedRun:
     """Find and read all that the settings mean, after a look at the places to write to.
 
     Raises: UsageError, RunError, DelegateError, DefaultModelError, RuntimeMissing: it cannot be.
@@ -188,20 +188,20 @@ def prepare(settings: Settings) -> Prepared:
     feeds = feeds_of(graph, settings.input, settings.is_image_asked)
     if settings.is_image_asked and feeds.picture is None:
         raise RunError(f"--image: no input takes a picture: {why_not_fed(graph, feeds)}")
-    carried = read_carried(model.source, feeds.main, graph.subgraph)
-    labels = find_labels(model, settings.labels, carried.labels)
+    embedded = read_embedded_metadata(model.source, feeds.main, graph.subgraph)
+    labels = find_labels(model, settings.labels, embedded.labels)
     try:
         classes = class_numbers(settings.classes, labels)
     except ValueError as error:
         raise UsageError(f"--classes: {error}") from None
-    are_given = settings.labels is not None or bool(carried.labels)
-    labels_from = settings.labels or carried.labels_from or model.labels or "the default model"
-    view = seen(
-        graph, infer(graph).outputs, feeds.main, labels, are_given, carried, settings.threshold
+    are_given = settings.labels is not None or bool(embedded.labels)
+    labels_from = settings.labels or embedded.labels_from or model.labels or "the default model"
+    view = view_of(
+        graph, infer(graph).outputs, feeds.main, labels, are_given, embedded, settings.threshold
     )
     meaning = Meaning(view, settings.task, settings.input_mean, settings.input_std, classes)
     meaning.check(labels_from, feeds.picture is not None)
-    return Prepared(settings, runtime, model, graph, feeds, meaning)
+    return PreparedRun(settings, runtime, model, graph, feeds, meaning)
 
 
 def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime) -> Graph:
@@ -216,8 +216,8 @@ def _with_sizes(graph: Graph, model: Model, settings: Settings, runtime: Runtime
 
 def _check_files(settings: Settings) -> None:
     """Look at the places to write to. Raises: RunError, UsageError: one cannot be written."""
-    given = {name: value for name, value in vars(settings).items() if name != "command"}
-    keep_inputs(given, DEFAULT_MODEL, DEFAULT_LABELS)
+    given = {name: getattr(settings, name) for name in ALL}
+    keep_inputs(given, *settings.pictures, DEFAULT_MODEL, DEFAULT_LABELS)
     documents = {"json": settings.json, **settings.documents}
     if settings.output_video is not None:
         documents["output_video"] = settings.output_video
@@ -273,7 +273,7 @@ def read_graph(model: Model, signature: str | None = None) -> Graph:
     return graph
 
 
-def find_labels(model: Model, asked: str | None, carried: Sequence[str]) -> Sequence[str]:
+def find_labels(model: Model, asked: str | None, embedded: Sequence[str]) -> Sequence[str]:
     """Return the labels; position = class. Without any, a model is shown without.
 
     `asked`: the file of --labels. `carried`: the model's own.
@@ -281,8 +281,8 @@ def find_labels(model: Model, asked: str | None, carried: Sequence[str]) -> Sequ
     """
     if asked is not None:
         return labels_in(asked)
-    if carried:
-        return carried
+    if embedded:
+        return embedded
     if model.labels is None:
         return default_labels()
     return labels_in(model.labels) if os.path.isfile(model.labels) else ()

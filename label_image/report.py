@@ -13,8 +13,8 @@ from rich.table import Table
 from delegate import DeviceInfo
 from delegate.inspect import Portion
 from label_image.compare import CPU, Totals
+from label_image.judgement import Judgement
 from label_image.path import Path
-from label_image.series import Series
 from tflite_opencl.common.chain import share_text
 from tflite_opencl.common.job import Delegation
 from tflite_opencl.common.tables import render
@@ -38,17 +38,17 @@ Facts = list[tuple[str, str]]  # words and texts
 
 
 def summary_text(
-    series: Series, kernels: str, width: int = 80, more: Sequence[tuple[str, str]] = ()
+    judgement: Judgement, kernels: str, width: int = 80, more: Sequence[tuple[str, str]] = ()
 ) -> str:
     """Return a table with a column a path, then facts, then what was left to the CPU and why.
 
     `kernels`: what the CPU ran, as Runtime.kernels names it. `more`: facts about all pictures.
     """
-    gpu, untuned, is_timed = series.gpu, series.untuned, series.job.is_timed
-    cpu = "EXTERNAL" if series.other == "external" else f"CPU, {kernels}"
-    ours = series.job.delegates if series.job.external else "OpenCL"
+    gpu, untuned, is_timed = judgement.gpu, judgement.untuned, judgement.job.is_timed
+    cpu = "EXTERNAL" if judgement.other == "external" else f"CPU, {kernels}"
+    ours = judgement.job.delegates if judgement.job.external else "OpenCL"
     named = {f"{ours}, tuned" if untuned else ours: gpu, f"{ours}, first": untuned}
-    paths = {name: path for name, path in {**named, cpu: series.cpu}.items() if path is not None}
+    paths = {name: path for name, path in {**named, cpu: judgement.cpu}.items() if path is not None}
     table = table_of("")
     for name, path in paths.items():
         at_once = f"{path.batch} at once" if path.batch > 1 else "one by one"
@@ -56,8 +56,8 @@ def summary_text(
     for word, texts in path_rows([*paths.values()]):
         table.add_row(word, *texts)
     grid = Table.grid(padding=(0, 2))
-    counts = [] if is_timed else [*count_facts(series.totals), *more]
-    for fact in (*counts, *speedup_facts(series), *comparison_facts(series, kernels)):
+    counts = [] if is_timed else [*count_facts(judgement.totals), *more]
+    for fact in (*counts, *speedup_facts(judgement), *comparison_facts(judgement, kernels)):
         grid.add_row(*fact)
     shown: list[RenderableType] = [table, grid]
     if rows := refusals(gpu.delegation if gpu else None):
@@ -101,7 +101,7 @@ def table_of(*headings: str, numbers: Sequence[int] = ()) -> Table:
 
 def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
     """Return the times of each path, then those until it was ready: a word, and a text a path."""
-    timed = [times for path in paths if (times := path.compared) is not None]
+    timed = [times for path in paths if (times := path.comparison_times) is not None]
     rows = [
         (word, [text.format(each) for each in timed or paths])
         for word, text in (_OF_TIMED if timed else _OF_MANY)
@@ -117,19 +117,19 @@ def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
     return rows
 
 
-def speedup_facts(series: Series) -> Facts:
+def speedup_facts(judgement: Judgement) -> Facts:
     """Return how much faster OpenCL is; nothing where one of the paths did not run."""
-    if (ratio := series.speedup) is None:
-        have_run = all(path and path.picture_ms for path in (series.gpu, series.cpu))
+    if (ratio := judgement.speedup) is None:
+        have_run = all(path and path.picture_ms for path in (judgement.gpu, judgement.cpu))
         return [("speedup", "too few runs")] if have_run else []
     of_many = "OpenCL's pictures/s over the CPU's"
-    how = "median of the CPU over OpenCL's" if series.job.is_timed else of_many
+    how = "median of the CPU over OpenCL's" if judgement.job.is_timed else of_many
     return [("speedup", f"{ratio:.2f} ({how})")]
 
 
-def comparison_facts(series: Series, kernels: str) -> Facts:
+def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
     """Return what was delegated, and how far the paths are apart; nothing without OpenCL."""
-    gpu, totals = series.gpu, series.totals
+    gpu, totals = judgement.gpu, judgement.totals
     if gpu is None or gpu.delegation is None:
         return []
     taken = gpu.delegation
@@ -139,20 +139,20 @@ def comparison_facts(series: Series, kernels: str) -> Facts:
     if taken.library:
         nodes += f", {len(taken.others)} by {taken.library}, {len(taken.on_cpu)} on the CPU"
     facts.append(("nodes", nodes))
-    if series.job.allows_halves:
+    if judgement.job.allows_halves:
         facts.append(("precision", "fp16: floats may be halves"))
     if taken.tuning_left:
         left = f"{_count(taken.tuning_left, 'choice')} not measured"
         facts.append(("tuning", f"{left}: --tune full measures them, as does tflite-opencl tune"))
-    if why := series.reasons.get(CPU):
+    if why := judgement.reasons.get(CPU):
         facts.append(("CPU", f"failed: {why}"))
     if totals.distances is None:
         return facts
-    if not series.job.is_timed:
-        how = "; --compare=all compares each" if series.is_sample else ""
+    if not judgement.job.is_timed:
+        how = "; --compare=all compares each" if judgement.is_sample else ""
         of = f"{totals.compared} of {totals.classified} pictures"
         facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))
-    return facts + _output_facts(series, taken, kernels)
+    return facts + _output_facts(judgement, taken, kernels)
 
 
 def _device_facts(taken: Delegation, portions: Sequence[Portion]) -> Facts:
@@ -173,28 +173,28 @@ def rate_of(portion: Portion) -> float:  # pictures a second
     return portion.pictures / portion.seconds if portion.seconds else 0.0
 
 
-def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
+def _output_facts(judgement: Judgement, taken: Delegation, kernels: str) -> Facts:
     """Return how far OpenCL and the CPU are from the reference kernels."""
-    distances, where = series.totals.distances, series.where if series.totals.wrong else ""
+    distances, where = judgement.totals.distances, judgement.where if judgement.totals.wrong else ""
     assert distances is not None
     ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
     facts = []
     # The CPU's part of the nodes would otherwise bring its own difference.
     too = "" if not taken.on_cpu else ", which judge OpenCL's part alone"
     if ours.quanta == 0:
-        facts.append(("outputs", f"equal to {series.reference}{too}: 0 quanta"))
+        facts.append(("outputs", f"equal to {judgement.reference}{too}: 0 quanta"))
     elif ours.quanta is not None:
         apart = _count(ours.quanta, "quantum", "quanta")
-        facts.append(("outputs", f"DIFFER from {series.reference}{too}: {apart}{where}"))
+        facts.append(("outputs", f"DIFFER from {judgement.reference}{too}: {apart}{where}"))
     elif ours.floats is None:
         facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
         if (from_cpu := distances.gpu_to_cpu.floats) is not None:
             facts.append(("", f"floats up to {from_cpu:g} from those of TFLite's {kernels}"))
     if ours.floats is not None:
         how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
-        facts.append(("" if facts else "outputs", f"floats {how} {series.reference}'{too}"))
-    if facts and series.other_kernels:
-        facts.append(("", series.other_kernels))
+        facts.append(("" if facts else "outputs", f"floats {how} {judgement.reference}'{too}"))
+    if facts and judgement.other_kernels:
+        facts.append(("", judgement.other_kernels))
     if (shares := distances.shares) is not None:
         facts.append(("", f"OpenCL's nodes alone: {share_text(shares.own)}"))
         facts.append(("", f"{taken.library}'s nodes alone: {share_text(shares.library)}"))
@@ -204,7 +204,7 @@ def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
     own = [_count(theirs.quanta, "quantum", "quanta")] if theirs.quanta else []
     own += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
     if own:
-        judge = series.reference.removeprefix("TFLite's ")
+        judge = judgement.reference.removeprefix("TFLite's ")
         between = f"between its {kernels} and its {judge}"
         facts.append(("", f"TFLite's own paths differ: {', '.join(own)} {between}"))
     return facts

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
 from label_image.compare import Distances, distance_entry
-from label_image.drawing import write_found
+from label_image.console import writing
+from label_image.decode_outputs import Meaning
+from label_image.drawing import write_scene
 from label_image.heads.view import Array
-from label_image.lines import writing
-from label_image.meaning import Meaning
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.interpreter import by_picture
-from tflite_opencl.common.words import printable
+from tflite_opencl.common.messages import printable
 
 _FIRST_VALUES = 8
 _LONGEST_NAME = 100  # characters of a file's name, of the 255 that file systems allow
@@ -54,7 +54,7 @@ class Result:
         self._tensors = meaning.view.after(outputs, size).outputs if outputs else ()
         self.scene = meaning.scene(outputs, size)
         self._described = [
-            Described(number, output, tensor)
+            OutputSummary(number, output, tensor)
             for number, (output, tensor) in enumerate(zip(outputs, self._tensors, strict=True))
             if number or self.scene.rows is None  # a classifier's row says it all
         ]
@@ -98,11 +98,11 @@ class Result:
         with writing(folder):
             names = write_outputs(folder, self._outputs, self._tensors)
             if picture is not None and self.scene.is_drawable:
-                names += write_found(folder, picture, self.scene, most)
+                names += write_scene(folder, picture, self.scene, most)
         return names
 
 
-class Described:
+class OutputSummary:
     """What is shown of an output as it is.
 
     Attributes:

@@ -39,7 +39,7 @@ class Class:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Detection:
     """A thing in a picture."""
 
     label: str  # its class; a number, where that has no name
@@ -64,7 +64,7 @@ class Mask:
     classes: NDArray[np.int64]  # (h, w); -1: none
     areas: Sequence[Area]  # the largest first
 
-    def scaled(self, size: Sequence[int]) -> Mask:
+    def scale_to(self, size: Sequence[int]) -> Mask:
         """Return the mask in another height and width: each pixel is that of the nearest."""
         rows, columns = (
             (np.arange(count) * 2 + 1) * own // (2 * count)
@@ -99,7 +99,7 @@ class Scene:
     """
 
     rows: Sequence[Class] | None = None
-    boxes: Sequence[Found] | None = None
+    boxes: Sequence[Detection] | None = None
     poses: Sequence[Pose] | None = None
     mask: Mask | None = field(default=None, repr=False)
     embedding: NDArray[np.float32] | None = field(default=None, repr=False)  # (n,)
@@ -123,28 +123,28 @@ class Scene:
             mask = Mask(kept, [area for area in mask.areas if area.index in classes])
         return replace(self, rows=rows, boxes=boxes, mask=mask)
 
-    def has_name(self, each: Class | Found | Area) -> bool:
+    def has_name(self, each: Class | Detection | Area) -> bool:
         """Whether its label is more than its number."""
         return 0 <= each.index < self.names
 
-    def named(self, each: Class | Found | Area) -> str:
+    def name_of(self, each: Class | Detection | Area) -> str:
         """Return `15 person`, or the number alone."""
         return f"{each.index} {each.label}" if self.has_name(each) else each.label
 
     def lines(self, most: int) -> list[str]:
         """Return lines for people, of `most` classes, things or poses."""
         if self.rows is not None:
-            return [f"{format_score(row.score)}: {self.named(row)}" for row in self.rows[:most]]
+            return [f"{format_score(row.score)}: {self.name_of(row)}" for row in self.rows[:most]]
         if self.embedding is not None:
             norm = format_score(float(np.linalg.norm(self.embedding.astype(np.float64))))
             return [f"an embedding: {self.embedding.size} numbers, L2 norm {norm}"]
         if self.mask is not None:
             areas = self.mask.areas[:most]
-            return [f"{100 * area.part:.1f} %: {self.named(area)}" for area in areas]
+            return [f"{100 * area.part:.1f} %: {self.name_of(area)}" for area in areas]
         lines = []
         for thing in (self.boxes or ())[:most]:
             sides = ", ".join(f"{side} {at:.0f}" for side, at in thing.box._asdict().items())
-            lines.append(f"{format_score(thing.score)}: {self.named(thing)}, {sides}")
+            lines.append(f"{format_score(thing.score)}: {self.name_of(thing)}, {sides}")
         for number, pose in enumerate((self.poses or ())[:most], 1):
             lines.append(f"{format_score(pose.score)}: pose {number}")
             lines += [
@@ -157,7 +157,7 @@ class Scene:
     def entry(self, most: int) -> dict[str, Any]:
         """Return all for JSON, of classes the best `most`."""
 
-        def of(each: Class | Found | Area, **more: Any) -> dict[str, Any]:
+        def of(each: Class | Detection | Area, **more: Any) -> dict[str, Any]:
             label = each.label if self.has_name(each) else None
             return {"index": each.index, "label": label, **more}
 

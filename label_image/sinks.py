@@ -16,15 +16,15 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import IO, Any, TextIO
 
-from label_image import lines
-from label_image.expect import Entry, Expected, ExpectedBoxes, box_of, read_expected
-from label_image.lines import writing
-from label_image.prepare import Prepared
+from label_image import console
+from label_image.console import writing
+from label_image.expect import Entry, ExpectedBoxes, GroundTruth, box_of, read_expected
+from label_image.prepare import PreparedRun
 from label_image.scene import Sides
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.files import replaced_file
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.common.parsing import PARSING
-from tflite_opencl.common.words import stamped
 
 # Of CSV, for a class, a box, a mask's class.
 _COLUMNS = {"results": ("score",), "detections": ("score", *Sides._fields), "segments": ("share",)}
@@ -40,12 +40,12 @@ class Sinks:
         unreadable_before: pictures of a run that this one goes on with.
     """
 
-    def __init__(self, stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> None:
+    def __init__(self, stack: contextlib.ExitStack, prepared: PreparedRun, out: TextIO) -> None:
         """Open them on the stack, JSON lines excepted. Raises: RunError: one is wrong."""
         settings, meaning, runtime = prepared.settings, prepared.meaning, prepared.runtime
         self._stack, self._out, self._settings = stack, out, settings
         self._about = {"model": prepared.model.name}
-        self.expected: Expected | None = None
+        self.expected: GroundTruth | None = None
         if settings.expect is not None:
             most = settings.num_results_of_several
             self.expected = read_expected(settings.expect, meaning.view.labels, most)
@@ -63,7 +63,7 @@ class Sinks:
             boxes = self.expected if isinstance(self.expected, ExpectedBoxes) else None
             self.sinks.append(Coco(stack.enter_context(lines_to(settings.coco, out)), boxes))
 
-    def resumed(self) -> Iterator[str]:
+    def resume(self) -> Iterator[str]:
         """Yield the pictures of the run before, which the other files get, too.
 
         Raises: RunError: its lines are not of this model, or no lines.
@@ -93,15 +93,15 @@ class Sinks:
         if self.expected is not None:
             self.expected.add(entry)
 
-    def end(self, told: Entry, totals: Entry) -> None:
+    def end(self, header: Entry, totals: Entry) -> None:
         """Write what is known of all pictures together, the resumed and the expected ones between.
 
-        `told`: what comes first. `totals`: the rest.
+        `header`: what comes first. `totals`: the rest.
         """
         more: dict[str, Any] = {"resumed": self._resumed} if self._resumed else {}
         more |= {"expected": self.expected.entry} if self.expected else {}
         for sink in self.sinks:
-            sink.end({**told, **more, **totals})
+            sink.end({**header, **more, **totals})
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -239,7 +239,7 @@ def lines_to(path: str, out: TextIO, at_once: str = "") -> Iterator[Write]:
     there: whoever reads it finds whole lines, but the last.
     """
     if path == "-":
-        yield functools.partial(lines.write, out)
+        yield functools.partial(console.write, out)
         return
     with contextlib.ExitStack() as stack:
         with writing(path):

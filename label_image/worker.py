@@ -21,7 +21,7 @@ from delegate import NoDeviceError
 from delegate.inspect import read_model
 from delegate.sandbox.channel import serving
 from delegate.sandbox.child import END_SECONDS, Child, Died, command_of
-from label_image import lines
+from label_image import console
 from label_image.open_path import open_path
 from label_image.path import Array, Outputs, Path
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
@@ -76,7 +76,7 @@ def main() -> int:
             request = pickle.loads(message["payload"])
             if path is None:
                 job: Job = request
-                stack.enter_context(lines.logging_to(sys.stderr, sys.stderr, job.level))
+                stack.enter_context(console.logging_to(sys.stderr, sys.stderr, job.level))
             try:
                 if path is None:
                     graph = job.on(read_model(job.model, job.signature))

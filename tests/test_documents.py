@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from delegate import NoDeviceError, list_devices
-from label_image.flags import usage
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import detector
 from tests.support.subgraphs import two_signatures
@@ -298,15 +297,6 @@ def test_the_c_program_says_what_is_missing(library: str | None, said: str, tmp_
 def test_all_exit_codes_are_in_the_documents_once() -> None:
     rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
     assert [int(row) for row in rows] == list(EXIT_CODES)
-
-
-def test_every_flag_of_label_image_is_in_its_document() -> None:
-    rows = re.findall(r"^\| (`-.*?) \|", (ROOT / "docs/label_image.md").read_text(), re.MULTILINE)
-    described = [flag for row in rows for flag in re.findall(r"`(--?\w+)", row)]
-    # A line of the help that names flags begins with them.
-    names = re.findall(r"^  (-.*?)(?:  |$)", usage(has_all=True), re.MULTILINE)
-    assert set(described) == {flag for line in names for flag in re.findall(r"(--?\w+)", line)}
-    assert len(described) == len(set(described))
 
 
 def heading_names(path: Path) -> set[str]:

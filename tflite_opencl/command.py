@@ -21,8 +21,8 @@ from tflite_opencl.common.exit_codes import (
     codes_text,
 )
 from tflite_opencl.common.flags import add_flag, keep_inputs, prepare_environment, require_documents
+from tflite_opencl.common.messages import printable, version_lines
 from tflite_opencl.common.start import OutputError
-from tflite_opencl.common.words import printable, version_lines
 
 DESCRIPTION = "What this machine and its OpenCL drivers can do, and how models run on them."
 EPILOG = (

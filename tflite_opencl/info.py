@@ -26,9 +26,10 @@ from tflite_opencl.common.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.common.boards.facts import Info, facts_here, sections
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.flag_values import OutputPath
 from tflite_opencl.common.flags import add_flag, as_json, shown
+from tflite_opencl.common.messages import printable
 from tflite_opencl.common.tables import columns, pairs, render, terminal_width
-from tflite_opencl.common.words import printable
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 EXAMPLES = (
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="list the kernels that child processes died of, which starts leave out for a week",
     )  # fmt: skip
     add("--lift_bans", action="store_true", help="let the next starts try those kernels again")
-    add("--write_profile", metavar="FILE.toml",
+    add("--write_profile", type=OutputPath, metavar="FILE.toml",
         help="write the limits of the first device that works, else of the first that tells its "
         "limits, for --device_profile elsewhere",
     )  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tflite_opencl.common.errors import CommandError, make_folder, require_writable, write
 from tflite_opencl.common.files import folder_obstacle
+from tflite_opencl.common.flag_values import OutputPath
 from tflite_opencl.common.plugin_library import (
     ACCELERATOR,
     NAME,
@@ -28,8 +29,9 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this subcommand."""
     parser.add_argument(
-        "file", nargs="?", default=NAME, metavar="FILE", help=f"where to write it; else ./{NAME}"
-    )
+        "file", nargs="?", type=OutputPath, default=NAME, metavar="FILE",
+        help=f"where to write it; else ./{NAME}",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> str:

@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 from delegate.inspect import read_model
 from label_image.cluster.chunks import Chunk
 from label_image.compare import Outcome
+from label_image.decode_outputs import Meaning
 from label_image.decoders import Decoders
-from label_image.meaning import Meaning
+from label_image.paths import Paths
+from label_image.picture_record import PictureRecord, record_of, result_of
 from label_image.series import Series
-from label_image.told import Told, result_of, told_of
 from tflite_opencl.common.cluster.work import Work
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import runtime_if_any
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClassifierSettings:
     """What a worker's paths are opened with; `meaning` has no graph, which the model has."""
 
     job: Job
@@ -40,10 +41,10 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Classified:
+class ChunkResult:
     """What came of a chunk."""
 
-    told: Sequence[Told]
+    records: Sequence[PictureRecord]
     device: str  # what ran it, for people
     failure: str  # why it was not OpenCL, or why OpenCL is wrong; "": nothing to complain of
 
@@ -53,84 +54,80 @@ class Classifier(Work):
 
     loggers = (*Work.loggers, logging.getLogger("label_image"))
 
-    def __init__(self, settings: Settings, *about: Any) -> None:
+    def __init__(self, settings: ClassifierSettings, *about: Any) -> None:
         """`about`: as of `Work`."""
         super().__init__(*about)
         self._settings = settings
-        self._series: Series | None = None
+        self._paths: Paths | None = None
         self._meaning = settings.meaning
         self._decoders: Decoders | None = None
-        self._paths: deque[str] = deque()
+        self._files: deque[str] = deque()
 
-    def run(self, chunk: Chunk) -> Classified | None:
+    def run(self, chunk: Chunk) -> ChunkResult | None:
         """Return what comes of each picture; None: the files are not those that are meant."""
         if not all(picture.is_there() for picture in chunk):
             return None
-        series = self._series or self._opened()
+        paths = self._paths or self._opened()
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_decoders_if_failed)
-            told = [*self._told(series, chunk, stack)]
+            records = [*self._records(Series(paths), chunk, stack)]
             stack.pop_all()
-        gpu = series.gpu
-        taken = gpu.delegation if gpu else None
-        return Classified(told, taken.device if taken else "CPU", series.failure)
+        known = paths.judgement
+        taken = known.gpu.delegation if known.gpu else None
+        return ChunkResult(records, taken.device if taken else "CPU", known.failure)
 
-    def _told(self, series: Series, chunk: Chunk, stack: contextlib.ExitStack) -> Iterator[Told]:
+    def _records(
+        self, series: Series, chunk: Chunk, stack: contextlib.ExitStack
+    ) -> Iterator[PictureRecord]:
         settings = self._settings
         with tempfile.TemporaryDirectory() as folder:
-            self._paths.extend(_path(picture, folder) for picture in chunk)
+            self._files.extend(_path(picture, folder) for picture in chunk)
             self._decoders = self._decoders or Decoders(
                 self._next_paths(), self._meaning.format, settings.processes
             )
             pictures = iter(chunk)
             for outcome in series.outcomes_of(_Few(self._decoders, len(chunk))):
                 result = result_of(self._meaning, outcome, settings.most)
-                told = told_of(outcome, next(pictures).name, result)
+                record = record_of(outcome, next(pictures).name, result)
                 if not settings.keeps_outputs:
-                    told = replace(told, outcome=replace(told.outcome, outputs=()))
-                yield told
+                    record = replace(record, outcome=replace(record.outcome, outputs=()))
+                yield record
 
     def _next_paths(self) -> Iterator[str | None]:
         while True:
-            yield self._paths.popleft() if self._paths else None
+            yield self._files.popleft() if self._files else None
 
-    def _opened(self) -> Series:
+    def _opened(self) -> Paths:
         settings = self._settings
         graph = settings.job.on(read_model(settings.job.model))
         view = replace(settings.meaning.view, graph=graph)
         self._meaning = replace(settings.meaning, view=view)
-        series = _Series(
+        # The command complains, which knows all workers' pictures by their names.
+        paths = Paths(
             settings.job, runtime_if_any(), graph, floats=settings.floats,
-            compares_all=settings.compares_all,
+            compares_all=settings.compares_all, is_quiet=True,
         )  # fmt: skip
         try:
-            series.open()
-            series.open_others()
+            paths.open()
+            paths.open_others()
         except BaseException:
-            series.close()
+            paths.close()
             raise
-        self._series = series
-        return series
+        self._paths = paths
+        return paths
 
     def _end_decoders_if_failed(self) -> None:
         """After a chunk that broke off nobody knows what the decoders still have."""
-        self._paths.clear()
+        self._files.clear()
         if self._decoders is not None:
             self._decoders.close()
             self._decoders = None
 
     def close(self) -> None:
         self._end_decoders_if_failed()
-        if self._series is not None:
-            self._series.close()
-            self._series = None
-
-
-class _Series(Series):
-    """A series of which the command complains, which knows all workers' pictures by their names."""
-
-    def _complain(self, why: str, path: str = "") -> None:
-        pass
+        if self._paths is not None:
+            self._paths.close()
+            self._paths = None
 
 
 class _Few:

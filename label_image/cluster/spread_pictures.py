@@ -10,22 +10,24 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from rich.table import Table
 
 from label_image.cluster.chunks import Chunk, Chunks
-from label_image.cluster.classifier import Classified, Classifier, Settings
+from label_image.cluster.classifier import ChunkResult, Classifier, ClassifierSettings
 from label_image.compare import Outcome, Totals
 from label_image.document import count_entry, difference_entry
 from label_image.heads.classes import CLASSIFICATION
 from label_image.many_pictures import ManyPictures
+from label_image.picture_record import PictureRecord, record_of, result_of
+from label_image.prepare import PreparedRun
 from label_image.report import count_facts, table_of
 from label_image.sinks import Sinks
-from label_image.told import Told, result_of, told_of
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
 from tflite_opencl.common.cluster.line import Left
+from tflite_opencl.common.cluster.scheduler import Scheduler
 from tflite_opencl.common.cluster.work import Answer
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO, SUCCESS
 from tflite_opencl.common.flags import device_asked
@@ -35,7 +37,7 @@ log = logging.getLogger("label_image")
 
 
 @dataclass(slots=True)
-class Did:
+class WorkerTotals:
     """What a worker did."""
 
     host: str
@@ -55,33 +57,38 @@ class Did:
 class SpreadPictures(ManyPictures):
     """A run on several pictures, spread over workers."""
 
-    _begin_s = 0.0
-    _are_finite = True  # all results so far
+    def __init__(
+        self, prepared: PreparedRun, out: TextIO, width: int, scheduler: Scheduler
+    ) -> None:
+        """`width`: of what stderr shows."""
+        super().__init__(prepared, out, width)
+        self._scheduler = scheduler
+        self._totals, self._workers = Totals(), dict[str, WorkerTotals]()
+        self._chunks = Chunks(self._settings.chunk, self._settings.batch or 1)
+        self._begin_s = 0.0
+        self._are_finite = True  # all results so far
 
     def run(self) -> int:
         """Run the model on each, show and write what comes of it, and return the exit code.
 
         Raises: RunError, CommandError: nothing can be classified.
         """
-        settings = self._settings
-        self._totals, self._did = Totals(), dict[str, Did]()
-        self._chunks = Chunks(settings.chunk, settings.batch or 1)
         with contextlib.ExitStack() as stack:
             work = self._work(stack)
             sinks = Sinks(stack, self._prepared, self._out)
-            self._done.update(sinks.resumed())
-            cluster = stack.enter_context(Cluster(settings.scheduler, settings.use_gpu))
+            self._done.update(sinks.resume())
+            cluster = stack.enter_context(Cluster(self._scheduler, self._settings.use_gpu))
             cluster.begin(work(cluster))
             count = cluster.places()[ANYWHERE]
-            log.info("%d workers at %s", count, settings.scheduler.address)
+            log.info("%d workers at %s", count, self._scheduler.address)
             sinks.open_lines()
             self._begin_s = time.perf_counter()
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
                 self._spread(cluster, sinks)
             with interrupts.held():
-                sinks.end(self._told, self._entry(cluster))
+                sinks.end(self._header, self._entry(cluster))
         code = self._ended(self._text(cluster, sinks), self._totals.unreadable, sinks)
-        is_wrong = self._totals.wrong or any(each.failure for each in self._did.values())
+        is_wrong = self._totals.wrong or any(each.failure for each in self._workers.values())
         return code or (NO_DEVICE if is_wrong else SUCCESS if self._are_finite else NOT_SO)
 
     def _work(self, stack: contextlib.ExitStack) -> Callable[[Cluster], Classifier]:
@@ -92,15 +99,15 @@ class SpreadPictures(ManyPictures):
             job = replace(job, model=Path(job.model).read_bytes())
         # Its constants would cross twice.
         view = replace(prepared.meaning.view, graph=cast(Any, None))
-        local = settings.scheduler.workers
-        known = Settings(
+        local = self._scheduler.workers
+        known = ClassifierSettings(
             replace(job, quiet=True), replace(prepared.meaning, view=view),
             floats=prepared.meaning.head is not CLASSIFICATION,
             compares_all=settings.compares_all, most=settings.num_results_of_several,
             keeps_outputs=settings.output_dir is not None,
             processes=max(1, len(os.sched_getaffinity(0)) // local) if local else None,
         )  # fmt: skip
-        about = device_asked(settings.device), settings.scheduler.is_local, settings.chunk_timeout
+        about = device_asked(settings.device), self._scheduler.is_local, settings.chunk_timeout
         return lambda cluster: Classifier(known, cluster.name, *about)
 
     def _named(self) -> Iterator[tuple[int, str, str]]:
@@ -119,27 +126,27 @@ class SpreadPictures(ManyPictures):
         results = cluster.results(chunks, self._again, is_ordered=not settings.unordered)
         with bars.steps("classifying", count) as step, contextlib.closing(results):
             for chunk, came in results:
-                for picture, told in zip(chunk, self._told_of(chunk, came), strict=True):
+                for picture, record in zip(chunk, self._records_of(chunk, came), strict=True):
                     with interrupts.held():  # what is counted is shown and written, too, and whole
-                        self._count(told.outcome)
-                        outcome = told.outcome
+                        self._count(record.outcome)
+                        outcome = record.outcome
                         meaning, most = self._prepared.meaning, settings.num_results_of_several
                         result = result_of(meaning, outcome, most) if outcome.outputs else None
-                        is_read = self._show(told, result, picture.path, picture.number, sinks)
+                        is_read = self._show(record, result, picture.path, picture.number, sinks)
                     interrupts.check()
                     step()
                     if not is_read and not sinks.sinks:
                         return  # `| head` has seen enough
 
-    def _again(self, chunk: Chunk, result: Classified | None) -> Chunk | None:
+    def _again(self, chunk: Chunk, result: ChunkResult | None) -> Chunk | None:
         if result is not None:
             return None
         if not self._chunks.are_by_bytes:
             log.info("workers do not see the files of this machine: pictures go by bytes")
         return self._chunks.with_bytes(chunk)
 
-    def _told_of(self, chunk: Chunk, came: Answer | Left) -> list[Told]:
-        """Return what is told of each picture, and count what the worker did."""
+    def _records_of(self, chunk: Chunk, came: Answer | Left) -> list[PictureRecord]:
+        """Return the record of each picture, and count what the worker did."""
         if isinstance(came, Left):
             first, last = chunk[0], chunk[-1]
             which = f"pictures {first.number} to {last.number} ({first.name} to {last.name})"
@@ -148,38 +155,37 @@ class SpreadPictures(ManyPictures):
             log.error("%s: left out, because %s", which, came.why)
             lost = [Outcome(each.name, f"{each.name} is left out: {came.why}") for each in chunk]
             meaning = self._prepared.meaning
-            return [told_of(each, each.path, result_of(meaning, each, 1)) for each in lost]
-        result: Classified = came.result
-        did = self._did.setdefault(came.worker, Did(came.host))
-        did.chunks, did.pictures = did.chunks + 1, did.pictures + len(chunk)
-        did.device = result.device
-        if did.chunks > 1:
-            did.timed, did.seconds = did.timed + len(chunk), did.seconds + came.seconds
+            return [record_of(each, each.path, result_of(meaning, each, 1)) for each in lost]
+        result: ChunkResult = came.result
+        worker = self._workers.setdefault(came.worker, WorkerTotals(came.host))
+        worker.chunks, worker.pictures = worker.chunks + 1, worker.pictures + len(chunk)
+        worker.device = result.device
+        if worker.chunks > 1:
+            worker.timed, worker.seconds = worker.timed + len(chunk), worker.seconds + came.seconds
             self._chunks.learn(len(chunk), came.seconds)
-        if result.failure and not did.failure:
+        if result.failure and not worker.failure:
             log.error("worker %s: %s", came.worker, result.failure)
-        did.failure = result.failure or did.failure
-        return [*result.told]
+        worker.failure = result.failure or worker.failure
+        return [*result.records]
 
     def _count(self, outcome: Outcome) -> None:
-        totals = self._totals
-        totals.add(outcome)
+        seconds = time.perf_counter() - self._begin_s
+        self._totals = self._totals.plus(outcome, outcome.seconds, seconds=seconds)
         if outcome.not_finite and self._are_finite:
             self._are_finite = False
             log.error("%s: %s", outcome.path, outcome.not_finite)
-        totals.decoding_seconds += outcome.seconds
-        totals.seconds = time.perf_counter() - self._begin_s
 
     def _entry(self, cluster: Cluster) -> dict[str, Any]:
         """Return for JSON what all workers together did, and each."""
         found = self._totals.distances
         workers = [
             {
-                "worker": name, "host": did.host, "device": did.device, "chunks": did.chunks,
-                "pictures": did.pictures, "pictures_per_second": did.per_second,
-                **({"failure": did.failure} if did.failure else {}),
+                "worker": name, "host": worker.host, "device": worker.device,
+                "chunks": worker.chunks, "pictures": worker.pictures,
+                "pictures_per_second": worker.per_second,
+                **({"failure": worker.failure} if worker.failure else {}),
             }
-            for name, did in self._did.items()
+            for name, worker in self._workers.items()
         ]  # fmt: skip
         return {
             **count_entry(self._totals),
@@ -193,10 +199,10 @@ class SpreadPictures(ManyPictures):
         """Return a table with a row a worker, then facts."""
         table = table_of("worker", "host", "device", "chunks", "pictures", "a second", "",
                          numbers=(3, 4, 5))  # fmt: skip
-        for name, did in self._did.items():
-            rate = "-" if did.per_second is None else f"{did.per_second:.1f}"
-            numbers = str(did.chunks), str(did.pictures), rate
-            table.add_row(name, did.host, did.device, *numbers, did.failure)
+        for name, worker in self._workers.items():
+            rate = "-" if worker.per_second is None else f"{worker.per_second:.1f}"
+            numbers = str(worker.chunks), str(worker.pictures), rate
+            table.add_row(name, worker.host, worker.device, *numbers, worker.failure)
         facts = count_facts(self._totals)
         if found := self._totals.distances:
             quanta, of = found.wrong_by, f"{self._totals.compared} of {self._totals.classified}"

@@ -16,7 +16,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from label_image.heads.view import Array, Floats, Head, Meant, View, as_scores, suppressed
+from label_image.heads.view import (
+    Ambiguity,
+    Array,
+    Floats,
+    Head,
+    View,
+    as_scores,
+    best_detections,
+)
 from label_image.scene import Scene
 
 Size = tuple[int, int]
@@ -135,7 +143,7 @@ def _find(name: str, view: View, is_asked: bool) -> tuple[int, int] | None:
     return (boxes, 1 - boxes) if fits else None
 
 
-def decoded(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Floats:
+def decode_boxes(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Floats:
     """Return left, top, right, bottom of boxes counted from anchors. Shapes: (n, 4) -> (n, 4)."""
     centre, length = (1 / scale for scale in scales)
     middle = numbers[:, :2] * centre * anchors[:, 2:] + anchors[:, :2]
@@ -145,21 +153,21 @@ def decoded(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Fl
     return result
 
 
-def _means(view: View, places: tuple[int, int]) -> Sequence[Meant]:
-    return (Meant(places[1]),)
+def _ambiguities(view: View, places: tuple[int, int]) -> Sequence[Ambiguity]:
+    return (Ambiguity(places[1]),)
 
 
 def _read(name: str, view: View, places: tuple[int, int]) -> Scene:
     boxes, scores = map(view.real, places)
-    sides = decoded(boxes.reshape(-1, 4), _anchors(name, view.input_size), KINDS[name].scales)
-    (meant,) = _means(view, places)
-    things = as_scores(view, meant, scores.reshape(len(sides), -1))
+    sides = decode_boxes(boxes.reshape(-1, 4), _anchors(name, view.input_size), KINDS[name].scales)
+    (ambiguity,) = _ambiguities(view, places)
+    things = as_scores(view, ambiguity, scores.reshape(len(sides), -1))
     things = things[:, 1:] if KINDS[name].has_background else things
-    return Scene(boxes=suppressed(view, sides, things), outputs=frozenset(places))
+    return Scene(boxes=best_detections(view, sides, things), outputs=frozenset(places))
 
 
 # How many classes there are is not known: labels may count a background, and leave classes out.
 HEADS = tuple(
-    Head(f"detection:{name}", partial(_find, name), partial(_read, name), means=_means)
+    Head(f"detection:{name}", partial(_find, name), partial(_read, name), ambiguities=_ambiguities)
     for name in KINDS
 )

@@ -21,15 +21,15 @@ import numpy as np
 
 from label_image.heads.view import (
     LEAST_SCORE,
+    Ambiguity,
     Floats,
     Head,
-    Meant,
     View,
     as_scores,
+    best_detections,
     corners,
+    detections_of,
     parts,
-    placed,
-    suppressed,
 )
 from label_image.scene import Scene
 
@@ -112,13 +112,13 @@ def _fits(kind: str, view: View, is_asked: bool) -> bool:
     return is_asked or is_sure or kind != "yolox"
 
 
-def of_columns(view: View, place: int, kind: str = "scores") -> Meant:
+def of_columns(view: View, place: int, kind: str = "scores") -> Ambiguity:
     """Return what a number of each box means, in whichever order the output has them."""
     order = order_of(view, 1, 3)
-    return Meant(0, 2 if order is None or order[0] else 1, place, kind)
+    return Ambiguity(0, 2 if order is None or order[0] else 1, place, kind)
 
 
-def _means(kind: str, view: View, found: bool) -> Sequence[Meant]:
+def _ambiguities(kind: str, view: View, found: bool) -> Sequence[Ambiguity]:
     """Return what is meant by the scores, "a thing" where there is one, and the boxes."""
     before = _BEFORE[kind]
     scores = [of_columns(view, before)] + [of_columns(view, 4)] * (before == 5)
@@ -128,7 +128,7 @@ def _means(kind: str, view: View, found: bool) -> Sequence[Meant]:
 def _read(kind: str, view: View, found: bool) -> Scene:
     rows = rows_of(view)
     before = _BEFORE[kind]
-    own, *others = _means(kind, view, found)
+    own, *others = _ambiguities(kind, view, found)
     scores = as_scores(view, own, rows[:, before : rows.shape[1] - _mask_numbers(view)])
     if before == 5:
         scores = scores * as_scores(view, others[0], rows[:, 4:5])
@@ -142,14 +142,14 @@ def _read(kind: str, view: View, found: bool) -> Scene:
         centres /= np.array([width, height, width, height], np.float32)
     else:
         centres = parts(view, others[-1], rows[:, :4])
-    boxes = suppressed(view, corners(centres), scores)
+    boxes = best_detections(view, corners(centres), scores)
     return Scene(boxes=boxes, outputs=frozenset(range(len(view.outputs))))
 
 
 YOLOS = tuple(
     Head(
         f"detection:{kind}", partial(_fits, kind), partial(_read, kind), partial(_classes, kind),
-        mean=0.0, std=1.0 if kind == "yolox" else 255.0, means=partial(_means, kind),
+        mean=0.0, std=1.0 if kind == "yolox" else 255.0, ambiguities=partial(_ambiguities, kind),
     )
     for kind in ("yolo5", "yolox", "yolo8")
 )  # fmt: skip
@@ -195,14 +195,14 @@ def peaks(scores: Floats) -> Floats:
     return result
 
 
-def _map_means(view: View, places: tuple[int, int, int]) -> Sequence[Meant]:
-    return (Meant(places[0]),)
+def _map_means(view: View, places: tuple[int, int, int]) -> Sequence[Ambiguity]:
+    return (Ambiguity(places[0]),)
 
 
 def _read_maps(view: View, places: tuple[int, int, int]) -> Scene:
     scores, sizes, offsets = (view.real(number)[0] for number in places)
-    (meant,) = _map_means(view, places)
-    found = peaks(as_scores(view, meant, scores))
+    (ambiguity,) = _map_means(view, places)
+    found = peaks(as_scores(view, ambiguity, scores))
     height, width, _ = found.shape
     best = np.argsort(-found, axis=None, kind="stable")[:_MOST_PEAKS]
     y, x, classes = np.unravel_index(best, found.shape)
@@ -211,8 +211,10 @@ def _read_maps(view: View, places: tuple[int, int, int]) -> Scene:
     middles = offsets[y, x] + np.stack([x, y], axis=1)
     centres = np.concatenate([middles, sizes[y, x]], axis=1)
     sides = corners(centres) / np.array([width, height, width, height], np.float32)
-    boxes = placed(view, sides, found[y, x, classes], classes)
+    boxes = detections_of(view, sides, found[y, x, classes], classes)
     return Scene(boxes=boxes, outputs=frozenset(places))
 
 
-CENTERNET = Head("detection:centernet", _find_maps, _read_maps, _map_classes, means=_map_means)
+CENTERNET = Head(
+    "detection:centernet", _find_maps, _read_maps, _map_classes, ambiguities=_map_means
+)

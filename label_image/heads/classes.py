@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from label_image.heads.view import Head, Meant, View
+from label_image.heads.view import Ambiguity, Head, View
 from label_image.scene import Class, Scene, mask_of
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.labels import (
@@ -27,10 +27,10 @@ _COLOURS = (3, 4)  # channels that are taken for colours where nobody names clas
 
 def _fits_scores(view: View, is_asked: bool) -> bool:
     first = view.outputs[0]
-    if not may_be_scores(first, view.fed):
+    if not may_be_scores(first, view.input):
         return False
     # One of several outputs, or one of the input's shape (as of an autoencoder), may be anything.
-    is_sure = len(view.outputs) == 1 and first.shape != view.fed.shape
+    is_sure = len(view.outputs) == 1 and first.shape != view.input.shape
     return is_asked or is_sure or first.shape[-1] == len(view.labels)
 
 
@@ -39,9 +39,11 @@ def _read_scores(view: View, found: bool) -> Scene:
     scale, zero_point = scale_of(first)
     # NOTE: TFLite's label_image decodes all outputs by the input's type, also where the two differ:
     # scores above 1, or a 255th of them. Those are decoded as they are.
-    is_own = first.dtype != view.fed.dtype and (first.dtype in ("float16", "float32") or scale > 0)
-    dtype = "int16" if is_own else view.fed.dtype
-    calibration = view.carried.calibration
+    is_own = first.dtype != view.input.dtype and (
+        first.dtype in ("float16", "float32") or scale > 0
+    )
+    dtype = "int16" if is_own else view.input.dtype
+    calibration = view.embedded.calibration
     if calibration is not None and len(calibration.numbers) != first.shape[-1]:
         calibration = None  # it is of other classes
     rows = top_results(
@@ -52,14 +54,14 @@ def _read_scores(view: View, found: bool) -> Scene:
     return Scene(rows=classes, outputs=frozenset({0}))
 
 
-def _score_means(view: View, found: bool) -> Sequence[Meant]:
+def _score_means(view: View, found: bool) -> Sequence[Ambiguity]:
     # Others than scores are shown as they are, as label_image does it: nothing is left open.
-    return (Meant(0),) if gives_scores(view.graph) else ()
+    return (Ambiguity(0),) if gives_scores(view.graph) else ()
 
 
 CLASSIFICATION = Head(
     "classification", _fits_scores, _read_scores, lambda view: view.outputs[0].shape[-1],
-    means=_score_means,
+    ambiguities=_score_means,
 )  # fmt: skip
 
 
@@ -68,7 +70,7 @@ def _fits_features(view: View, is_asked: bool) -> bool:
     if not is_row or is_asked:
         return bool(is_row)
     # Metadata, or the last op, says that the output is no row of scores.
-    words = " ".join(view.carried.outputs).lower()
+    words = " ".join(view.embedded.outputs).lower()
     are_features = "embedding" in words or "feature" in words or gives_features(view.graph)
     return len(view.outputs) == 1 and not _has_labels(view) and are_features
 

@@ -14,13 +14,13 @@ import numpy as np
 from label_image.heads.cells import of_columns, order_of, rows_of
 from label_image.heads.view import (
     LEAST_SCORE,
+    Ambiguity,
     Floats,
     Head,
-    Meant,
     View,
     as_scores,
     corners,
-    kept,
+    non_max_suppression,
     parts,
 )
 from label_image.scene import Point, Pose, Scene
@@ -82,14 +82,14 @@ def _find_posenet(view: View, is_asked: bool) -> tuple[int, int] | None:
     return None
 
 
-def _posenet_means(view: View, places: tuple[int, int]) -> Sequence[Meant]:
-    return (Meant(places[0], usual=True),)
+def _posenet_means(view: View, places: tuple[int, int]) -> Sequence[Ambiguity]:
+    return (Ambiguity(places[0], usual=True),)
 
 
 def _read_posenet(view: View, places: tuple[int, int]) -> Scene:
     scores, offsets = (view.real(number)[0] for number in places)
-    (meant,) = _posenet_means(view, places)
-    scores = as_scores(view, meant, scores)
+    (ambiguity,) = _posenet_means(view, places)
+    scores = as_scores(view, ambiguity, scores)
     height, width, count = scores.shape
     best = scores.reshape(-1, count).argmax(axis=0)
     rows, columns = np.unravel_index(best, (height, width))
@@ -106,7 +106,7 @@ def _read_posenet(view: View, places: tuple[int, int]) -> Scene:
 
 def _point_sizes(view: View) -> tuple[int, int]:
     """Return how many points a YOLO has, and how many numbers a point."""
-    count, numbers = view.carried.points if len(view.carried.points) == 2 else (_COUNT, 3)
+    count, numbers = view.embedded.points if len(view.embedded.points) == 2 else (_COUNT, 3)
     return count, numbers
 
 
@@ -117,7 +117,7 @@ def _fits_yolo(view: View, is_asked: bool) -> bool:
     return is_such and is_asked and len(view.outputs) == 1
 
 
-def _yolo_means(view: View, found: bool) -> Sequence[Meant]:
+def _yolo_means(view: View, found: bool) -> Sequence[Ambiguity]:
     """Return what is meant by the scores, the boxes, the points and these points' scores."""
     count, numbers = _point_sizes(view)
     order = order_of(view, 1)
@@ -136,10 +136,10 @@ def _read_yolo(view: View, found: bool) -> Scene:
     boxes = parts(view, of_box, rows[:, :4])
     places = parts(view, of_point, points[:, :, :2].reshape(len(rows), -1))
     certainty = np.ones((len(rows), count), np.float32)
-    for meant in of_certainty:
-        certainty = as_scores(view, meant, points[:, :, 2])
+    for ambiguity in of_certainty:
+        certainty = as_scores(view, ambiguity, points[:, :, 2])
     least = view.least(LEAST_SCORE)
-    stay = kept(corners(boxes), scores, np.zeros(len(rows), np.int64), least)
+    stay = non_max_suppression(corners(boxes), scores, np.zeros(len(rows), np.int64), least)
     poses = []
     for number in stay:
         body = np.column_stack([places[number].reshape(-1, 2), certainty[number]])
@@ -149,6 +149,6 @@ def _read_yolo(view: View, found: bool) -> Scene:
 
 HEADS = (
     Head("pose:movenet", _fits_movenet, _read_movenet, mean=0.0, std=1.0),
-    Head("pose:posenet", _find_posenet, _read_posenet, means=_posenet_means),
-    Head("pose:yolo8", _fits_yolo, _read_yolo, mean=0.0, std=255.0, means=_yolo_means),
+    Head("pose:posenet", _find_posenet, _read_posenet, ambiguities=_posenet_means),
+    Head("pose:yolo8", _fits_yolo, _read_yolo, mean=0.0, std=255.0, ambiguities=_yolo_means),
 )

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from label_image.carried import Carried
-from label_image.heads.reach import Reach, reach_of
-from label_image.scene import BACKGROUND, Found, Scene, Sides
+from label_image.embedded_metadata import EmbeddedMetadata
+from label_image.heads.value_range import ValueRange, value_range_of
+from label_image.scene import BACKGROUND, Detection, Scene, Sides
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.pictures.layout import layout_of
 
@@ -30,7 +30,7 @@ _LEAST_STRIDE, _MOST_PART = 2.0, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class Ambiguity:
     """Numbers of an output that may be one of two things.
 
     Attributes:
@@ -58,15 +58,15 @@ class View:
 
     graph: Graph
     outputs: Sequence[Tensor]  # the graph's, in the shapes that they had in a run
-    fed: Tensor  # the input with the picture
+    input: Tensor  # that takes the picture
     labels: Sequence[str] = ()
     are_labels_given: bool = False  # by the user or by the model, not by a file that lay around
-    carried: Carried = field(default_factory=Carried)
+    embedded: EmbeddedMetadata = field(default_factory=EmbeddedMetadata)
     threshold: float | None = None  # the least score that is shown; None: the model's own
     size: Sequence[int] = (1, 1)  # height and width of the picture
     arrays: Sequence[Array] = ()  # what a run gave; () before one
     # What was found of the graph's outputs, which is the same for all runs.
-    reaches: dict[Meant, Reach] = field(default_factory=dict, repr=False)
+    value_ranges: dict[Ambiguity, ValueRange] = field(default_factory=dict, repr=False)
 
     def after(self, arrays: Sequence[Array], size: Sequence[int] | None) -> View:
         """Return the view of what a run gave; `size`: the picture's, or None: the input's."""
@@ -83,7 +83,7 @@ class View:
     @property
     def input_size(self) -> tuple[int, int]:
         """Give the height and width of the input, (0, 0) where it takes no picture."""
-        layout = layout_of(self.fed.shape)
+        layout = layout_of(self.input.shape)
         return (0, 0) if layout is None else (layout.height, layout.width)
 
     def label(self, index: int) -> str:
@@ -92,35 +92,37 @@ class View:
 
     def least(self, default: float) -> float:
         """Return the least score that is shown; `default`: where nobody and no model says so."""
-        own = self.carried.threshold if self.threshold is None else self.threshold
+        own = self.embedded.threshold if self.threshold is None else self.threshold
         return default if own is None else own
 
-    def reach(self, meant: Meant) -> Reach:
-        """Return how far these numbers reach, by the file alone."""
-        if meant not in self.reaches:
-            self.reaches[meant] = reach_of(self.graph, meant.number, meant.axis, meant.place)
-        return self.reaches[meant]
+    def value_range(self, ambiguity: Ambiguity) -> ValueRange:
+        """Return the range of these numbers, by the file alone."""
+        if ambiguity not in self.value_ranges:
+            self.value_ranges[ambiguity] = value_range_of(
+                self.graph, ambiguity.number, ambiguity.axis, ambiguity.place
+            )
+        return self.value_ranges[ambiguity]
 
-    def told(self, meant: Meant) -> bool | None:
+    def resolve(self, ambiguity: Ambiguity) -> bool | None:
         """Return whether numbers are the second of their kind; None: the model does not tell."""
-        reach, has_parts = self.reach(meant), self.carried.has_parts
-        if meant.kind == "classes":
-            return self._are_classes(meant.number, reach)
-        if meant.kind == "scores":
-            if reach.low >= _BELOW:
+        value_range, has_parts = self.value_range(ambiguity), self.embedded.has_parts
+        if ambiguity.kind == "classes":
+            return self._are_classes(ambiguity.number, value_range)
+        if ambiguity.kind == "scores":
+            if value_range.low >= _BELOW:
                 return False
-            if reach.is_linear or reach.high <= 1 + reach.step:
-                return reach.is_linear
-            is_below = meant.axis is None and -np.inf < reach.low < _LOGITS_BELOW
+            if value_range.is_linear or value_range.high <= 1 + value_range.step:
+                return value_range.is_linear
+            is_below = ambiguity.axis is None and -np.inf < value_range.low < _LOGITS_BELOW
             return True if is_below else False if has_parts else None
-        if np.isfinite(reach.high):
-            return reach.high > min(self.input_size) / 2
-        if reach.factor is not None and reach.factor >= _LEAST_STRIDE:
+        if np.isfinite(value_range.high):
+            return value_range.high > min(self.input_size) / 2
+        if value_range.factor is not None and value_range.factor >= _LEAST_STRIDE:
             return True
-        is_part = reach.factor is not None and reach.factor <= _MOST_PART
+        is_part = value_range.factor is not None and value_range.factor <= _MOST_PART
         return False if is_part or has_parts else None
 
-    def _are_classes(self, number: int, reach: Reach) -> bool | None:
+    def _are_classes(self, number: int, value_range: ValueRange) -> bool | None:
         """Return whether an output has classes, not scores, by its names, type and limits."""
         tensor = self.outputs[number]
         own = [name for name, index in self.graph.output_names.items() if index == tensor.index]
@@ -128,9 +130,9 @@ class View:
         for word, answer in (("score", False), ("class", True), ("categor", True)):
             if word in names:
                 return answer
-        if reach.is_whole:
+        if value_range.is_whole:
             return True
-        return False if reach.high <= 1 + reach.step else None
+        return False if value_range.high <= 1 + value_range.step else None
 
     def real(self, number: int) -> Floats:
         """Return what a run gave in the output with this number as real numbers."""
@@ -163,7 +165,7 @@ class Head:
     classes: Callable[[View], int | None] = lambda view: None
     mean: float | None = None
     std: float | None = None
-    means: Callable[[View, Any], Sequence[Meant]] = lambda view, found: ()
+    ambiguities: Callable[[View, Any], Sequence[Ambiguity]] = lambda view, found: ()
 
     @property
     def task(self) -> str:
@@ -171,30 +173,30 @@ class Head:
         return self.name.partition(":")[0]
 
 
-def seen(
+def view_of(
     graph: Graph,
     outputs: Sequence[Tensor],
     number: int,
     labels: Sequence[str],
     are_labels_given: bool,
-    carried: Carried,
+    embedded: EmbeddedMetadata,
     threshold: float | None,
 ) -> View:
     """Return a model as its heads see it: of a batch of pictures, one.
 
     `outputs`: the graph's, with the shapes that are known. `number`: of the input with the picture.
     """
-    fed = graph.inputs[number]
-    batch = batch_of(fed)
+    taker = graph.inputs[number]
+    batch = batch_of(taker)
     return View(
-        graph, [_of_one(each, batch) for each in outputs], _of_one(fed, batch), labels,
-        are_labels_given, carried, threshold,
+        graph, [_of_one(each, batch) for each in outputs], _of_one(taker, batch), labels,
+        are_labels_given, embedded, threshold,
     )  # fmt: skip
 
 
-def batch_of(fed: Tensor) -> int:
+def batch_of(tensor: Tensor) -> int:
     """Return how many pictures an input takes at once."""
-    layout = layout_of(fed.shape)
+    layout = layout_of(tensor.shape)
     return 1 if layout is None else layout.batch
 
 
@@ -203,10 +205,10 @@ def _of_one(tensor: Tensor, batch: int) -> Tensor:
     return replace(tensor, shape=(1, *tensor.shape[1:])) if is_such else tensor
 
 
-def as_scores(view: View, meant: Meant, values: Floats) -> Floats:
+def as_scores(view: View, ambiguity: Ambiguity, values: Floats) -> Floats:
     """Return scores of 0..1 of these numbers of an output, which may be logits."""
-    told = view.told(meant)
-    if meant.usual if told is None else told:
+    is_second = view.resolve(ambiguity)
+    if ambiguity.usual if is_second is None else is_second:
         half = np.tanh(0.5 * values.astype(np.float32))  # the logistic function without overflow
         return np.asarray(0.5 * (half + 1), np.float32)
     return values
@@ -218,19 +220,19 @@ def corners(centres: Array) -> Floats:
     return np.concatenate([middle - half, middle + half], axis=1).astype(np.float32)
 
 
-def parts(view: View, meant: Meant, sides: Floats) -> Floats:
+def parts(view: View, ambiguity: Ambiguity, sides: Floats) -> Floats:
     """Return boxes or points as parts of the picture: some models have pixels of the input.
 
     Shapes: (n, 2 or 4) -> the same
     """
     height, width = view.input_size
-    told = view.told(meant)
-    if meant.usual if told is None else told:
+    is_second = view.resolve(ambiguity)
+    if ambiguity.usual if is_second is None else is_second:
         return np.divide(sides, [width, height] * (sides.shape[1] // 2), dtype=np.float32)
     return sides
 
 
-def kept(
+def non_max_suppression(
     sides: Floats, scores: Floats, classes: NDArray[np.int64], least: float
 ) -> NDArray[np.int64]:
     """Return the numbers of the boxes that stay, the most certain first.
@@ -261,18 +263,18 @@ def _overlap(one: Floats, others: Floats) -> Floats:
     return result
 
 
-def suppressed(view: View, sides: Floats, scores: Floats) -> list[Found]:
+def best_detections(view: View, sides: Floats, scores: Floats) -> list[Detection]:
     """Return the boxes that stay of all that a model gives.
 
     Shapes: sides (n, 4) as left, top, right, bottom, parts of the picture; scores (n, classes)
     """
     classes = scores.argmax(axis=1)
     best = scores[np.arange(len(scores)), classes]
-    stay = kept(sides, best, classes, view.least(LEAST_SCORE))
-    return placed(view, sides[stay], best[stay], classes[stay])
+    stay = non_max_suppression(sides, best, classes, view.least(LEAST_SCORE))
+    return detections_of(view, sides[stay], best[stay], classes[stay])
 
 
-def placed(view: View, sides: Array, scores: Array, classes: Array) -> list[Found]:
+def detections_of(view: View, sides: Array, scores: Array, classes: Array) -> list[Detection]:
     """Return boxes in the picture's pixels, cut to it; what lies outside is left out.
 
     Shapes: sides (n, 4) as left, top, right, bottom, parts of the picture; scores, classes (n,)
@@ -288,5 +290,5 @@ def placed(view: View, sides: Array, scores: Array, classes: Array) -> list[Foun
     for i in np.flatnonzero(usable):
         index = int(classes[i]) + first
         box = Sides(*map(float, pixels[i]))
-        made.append(Found(view.label(index), float(scores[i]), box, index))
+        made.append(Detection(view.label(index), float(scores[i]), box, index))
     return sorted(made, key=lambda thing: -thing.score)

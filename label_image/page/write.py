@@ -16,12 +16,12 @@ from typing import Any
 from numpy.typing import NDArray
 from PIL import Image
 
-from label_image.lines import writing
+from label_image.console import writing
+from label_image.judgement import Judgement
 from label_image.page.facts import NodeRow, machine, node_times, partition_rows, variables, versions
 from label_image.path import Path
-from label_image.prepare import Prepared
+from label_image.prepare import PreparedRun
 from label_image.report import comparison_facts, path_rows, refusals, speedup_facts
-from label_image.series import Series
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
 from tflite_opencl.common.job import Delegation
@@ -36,7 +36,11 @@ Paths = Mapping[str, tuple[Path, Sequence[str]]]  # a path's name -> it, and its
 
 
 def write_page(
-    path: str, prepared: Prepared, series: Series, paths: Paths, picture: NDArray[Any] | None
+    path: str,
+    prepared: PreparedRun,
+    judgement: Judgement,
+    paths: Paths,
+    picture: NDArray[Any] | None,
 ) -> None:
     """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
 
@@ -55,7 +59,7 @@ def write_page(
         autoescape=True, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["time"] = lambda spent: "" if spent is None else _time_text(spent)
-    shown = _shown(prepared, series, paths, picture)
+    shown = _shown(prepared, judgement, paths, picture)
     text = environment.get_template("page.html").render(page=shown)
     interrupts.check()
     with writing(path):
@@ -64,20 +68,20 @@ def write_page(
 
 
 def _shown(
-    prepared: Prepared, series: Series, paths: Paths, picture: NDArray[Any] | None
+    prepared: PreparedRun, judgement: Judgement, paths: Paths, picture: NDArray[Any] | None
 ) -> dict[str, Any]:
     """Return all that is shown, by its name in the template."""
-    settings, gpu = prepared.settings, series.gpu
+    settings, gpu = prepared.settings, judgement.gpu
     taken = gpu.delegation if gpu else None
-    rows, notes, parts = node_times(series.job, prepared.graph, prepared.runtime, gpu)
+    rows, notes, parts = node_times(judgement.job, prepared.graph, prepared.runtime, gpu)
     chart = chart_of(rows)
     device = f" on {taken.device}" if taken else ""
     return {
         "title": f"label_image: {os.path.basename(prepared.model.name)}{device}",
         "command": shlex.join(["label_image", *settings.command]),
-        "failure": _failure(series, taken),
+        "failure": _failure(judgement, taken),
         "picture": picture_uri(picture),
-        "summary": _summary(prepared, series, picture),
+        "summary": _summary(prepared, judgement, picture),
         "results": {name: lines for name, (_, lines) in paths.items()},
         "headings": [*paths],
         "times": path_rows([path for path, _ in paths.values()]),
@@ -90,23 +94,23 @@ def _shown(
         "left_out": sum(map(_is_timed, rows)) - len(chart),
         "partitions": partition_rows(taken),
         "refusals": refusals(taken),
-        "machine": machine(taken, series.job.opencl is not None),
+        "machine": machine(taken, judgement.job.opencl is not None),
         "versions": versions(prepared.runtime),
         "variables": variables(os.environ),
     }
 
 
-def _failure(series: Series, taken: Delegation | None) -> str:
-    if series.gpu is None and series.failure:
-        return f"OpenCL failed, and the CPU ran the model: {series.failure}"
-    if series.failure or taken is None or taken.delegated:
-        return series.failure
+def _failure(judgement: Judgement, taken: Delegation | None) -> str:
+    if judgement.gpu is None and judgement.failure:
+        return f"OpenCL failed, and the CPU ran the model: {judgement.failure}"
+    if judgement.failure or taken is None or taken.delegated:
+        return judgement.failure
     count = len(taken.verdicts)
     return f"The OpenCL delegate took none of the model's {count} nodes: the CPU ran them all."
 
 
 def _summary(
-    prepared: Prepared, series: Series, picture: NDArray[Any] | None
+    prepared: PreparedRun, judgement: Judgement, picture: NDArray[Any] | None
 ) -> list[tuple[str, str]]:
     settings, source, nodes = prepared.settings, prepared.model.source, len(prepared.graph.nodes)
     content = source if isinstance(source, bytes) else File(source).read_bytes()
@@ -117,18 +121,18 @@ def _summary(
         height, width = picture.shape[:2]
         rows.append(("picture", f"{settings.image}, {width} x {height} pixels"))
     threads = "as many threads as TFLite takes"
-    if settings.threads is not None:
-        threads = f"{settings.threads} thread" + "s" * (settings.threads != 1)
+    if settings.cpu_threads is not None:
+        threads = f"{settings.cpu_threads} thread" + "s" * (settings.cpu_threads != 1)
     rows.append(("timed runs", f"{settings.count}, after {settings.warmup_runs} others, {threads}"))
-    if series.gpu is not None:
-        rows += comparison_facts(series, prepared.kernels)
-        rows += speedup_facts(series)
-        if series.beside is None:
+    if judgement.gpu is not None:
+        rows += comparison_facts(judgement, prepared.kernels)
+        rows += speedup_facts(judgement)
+        if judgement.beside is None:
             rows.append(("outputs", "not compared: --compare=false"))
     elif settings.external_delegate_path:
         rows.append(("external delegate", settings.external_delegate_path))
     else:
-        why = "failed: the CPU ran the model" if series.failure else "--use_gpu was not given"
+        why = "failed: the CPU ran the model" if judgement.failure else "--use_gpu was not given"
         rows.append(("OpenCL", why))
     return rows
 

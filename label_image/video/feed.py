@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from label_image.compare import Outcome
 from label_image.video.frames import Frame, Frames
-from label_image.video.preparing import Preparing
+from label_image.video.preprocessor import Preprocessor
 
 
 @dataclass(slots=True, eq=False)
-class Fed:
+class InputFrame:
     """A frame that the model gets."""
 
     frame: Frame
@@ -33,10 +33,10 @@ class Feed:
 
     processes = 0  # a thread of this one decodes
 
-    def __init__(self, frames: Frames, preparing: Preparing, name: str) -> None:
+    def __init__(self, frames: Frames, preprocessor: Preprocessor, name: str) -> None:
         """`name`: of the video, for people."""
-        self._frames, self._preparing, self._name = frames, preparing, name
-        self.under_way: deque[Fed] = deque()
+        self._frames, self._preprocessor, self._name = frames, preprocessor, name
+        self.under_way: deque[InputFrame] = deque()
         self.cpu_s = 0.0
         self.is_closed = False
 
@@ -47,9 +47,9 @@ class Feed:
             return None
         begin_s = time.thread_time()
         pixels = frame.pixels()
-        tensor[...] = self._preparing.tensor_of(pixels).reshape(tensor.shape)
+        tensor[...] = self._preprocessor.tensor_of(pixels).reshape(tensor.shape)
         self.cpu_s += time.thread_time() - begin_s
-        self.under_way.append(Fed(frame, pixels))
+        self.under_way.append(InputFrame(frame, pixels))
         return Outcome(f"{self._name}#{frame.number}", size=pixels.shape[:2])
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ log = logging.getLogger("label_image")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VideoSource:
     """Which video, and how it is read."""
 
     name: str  # a file, a device, an address; "-" = stdin
@@ -68,10 +68,10 @@ class Frame:
         return np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels
 
 
-def _hint(asked: Asked) -> str:
+def _hint(source: VideoSource) -> str:
     """Return how a camera is named, where a number was given, as to other programs."""
-    device = f"/dev/video{asked.name}"
-    return f"; a camera is named by its file: --video {device}" if asked.name.isdecimal() else ""
+    device = f"/dev/video{source.name}"
+    return f"; a camera is named by its file: --video {device}" if source.name.isdecimal() else ""
 
 
 class VideoFailed(OneLineError):
@@ -87,13 +87,13 @@ class Frames:
         every: whether every frame is given, and none is dropped.
     """
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, source: VideoSource) -> None:
         """Open it. Raises: VideoFailed. RunError: PyAV is not installed."""
         require_pyav()
-        self._asked = asked
+        self._source = source
         self.decoded = self.dropped = self.damaged = 0
         self._own_s, self._threads = 0.0, ThreadTimes()
-        self.why, self.every = "", bool(asked.every)
+        self.why, self.every = "", bool(source.every)
         self._changed = threading.Condition()
         self._waiting: Frame | None = None
         self._is_open = self._is_begun = self._is_over = self._is_closed = False
@@ -108,7 +108,7 @@ class Frames:
                 self._wait()
         if self.why:
             self.close()
-            raise VideoFailed(f"cannot open the video {asked.shown}: {self.why}{_hint(asked)}")
+            raise VideoFailed(f"cannot open the video {source.shown}: {self.why}{_hint(source)}")
 
     def __enter__(self) -> Frames:
         return self
@@ -148,14 +148,14 @@ class Frames:
         self._changed.wait(_LOOK_S)
         if threading.current_thread() is threading.main_thread():
             interrupts.check()
-        since, limit_s = self._reads_since, self._asked.timeout_s
+        since, limit_s = self._reads_since, self._source.timeout_s
         if limit_s and since is not None and time.perf_counter() - since > limit_s:
             self.why = self.why or self._stalled
             self._is_over = True
 
     @property
     def _stalled(self) -> str:
-        return f"nothing came for {self._asked.timeout_s:g} s (--source_timeout)"
+        return f"nothing came for {self._source.timeout_s:g} s (--source_timeout)"
 
     # --- in the thread
 
@@ -171,12 +171,12 @@ class Frames:
             self._changed.notify_all()
 
     def _decode(self) -> None:
-        with _opened(self._asked) as container:
+        with _opened(self._source) as container:
             if not container.streams.video:
                 raise VideoFailed("there is no picture in it")
             stream = container.streams.video[0]
-            is_file = is_film(self._asked.name) or container.duration is not None
-            if self._asked.every is None:
+            is_file = is_film(self._source.name) or container.duration is not None
+            if self._source.every is None:
                 self.every = is_file
             # Threads by frames hold back as many frames as there are: too late for a live picture.
             stream.thread_type = "AUTO" if self.every else "SLICE"
@@ -267,14 +267,14 @@ def require_pyav() -> None:
         raise RunError(needs) from error
 
 
-def _opened(asked: Asked) -> av.container.InputContainer:
+def _opened(source: VideoSource) -> av.container.InputContainer:
     """Open the video; raises what PyAV does."""
     # An extra, which takes 0.3 s to import.
     import av
 
-    options = dict(asked.options)
+    options = dict(source.options)
     kind = options.pop("format", None)
-    name = asked.name
+    name = source.name
     if name == STDIN:
         name = "pipe:0"
     elif os.path.exists(name):
@@ -284,7 +284,7 @@ def _opened(asked: Asked) -> av.container.InputContainer:
             name = f"file:{name}"  # else what stands before a colon would be a protocol
     elif name.startswith("rtsp"):
         options = _STREAM | options
-    limit = asked.timeout_s or None
+    limit = source.timeout_s or None
     return av.open(name, "r", format=kind, options=options, timeout=(limit, limit))
 
 

@@ -14,23 +14,24 @@ from typing import Any, TextIO
 
 from PIL import Image
 
-from label_image import lines
+from label_image import console
 from label_image.compare import Outcome
 from label_image.document import picture_entry, totals_entry
-from label_image.drawing import drawn
+from label_image.drawing import draw_scene
 from label_image.heads.classes import CLASSIFICATION
 from label_image.many_pictures import job_of_many
-from label_image.prepare import Prepared
+from label_image.paths import Paths
+from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, picture_folder
 from label_image.series import Series
 from label_image.sinks import Sinks
-from label_image.video.feed import Fed, Feed
-from label_image.video.frames import Asked, Frames
+from label_image.video.feed import Feed, InputFrame
+from label_image.video.frames import Frames, VideoSource
 from label_image.video.load import Latencies, Loads, Parts, Span, loads_text, second_text
 from label_image.video.output import VideoFile, check_output
 from label_image.video.page import Page
-from label_image.video.preparing import Preparing
+from label_image.video.preprocessor import Preprocessor
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.exit_codes import ERROR
 
@@ -42,7 +43,7 @@ log = logging.getLogger("label_image")
 class Live:
     """A run on a video."""
 
-    def __init__(self, prepared: Prepared, out: TextIO, width: int) -> None:
+    def __init__(self, prepared: PreparedRun, out: TextIO, width: int, video: str) -> None:
         """`width`: of what stderr shows."""
         settings = prepared.settings
         self._width, self._out = width, out
@@ -50,7 +51,7 @@ class Live:
         options = settings.video_options
         every = True if settings.every_frame else None
         every = False if settings.newest_frame else every
-        self._asked = Asked(settings.video, options, every, settings.source_timeout)
+        self._source = VideoSource(video, options, every, settings.source_timeout)
         self._parts = Parts()
         self._page: Page | None = None
         self._file: VideoFile | None = None
@@ -64,36 +65,37 @@ class Live:
         with contextlib.ExitStack() as stack:
             job = job_of_many(prepared)
             check_output(prepared)
-            frames = stack.enter_context(Frames(self._asked))
+            frames = stack.enter_context(Frames(self._source))
             sinks = Sinks(stack, prepared, self._out)
-            series = stack.enter_context(
+            paths = stack.enter_context(
                 # What is compared later than at first would hold up a live picture.
-                Series(
+                Paths(
                     job, prepared.runtime, prepared.graph, compares_all=settings.compares_all,
                     floats=prepared.meaning.head is not CLASSIFICATION, share=0.0,
                 )
             )  # fmt: skip
-            series.open()
-            series.open_others()
-            options = job.opencl if series.gpu else None
-            preparing = stack.enter_context(Preparing(prepared.meaning.format, options))
-            feed = Feed(frames, preparing, self._asked.shown)
+            paths.open()
+            paths.open_others()
+            options = job.opencl if paths.judgement.gpu else None
+            preprocessor = stack.enter_context(Preprocessor(prepared.meaning.format, options))
+            feed = Feed(frames, preprocessor, self._source.shown)
             sinks.open_lines()
             self._open_shown(stack)
             frames.begin()
             whole = Span(self._counted(frames, feed))
             with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
-                self._classify(series, sinks, frames, feed)
+                self._classify(paths, sinks, frames, feed)
             with interrupts.held():
                 frames.close()
                 loads = whole.loads(self._counted(frames, feed))
-                told: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
-                told["video"] = self._entry(loads, preparing)
-                sinks.end(told, totals_entry(series, settings.threads))
-        facts = [*self._facts(loads, preparing), *sinks.facts]
-        text = summary_text(series, prepared.kernels, self._width, facts)
-        lines.write(sys.stderr, text)
-        return self._code(frames) or series.exit_code()
+                header: dict[str, Any] = {"interrupted": True} if interrupts.was_pressed() else {}
+                header["video"] = self._entry(loads, preprocessor)
+                judgement = paths.judgement
+                sinks.end(header, totals_entry(judgement, settings.cpu_threads))
+        facts = [*self._facts(loads, preprocessor), *sinks.facts]
+        text = summary_text(judgement, prepared.kernels, self._width, facts)
+        console.write(sys.stderr, text)
+        return self._code(frames) or judgement.exit_code()
 
     def _open_shown(self, stack: contextlib.ExitStack) -> None:
         """Begin what frames are drawn for. Raises: RunError: it cannot be."""
@@ -101,13 +103,13 @@ class Live:
         if settings.output_video is not None:
             self._file = stack.enter_context(VideoFile(settings.output_video, self._out))
         if settings.show is not None:
-            title = f"{self._asked.shown}, {self._prepared.model.name}"
+            title = f"{self._source.shown}, {self._prepared.model.name}"
             self._page = stack.enter_context(Page(settings.show, title))
             log.info("the live picture is at %s", self._page.url)
 
     def _code(self, frames: Frames) -> int:
         """Return the exit code of what became of the video, after a line that says so."""
-        name = self._asked.shown
+        name = self._source.shown
         if frames.why:
             log.error("the video %s ended after %d frames: %s", name, frames.decoded, frames.why)
             return ERROR
@@ -116,23 +118,24 @@ class Live:
             return ERROR
         return 0
 
-    def _classify(self, series: Series, sinks: Sinks, frames: Frames, feed: Feed) -> None:
+    def _classify(self, paths: Paths, sinks: Sinks, frames: Frames, feed: Feed) -> None:
         """Classify all frames; end early where nobody reads the results any more."""
         # In the newest frame's place none waits that would be older once the device is free.
-        devices = len(series.gpu.portions) if series.gpu else 0
+        gpu = paths.judgement.gpu
+        devices = len(gpu.portions) if gpu else 0
         buffers = None if frames.every else max(1, devices)
-        outcomes = series.outcomes_of(feed, buffers)
+        outcomes = Series(paths).outcomes_of(feed, buffers)
         with bars.waiting("waiting for frames") as tell, contextlib.closing(outcomes):
             second, latencies = Span(self._parts), Latencies()
             for outcome in outcomes:
-                fed = feed.under_way.popleft()
-                spent_ms = 1e3 * (time.perf_counter() - fed.frame.at_s)
+                input_frame = feed.under_way.popleft()
+                spent_ms = 1e3 * (time.perf_counter() - input_frame.frame.at_s)
                 for each in (latencies, self._parts.latencies):
                     each.add(spent_ms)
                 self._parts.classified += 1
                 before_s = time.thread_time()
                 with interrupts.held():  # what is counted is shown and written, too, and whole
-                    is_read = self._tell(outcome, fed, spent_ms, sinks)
+                    is_read = self._tell(outcome, input_frame, spent_ms, sinks)
                 self._parts.showing_s += time.thread_time() - before_s
                 interrupts.check()
                 if second.seconds >= _SECOND:
@@ -145,32 +148,34 @@ class Live:
                 if not (is_read or sinks.sinks or is_shown or self._page):
                     break  # `| head` has seen enough
 
-    def _tell(self, outcome: Outcome, fed: Fed, spent_ms: float, sinks: Sinks) -> bool:
+    def _tell(
+        self, outcome: Outcome, input_frame: InputFrame, spent_ms: float, sinks: Sinks
+    ) -> bool:
         """Show and write what came of a frame; return whether somebody reads the rows."""
         settings, is_read = self._settings, False
         most = settings.num_results_of_several
         result = Result(self._prepared.meaning, outcome.outputs, outcome.size, most)
         if not settings.is_on_stdout:
-            row = result.row(f"{outcome.path} {fed.frame.seconds:.3f} s")
-            is_read = lines.write(self._out, row)
-        self._draw(result, fed)
+            row = result.row(f"{outcome.path} {input_frame.frame.seconds:.3f} s")
+            is_read = console.write(self._out, row)
+        self._draw(result, input_frame)
         if settings.output_dir is not None:
-            folder = picture_folder(settings.output_dir, fed.frame.number, "frame")
-            result.write(folder, fed.pixels, settings.num_results)
+            folder = picture_folder(settings.output_dir, input_frame.frame.number, "frame")
+            result.write(folder, input_frame.pixels, settings.num_results)
         if sinks.sinks:
-            sinks.add(picture_entry(outcome, result) | _when(fed, spent_ms))
+            sinks.add(picture_entry(outcome, result) | _when(input_frame, spent_ms))
         return is_read
 
-    def _draw(self, result: Result, fed: Fed) -> None:
+    def _draw(self, result: Result, input_frame: InputFrame) -> None:
         """Draw what was found in a frame for whoever wants to see it."""
 
         def draw() -> Image.Image:
-            return drawn(fed.pixels, result.scene, self._settings.num_results)
+            return draw_scene(input_frame.pixels, result.scene, self._settings.num_results)
 
         if self._file is not None:
-            self._file.add(draw(), fed.frame.seconds)
+            self._file.add(draw(), input_frame.frame.seconds)
         if self._page is not None:
-            number = f"frame {fed.frame.number}, {fed.frame.seconds:.2f} s"
+            number = f"frame {input_frame.frame.number}, {input_frame.frame.seconds:.2f} s"
             self._page.show(draw, result.lines, number)
 
     def _counted(self, frames: Frames, feed: Feed) -> Parts:
@@ -181,17 +186,17 @@ class Live:
         parts.decoding_s, parts.preparing_s = frames.cpu_s(), feed.cpu_s
         return parts
 
-    def _facts(self, loads: Loads, preparing: Preparing) -> list[tuple[str, str]]:
+    def _facts(self, loads: Loads, preprocessor: Preprocessor) -> list[tuple[str, str]]:
         parts = self._parts
         damaged = f", {parts.damaged} damaged" if parts.damaged else ""
         facts = [("frames", f"{parts.decoded} decoded, {parts.dropped} dropped{damaged}")]
         if (median := parts.latencies.quantile(0.5)) is not None:
             slow = parts.latencies.quantile(0.99)
             facts.append(("latency", f"{median:.1f} ms, p99 {slow:.1f} ms: from frame to result"))
-        facts += [("preparing", f"{each.size} {each.text}") for each in preparing.chosen]
+        facts += [("preparing", f"{each.size} {each.text}") for each in preprocessor.times]
         return [*facts, ("load", loads_text(loads))]
 
-    def _entry(self, loads: Loads, preparing: Preparing) -> dict[str, Any]:
+    def _entry(self, loads: Loads, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return for JSON what there was of the whole video."""
         parts = self._parts
         of = {name: getattr(parts, name) for name in ("decoded", "dropped", "damaged")}
@@ -199,19 +204,19 @@ class Live:
         of["latency_ms"] = {"median": quantile(0.5), "p99": quantile(0.99)}
         names = ("decoding", "preparing", "inference", "showing")
         of["cpu_load"] = {name: getattr(loads, name) for name in names}
-        of["preparing"] = [asdict(each) for each in preparing.chosen]
-        if preparing.failure:
-            of["preparing_failure"] = preparing.failure
-        return {"source": self._asked.shown, **of, "gpu_load": loads.gpu}
+        of["preparing"] = [asdict(each) for each in preprocessor.times]
+        if preprocessor.failure:
+            of["preparing_failure"] = preprocessor.failure
+        return {"source": self._source.shown, **of, "gpu_load": loads.gpu}
 
 
-def _when(fed: Fed, spent_ms: float) -> dict[str, Any]:
+def _when(input_frame: InputFrame, spent_ms: float) -> dict[str, Any]:
     """Return for JSON which frame it is, and when it was decoded."""
-    before = datetime.timedelta(seconds=time.perf_counter() - fed.frame.at_s)
+    before = datetime.timedelta(seconds=time.perf_counter() - input_frame.frame.at_s)
     at = datetime.datetime.now(datetime.timezone.utc) - before
     return {
-        "frame": fed.frame.number,
-        "seconds": round(fed.frame.seconds, 6),
+        "frame": input_frame.frame.number,
+        "seconds": round(input_frame.frame.seconds, 6),
         "time": at.isoformat(timespec="milliseconds"),
         "latency_ms": round(spent_ms, 3),
     }

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from label_image.lines import writing
-from label_image.prepare import Prepared
+from label_image.console import writing
+from label_image.prepare import PreparedRun
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.start import lead_nowhere
 
@@ -74,7 +74,7 @@ class VideoFile:
         self._stream: av.VideoStream | None = None
         self._size = (0, 0)  # width and height
         self._last = -1
-        self._told = (0, 0)
+        self._announced = (0, 0)
 
     def __enter__(self) -> VideoFile:
         return self
@@ -100,10 +100,10 @@ class VideoFile:
             self._begin(*image.size)
         assert self._stream is not None
         if image.size != self._size:
-            if self._told not in (image.size, self._size) or self._told == (0, 0):
+            if self._announced not in (image.size, self._size) or self._announced == (0, 0):
                 text = "frames of %d x %d pixels are resized to %d x %d in %s"
                 log.warning(text, *image.size, *self._size, self._path)
-            self._told = image.size
+            self._announced = image.size
             image = image.resize(self._size)
         stamp = max(round(seconds * _PER_SECOND), self._last + 1)
         self._last = stamp
@@ -133,7 +133,7 @@ class VideoFile:
         self._stream = stream
 
 
-def check_output(prepared: Prepared) -> None:
+def check_output(prepared: PreparedRun) -> None:
     """Raise RunError where --output_video is asked for and nothing will be drawn."""
     if prepared.settings.output_video is not None and prepared.meaning.head is None:
         raise RunError(f"--output_video: what {prepared.model.name} gives cannot be drawn")

@@ -29,7 +29,7 @@ from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices
 from delegate.inspect import write_model
 from delegate.tflite.reader import read_model
 from label_image import command
-from label_image.video import preparing
+from label_image.video import preprocessor
 from tests.attacks.held import soak
 from tests.support.command import pooling_model
 from tests.support.compare import inputs_for, interpreter, invoke
@@ -153,7 +153,7 @@ def tokens(device: DeviceInfo, share: float) -> None:
 
 def frames(device: DeviceInfo, share: float) -> None:
     """Let label_image classify raw frames of a pipe, which OpenCL prepares; look at its rows."""
-    preparing._measured = lambda *_: [0.0, 1.0]  # what OpenCL's way would keep, too
+    preprocessor._measured = lambda *_: [0.0, 1.0]  # what OpenCL's way would keep, too
     rounds, rows, said = int(FRAMES * share) // (len(COLOURS) * _OF_EACH), _Rows(), io.StringIO()
     each = [np.full((SIDE, SIDE, 3), colour, np.uint8).tobytes() for colour in COLOURS]
     reader, writer = os.pipe()

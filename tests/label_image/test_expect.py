@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from label_image.expect import ByFile, Expected, read_expected
+from label_image.expect import ByFile, GroundTruth, read_expected
 from label_image.precision import OVERLAPS, MeanPrecision, Thing
 from tflite_opencl.common.errors import RunError
 
@@ -29,7 +29,7 @@ def picture(image: str, *indices: int, labels: Sequence[str] = LABELS) -> dict[s
     return {"image": image, "results": rows}
 
 
-def read(tmp_path: Path, text: str, labels: Sequence[str] = LABELS, most: int = 5) -> Expected:
+def read(tmp_path: Path, text: str, labels: Sequence[str] = LABELS, most: int = 5) -> GroundTruth:
     (tmp_path / "expected").write_text(text)
     return read_expected(str(tmp_path / "expected"), labels, most)
 

@@ -29,8 +29,8 @@ from tests.support.command import (
 )
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.words import stamped
 
 
 def test_a_run_on_the_cpu_prints_label_images_lines_on_stderr(files: Path, run: Run) -> None:

@@ -48,7 +48,7 @@ OVER = "the process that executes the plan ended 3 times within 60 s"
 )
 def test_what_is_isolated(words: tuple[str, ...], is_isolated: bool, seconds: float) -> None:
     settings = flags.parse([*MODEL, *words])
-    assert (settings.isolate, settings.device_timeout) == (is_isolated, seconds)
+    assert (settings.isolates, settings.run_timeout) == (is_isolated, seconds)
     assert settings.warnings == ()
 
 

@@ -72,8 +72,8 @@ def test_opencl_runs_it(of_any_size: Path, device: DeviceInfo, run: Run) -> None
 
 def test_a_model_in_python_is_given_shapes(of_any_size: Path, device: DeviceInfo) -> None:
     pixels = np.random.default_rng(1).random((1, 5, 6, 3)).astype(np.float32)
-    means = pixels.mean(axis=(1, 2))
-    wanted = np.exp(means) / np.exp(means).sum()
+    ambiguities = pixels.mean(axis=(1, 2))
+    wanted = np.exp(ambiguities) / np.exp(ambiguities).sum()
     for name in ("image", 0):
         with Model("model.tflite", device.index, shapes={name: (1, 5, 6, 3)}, tune="off") as model:
             assert model.input_details[0].shape == (1, 5, 6, 3)

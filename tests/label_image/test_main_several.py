@@ -253,15 +253,14 @@ def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
 
 MEMORY = """
 import os, sys
-from label_image import command
-from label_image import lines
+from label_image import command, console
 
 def resident_kib():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 rows, sizes = 0, {}
-write = lines.write
+write = console.write
 
 def count(stream, text):
     global rows
@@ -269,7 +268,7 @@ def count(stream, text):
     sizes[rows] = resident_kib() if rows in (1000, 4000) else 0
     return True
 
-lines.write = count
+console.write = count
 code = command.main([*sys.argv[1:], "--json", os.devnull])
 assert code == 0, code
 assert rows == 4000, rows

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from delegate import Options, Verdict
+from label_image.judgement import Judgement
 from label_image.one_picture import OnePicture
 from label_image.path import Outputs, Path
-from label_image.series import Series
+from label_image.paths import Paths
 from tests.support.compare import RUNTIME
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.common import interrupts
@@ -43,7 +44,7 @@ class Runs:
         self.done: list[str] = []
         self.shown: list[Outputs] = []
 
-    def opened(self, job: Job, is_beside: bool = False) -> Path:
+    def run(self, job: Job, is_beside: bool = False) -> Path:
         if job.opencl is None:
             self.done.append(job.cpu_kernels)
             return ON_CPU
@@ -62,15 +63,15 @@ def _ctrl_c() -> Iterator[None]:
         yield
 
 
-def answered(runs: Runs, is_watched: bool = True) -> Series:
+def answered(runs: Runs, is_watched: bool = True) -> Judgement:
     output = SimpleNamespace(dtype="uint8")
     graph: Any = SimpleNamespace(nodes=(), outputs=(output,))
-    series = Series(JOB, RUNTIME, graph)
-    series.opened = runs.opened  # type: ignore[method-assign]
+    paths = Paths(JOB, RUNTIME, graph)
+    paths.run = runs.run  # type: ignore[method-assign]
 
     class One(OnePicture):
         def __init__(self) -> None:
-            self.series = series
+            self.paths = paths
             self._prepared: Any = SimpleNamespace(
                 is_watched=is_watched, tunes_after=is_watched, kernels="XNNPACK"
             )
@@ -84,7 +85,7 @@ def answered(runs: Runs, is_watched: bool = True) -> Series:
             runs.shown.append(result.outputs)
 
     One().answer()
-    return series
+    return paths.judgement
 
 
 def test_results_come_first_and_tuned_times_last() -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 import label_image
 from delegate import DeviceInfo, ModelError, NoDeviceError, Unsupported
 from label_image import Classifier, Detector, PictureError, Poses, RunError, Segmenter
-from label_image.scene import Area, Class, Found, Sides
+from label_image.scene import Area, Class, Detection, Sides
 from tests.support.command import Run, pooling_model
 from tests.support.isolated import children
 from tests.support.metadata import with_metadata
@@ -33,8 +33,8 @@ MODEL = pooling_model(t((1, 4, 4, 3), "uint8", 1.0, 0))
 NAMES = ["red", "green", "blue"]
 BEST = [Class("green", 0.8, 1), Class("blue", 0.4, 2), Class("red", 0.2, 0)]
 SHARES = [
-    Found("green", 0.8, Sides(0, 0, 20, 20), 0),
-    Found("blue", 0.6, Sides(20, 0, 40, 20), 1),
+    Detection("green", 0.8, Sides(0, 0, 20, 20), 0),
+    Detection("blue", 0.6, Sides(20, 0, 40, 20), 1),
 ]
 
 
@@ -48,7 +48,7 @@ def half() -> Image.Image:
 def rounded(found: list[Any]) -> list[Any]:
     """Return classes and things with scores of few digits."""
     kinds = {Class: lambda each, score: Class(each.label, score, each.index)}
-    kinds[Found] = lambda each, score: Found(each.label, score, each.box, each.index)
+    kinds[Detection] = lambda each, score: Detection(each.label, score, each.box, each.index)
     return [kinds[type(each)](each, round(each.score, 4)) for each in found]
 
 
@@ -148,7 +148,7 @@ def test_a_pose_has_named_points() -> None:
 def test_the_kind_of_a_task_may_be_said() -> None:
     rows = np.zeros((1, 6, 84), np.float32)
     rows[0, :, 40] = (0.5, 0.5, 0.5, 1.5, 0.125, 0.75)
-    expected = [Found("1", 0.75, Sides(10, 0, 30, 20), 1)]
+    expected = [Detection("1", 0.75, Sides(10, 0, 30, 20), 1)]
     assert Detector(constant_model(rows), task="detection:yolo8")(half()) == expected
     assert Detector(constant_model(rows), threshold=0.8)(half()) == []
     with pytest.raises(ValueError, match="'pose' is no task of Detector"):

@@ -18,19 +18,19 @@ from label_image import document as documents
 from label_image import report, sinks
 from label_image.compare import CPU as ON_CPU
 from label_image.compare import Distances, Outcome, Totals
+from label_image.decode_outputs import Meaning
 from label_image.heads.view import View
-from label_image.meaning import Meaning
+from label_image.judgement import Judgement
 from label_image.path import Path
 from label_image.result import Result
 from label_image.scene import Class, Scene
-from label_image.series import Series
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
 from tests.support.nets import image
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.common.timing import Times
-from tflite_opencl.common.words import stamped
 
 GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
 TIMES = Times(20.5, min_ms=18.25, median_ms=19.125, total_ms=246.0, cpu_load=1.984, runs=12)
@@ -73,28 +73,28 @@ def gpu(delegation: Delegation = ALL) -> Path:
     return Path(371.25, delegation=delegation, times=TIMES)
 
 
-def series_of(gpu: Path | None, beside: Beside | None, cpu: Path | None = None) -> Series:
-    """Return the series of one picture; `cpu`: what ran alone."""
-    made = Series(Job(b"", np.zeros(1), is_timed=True), RUNTIME, GRAPH)
-    made.gpu, made._instead = gpu, cpu
-    if beside is not None:
-        made.beside = {} if beside.cpu is None else {ON_CPU: beside.cpu}
-        made.reasons = {ON_CPU: beside.cpu_failure}
-        made.totals.distances = beside.distances
-    return made
+def judgement_of(gpu: Path | None, beside: Beside | None, cpu: Path | None = None) -> Judgement:
+    """Return that of one picture; `cpu`: what ran alone."""
+    made = Judgement(Job(b"", np.zeros(1), is_timed=True), RUNTIME, gpu, substitute=cpu)
+    if beside is None:
+        return made
+    return replace(
+        made, beside={} if beside.cpu is None else {ON_CPU: beside.cpu},
+        reasons={ON_CPU: beside.cpu_failure}, totals=Totals(distances=beside.distances),
+    )  # fmt: skip
 
 
 def comparison_text(gpu: Path, beside: Beside | None, width: int = 80) -> str:
-    return report.summary_text(series_of(gpu, beside), "XNNPACK", width)
+    return report.summary_text(judgement_of(gpu, beside), "XNNPACK", width)
 
 
 def document(
     about: Mapping[str, Any],
-    series: Series,
+    judgement: Judgement,
     threads: int | None = 4,
     results: Mapping[str, Any] = NONE_FOUND,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(documents.document(about, series, threads, results))
+    found: dict[str, Any] = json.loads(documents.document(about, judgement, threads, results))
     return found
 
 
@@ -120,7 +120,7 @@ def test_the_load_of_a_gpu_is_shown_where_it_is_known() -> None:
     run = replace(gpu(), times=replace(TIMES, gpu_load=0.375))
     (row,) = (line for line in comparison_text(run, EQUAL).splitlines() if "GPU load" in line)
     assert row.split() == ["GPU", "load", "0.38", "-"]
-    assert document({}, series_of(run, EQUAL))["gpu"]["gpu_load"] == 0.375
+    assert document({}, judgement_of(run, EQUAL))["gpu"]["gpu_load"] == 0.375
 
 
 def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
@@ -132,7 +132,7 @@ def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
     assert rows["runs"] == ["99", "12"]
     assert (rows["build"], rows["tune"]) == (["300.0"], ["50.2"])
     assert rows["speedup"][0] == "6.38"
-    entry = document({}, series_of(run, EQUAL))["gpu"]
+    entry = document({}, judgement_of(run, EQUAL))["gpu"]
     assert entry["average_ms"] == 20.5  # label_image's own, of --count runs
     assert entry["compared"]["average_ms"] == 7.0
     assert entry["compared"]["runs"] == 99
@@ -143,7 +143,7 @@ def test_tuning_that_is_not_finished_is_said() -> None:
     assert "not finished" not in text_of(ALL)
     left = replace(ALL, tuning_left=1)
     assert "tuning 1 choice not measured: --tune full" in text_of(left)
-    entry = document({}, series_of(gpu(left), EQUAL))
+    entry = document({}, judgement_of(gpu(left), EQUAL))
     assert entry["gpu"]["tuning_left"] == 1
 
 
@@ -268,7 +268,7 @@ def test_the_document_has_the_written_schema() -> None:
     about = {"model": "m", "image": "i", "runtime": "r"}
     first, second = (Scene(rows=rows, names=1) for rows in (ROWS, [Class("cat", 0.25, 0)]))
     results = {"cpu": first.entry(1), "gpu": second.entry(1)}
-    entry = document(about, series_of(gpu(PARTLY), EQUAL), 4, results)
+    entry = document(about, judgement_of(gpu(PARTLY), EQUAL), 4, results)
     assert entry.items() >= stamped({}).items()
     assert list(entry) == [
         "schema", "tflite_opencl", "model", "image", "runtime", "cpu", "gpu",
@@ -311,7 +311,7 @@ def test_the_document_has_the_written_schema() -> None:
 
 
 def test_without_opencl_the_document_has_no_gpu_part() -> None:
-    entry = document({"model": "m"}, series_of(None, None, CPU), None)
+    entry = document({"model": "m"}, judgement_of(None, None, CPU), None)
     assert list(entry) == [*stamped({}), "model", "cpu"]
     assert entry["cpu"]["threads"] is None
 
@@ -319,13 +319,13 @@ def test_without_opencl_the_document_has_no_gpu_part() -> None:
 def test_floats_say_themselves_how_far_they_are_apart() -> None:
     alone = Difference(None, "the outputs are not quantised", (0.5,))
     beside = Beside(CPU, "", Distances(alone, alone, alone))
-    entry = document({}, series_of(gpu(), beside))
+    entry = document({}, judgement_of(gpu(), beside))
     assert entry["max_difference_quanta_reference"] is None
     assert "not_compared" not in entry
 
 
 def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:
-    entry = document({}, series_of(gpu(), None))
+    entry = document({}, judgement_of(gpu(), None))
     assert entry["max_difference_quanta_reference"] is None
     assert entry["max_difference_quanta_cpu"] is None
     assert entry["speedup"] is None
@@ -349,29 +349,30 @@ def path(pictures: int, seconds: float, batch: int = 1, taken: Delegation | None
 
 
 @pytest.fixture
-def series() -> Series:
+def judgement() -> Judgement:
     """A run of 32 pictures, 2 of them unreadable, on OpenCL and the CPU."""
-    made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH)
-    made.gpu, made.beside = path(30, 0.125, 8, TAKEN), {ON_CPU: path(30, 0.25)}
     same, apart = Difference(0), Difference(5)
-    made.totals = Totals(30, 2, 0, 1.0, 4, Distances(same, apart, apart), 30, 0.5, 2.0)
-    return made
+    totals = Totals(30, 2, 0, 1.0, 4, Distances(same, apart, apart), 30, 0.5, 2.0)
+    return Judgement(
+        Job(b"", np.zeros(1)), RUNTIME, path(30, 0.125, 8, TAKEN), {ON_CPU: path(30, 0.25)},
+        totals=totals,
+    )  # fmt: skip
 
 
-def lines(series: Series) -> list[str]:
+def lines(judgement: Judgement) -> list[str]:
     """Return the lines that are not empty, with single blanks."""
-    text = report.summary_text(series, "XNNPACK")
+    text = report.summary_text(judgement, "XNNPACK")
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
-def test_few_pictures_make_no_speedup(series: Series) -> None:
-    series.beside = {ON_CPU: path(8, 0.25)}
-    assert "speedup too few runs" in lines(series)
-    assert documents.totals_entry(series, None)["speedup"] is None
+def test_few_pictures_make_no_speedup(judgement: Judgement) -> None:
+    judgement = replace(judgement, beside={ON_CPU: path(8, 0.25)})
+    assert "speedup too few runs" in lines(judgement)
+    assert documents.totals_entry(judgement, None)["speedup"] is None
 
 
-def test_the_table_has_a_column_a_path(series: Series) -> None:
-    shown = lines(series)
+def test_the_table_has_a_column_a_path(judgement: Judgement) -> None:
+    shown = lines(judgement)
     assert shown[0] == "OpenCL, 8 at once CPU, XNNPACK, one by one"
     assert "model alone, pictures/s 240.0 120.0" in shown
     assert "model alone, ms a picture 4.167 8.333" in shown
@@ -397,13 +398,13 @@ class Spread(Path):
 
 
 @pytest.fixture
-def spread(series: Series) -> Series:
-    series.gpu = Spread(12.5, None, 8, replace(TAKEN, device="NVIDIA H200 + cpu"))
-    series.gpu.pictures, series.gpu.seconds = 30, 0.125
-    return series
+def spread(judgement: Judgement) -> Judgement:
+    gpu = Spread(12.5, None, 8, replace(TAKEN, device="NVIDIA H200 + cpu"))
+    gpu.pictures, gpu.seconds = 30, 0.125
+    return replace(judgement, gpu=gpu)
 
 
-def test_each_of_several_devices_has_a_line(spread: Series) -> None:
+def test_each_of_several_devices_has_a_line(spread: Judgement) -> None:
     text = " ".join(lines(spread))
     assert "device 0 24 pictures, 192.0/s: NVIDIA H200 (NVIDIA CUDA, driver 580) device 3" in text
     assert (
@@ -414,7 +415,7 @@ def test_each_of_several_devices_has_a_line(spread: Series) -> None:
     assert "pictures/s 240.0" in text
 
 
-def test_each_of_several_devices_is_in_the_document(spread: Series) -> None:
+def test_each_of_several_devices_is_in_the_document(spread: Judgement) -> None:
     entry, _ = documented(spread, 1)
     assert entry["gpu"]["device"] == "NVIDIA H200 + cpu"
     assert entry["gpu"]["devices"] == [
@@ -438,30 +439,31 @@ def test_each_of_several_devices_is_in_the_document(spread: Series) -> None:
     ]
 
 
-def test_pictures_that_differ_are_counted(series: Series) -> None:
-    assert series.totals.distances is not None
-    series.totals.distances = series.totals.distances._replace(gpu_to_reference=Difference(3))
-    series.totals.wrong = 7
-    text = " ".join(report.summary_text(series, "XNNPACK").split())
+def test_pictures_that_differ_are_counted(judgement: Judgement) -> None:
+    assert judgement.totals.distances is not None
+    distances = judgement.totals.distances._replace(gpu_to_reference=Difference(3))
+    totals = replace(judgement.totals, distances=distances, wrong=7)
+    judgement = replace(judgement, totals=totals)
+    text = " ".join(report.summary_text(judgement, "XNNPACK").split())
     assert "outputs DIFFER from TFLite's reference kernels: 3 quanta, in 7 of 30 pictures" in text
     assert "compared" not in text.partition("outputs")[2]
-    series.totals.compared = 9
-    text = " ".join(report.summary_text(series, "XNNPACK").split())
+    judgement = replace(judgement, totals=replace(totals, compared=9))
+    text = " ".join(report.summary_text(judgement, "XNNPACK").split())
     assert "quanta, in 7 of 9 pictures that were compared" in text
-    assert series.failure.endswith("kernels, in 7 of 9 pictures that were compared")
+    assert judgement.failure.endswith("kernels, in 7 of 9 pictures that were compared")
 
 
-def test_a_sample_says_that_it_is_one(series: Series) -> None:
-    assert "compared 30 of 30 pictures, in 0.5 s" in "\n".join(lines(series)).splitlines()
-    series.totals.compared = 4
-    text = " ".join(report.summary_text(series, "XNNPACK").split())
+def test_a_sample_says_that_it_is_one(judgement: Judgement) -> None:
+    assert "compared 30 of 30 pictures, in 0.5 s" in "\n".join(lines(judgement)).splitlines()
+    judgement = replace(judgement, totals=replace(judgement.totals, compared=4))
+    text = " ".join(report.summary_text(judgement, "XNNPACK").split())
     assert "compared 4 of 30 pictures, in 0.5 s; --compare=all compares each" in text
     assert "TFLite's reference kernels: 0 quanta" in text
 
 
-def test_the_cpu_alone_has_one_column(series: Series) -> None:
-    series.gpu, series.totals = None, Totals(3, 0, 0, 0.03, 1)
-    shown = lines(series)
+def test_the_cpu_alone_has_one_column(judgement: Judgement) -> None:
+    judgement = replace(judgement, gpu=None, totals=Totals(3, 0, 0, 0.03, 1))
+    shown = lines(judgement)
     assert shown[0] == "CPU, XNNPACK, one by one"
     assert shown[-2:] == [
         "pictures 3 classified",
@@ -469,32 +471,32 @@ def test_the_cpu_alone_has_one_column(series: Series) -> None:
     ]
 
 
-def test_an_external_delegate_has_its_own_name(series: Series) -> None:
-    series.gpu, series.job = None, replace(series.job, external=("a.so", {}))
-    series.beside, series._instead = None, path(30, 0.25)
-    assert lines(series)[0] == "EXTERNAL, one by one"
+def test_an_external_delegate_has_its_own_name(judgement: Judgement) -> None:
+    job = replace(judgement.job, external=("a.so", {}))
+    judgement = Judgement(job, RUNTIME, substitute=path(30, 0.25), totals=judgement.totals)
+    assert lines(judgement)[0] == "EXTERNAL, one by one"
 
 
-def test_a_cpu_that_failed_says_why(series: Series) -> None:
-    series.beside, series.reasons = {}, {ON_CPU: "no kernel"}
-    shown = lines(series)
+def test_a_cpu_that_failed_says_why(judgement: Judgement) -> None:
+    judgement = replace(judgement, beside={}, reasons={ON_CPU: "no kernel"})
+    shown = lines(judgement)
     assert shown[0] == "OpenCL, 8 at once"
     assert "CPU failed: no kernel" in shown
     assert not [line for line in shown if line.startswith("speedup")]
 
 
-def test_what_opencl_left_to_the_cpu_is_listed(series: Series) -> None:
-    assert series.gpu is not None
-    series.gpu.delegation = replace(
+def test_what_opencl_left_to_the_cpu_is_listed(judgement: Judgement) -> None:
+    assert judgement.gpu is not None
+    judgement.gpu.delegation = replace(
         TAKEN, verdicts=(Verdict(0, "PAD", "no such op"), *TAKEN.verdicts[1:])
     )
-    assert "PAD 1 no such op 0" in lines(series)
+    assert "PAD 1 no such op 0" in lines(judgement)
 
 
-def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
-    series.gpu, series.beside = path(0, 0.0, 2, TAKEN), {ON_CPU: path(0, 0.0)}
-    series.totals = Totals(0, 2, 0, 0.0, 1)
-    text = "\n".join(lines(series))
+def test_nothing_read_at_all_is_still_a_table(judgement: Judgement) -> None:
+    gpu, beside = path(0, 0.0, 2, TAKEN), {ON_CPU: path(0, 0.0)}
+    judgement = replace(judgement, gpu=gpu, beside=beside, totals=Totals(0, 2, 0, 0.0, 1))
+    text = "\n".join(lines(judgement))
     assert "pictures/s 0.0 0.0" in text
     assert "pictures 0 classified, 2 not readable" in text
     assert "speedup" not in text
@@ -513,18 +515,18 @@ def result(most: int) -> Result:
     return made
 
 
-def documented(series: Series, count: int) -> tuple[dict, list[str]]:
+def documented(judgement: Judgement, count: int) -> tuple[dict, list[str]]:
     written: list[str] = []
     made = sinks.Document(written.append, {"model": "m", "runtime": "r"})
     for outcome, most in OUTCOMES[:count]:
         made.add(documents.picture_entry(outcome, result(most)))
-    made.end(documents.totals_entry(series, 4))
+    made.end(documents.totals_entry(judgement, 4))
     return json.loads("\n".join(written)), written
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_document_has_an_object_a_picture(series: Series, count: int) -> None:
-    entry, _ = documented(series, count)
+def test_the_document_has_an_object_a_picture(judgement: Judgement, count: int) -> None:
+    entry, _ = documented(judgement, count)
     assert entry.items() >= stamped({}).items()
     results = [
         {"index": 1, "label": None, "score": 0.5},
@@ -545,8 +547,8 @@ def test_the_document_has_an_object_a_picture(series: Series, count: int) -> Non
     )
 
 
-def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
-    entry, _ = documented(series, 3)
+def test_the_document_ends_with_what_all_came_to(judgement: Judgement) -> None:
+    entry, _ = documented(judgement, 3)
     assert list(entry) == [
         *stamped({}),
         "model", "runtime", "pictures", "classified", "unreadable", "seconds",
@@ -571,24 +573,23 @@ def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
     assert (entry["max_difference_quanta_reference"], entry["speedup"]) == (0, 2.0)
 
 
-def test_what_was_not_compared_is_null_with_a_reason(series: Series) -> None:
-    series.totals = Totals(30, 0, 0, 1.0, 4)
-    series.beside = None
-    entry, _ = documented(series, 1)
+def test_what_was_not_compared_is_null_with_a_reason(judgement: Judgement) -> None:
+    judgement = replace(judgement, totals=Totals(30, 0, 0, 1.0, 4), beside=None)
+    entry, _ = documented(judgement, 1)
     assert entry["max_difference_quanta_reference"] is None
     assert entry["speedup"] is None
     assert entry["not_compared"] == "--compare=false"
     assert "cpu" not in entry
 
 
-def test_a_failure_is_told(series: Series) -> None:
-    series.gpu, series._gave_up = None, "CL_OUT_OF_RESOURCES"
-    entry, _ = documented(series, 1)
+def test_a_failure_is_told(judgement: Judgement) -> None:
+    judgement = replace(judgement, gpu=None, gave_up="CL_OUT_OF_RESOURCES")
+    entry, _ = documented(judgement, 1)
     assert entry["failure"] == "CL_OUT_OF_RESOURCES"
     assert "gpu" not in entry
 
 
-def test_a_picture_is_written_before_the_next_but_one(series: Series) -> None:
+def test_a_picture_is_written_before_the_next_but_one(judgement: Judgement) -> None:
     written: list[str] = []
     made = sinks.Document(written.append, {"model": "m"})
     for number, (outcome, most) in enumerate(OUTCOMES * 5):

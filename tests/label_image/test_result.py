@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from delegate.inspect import Graph
 from label_image.compare import Distances
+from label_image.decode_outputs import Meaning
 from label_image.heads.view import View
-from label_image.meaning import Meaning
 from label_image.result import (
-    Described,
+    OutputSummary,
     Result,
     file_names,
     picture_folder,
@@ -29,9 +29,11 @@ from tests.support.model import graph_of, op, t
 from tflite_opencl.common.difference import Difference
 
 
-def described(values: ArrayLike, dtype: str, *quantisation: Any, name: str = "out") -> Described:
+def described(
+    values: ArrayLike, dtype: str, *quantisation: Any, name: str = "out"
+) -> OutputSummary:
     output = np.asarray(values, dtype)
-    return Described(0, output, t(output.shape, dtype, *quantisation, name=name))
+    return OutputSummary(0, output, t(output.shape, dtype, *quantisation, name=name))
 
 
 LINES = [
@@ -96,7 +98,7 @@ LINES = [
 @pytest.mark.parametrize(
     ("found", "facts", "values"), [case[1:] for case in LINES], ids=[case[0] for case in LINES]
 )
-def test_an_output_is_two_lines(found: Described, facts: str, values: str) -> None:
+def test_an_output_is_two_lines(found: OutputSummary, facts: str, values: str) -> None:
     assert found.lines == [facts, values]
 
 

@@ -22,6 +22,7 @@ from delegate.runtime.transfers import Copied
 from label_image.compare import Distances, Outcome, Sample, Totals
 from label_image.decoder import Format
 from label_image.path import Path as OnePath
+from label_image.paths import Paths
 from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, op, t
@@ -68,27 +69,27 @@ def series(
     options: dict[str, Any] | None = None,
     compares_all: bool = True,
     **job: Any,
-) -> Iterator[Series]:
+) -> Iterator[Paths]:
     model = model or pooling_model()
     graph = read_model(model)
     opencl = None if device is None else Options(device.index, **(options or {}))
     nothing = np.zeros(SIZE, graph.inputs[0].dtype)
     full = Job(model, nothing, False, batch, opencl=opencl, reference=True, warmup_runs=1, **job)
-    with opened(Series(full, RUNTIME, graph, compares_all=compares_all)) as made:
+    with opened(Paths(full, RUNTIME, graph, compares_all=compares_all)) as made:
         yield made
 
 
 @contextmanager
-def opened(made: Series) -> Iterator[Series]:
-    """Give the series with all its paths."""
+def opened(made: Paths) -> Iterator[Paths]:
+    """Give all paths of a run."""
     with made:
         made.open()
         made.open_others()
         yield made
 
 
-def outcomes_of(made: Series, paths: Sequence[str], dtype: str = "uint8") -> list[Outcome]:
-    return list(made.outcomes(paths, Format(SIZE, dtype)))
+def outcomes_of(made: Paths, paths: Sequence[str], dtype: str = "uint8") -> list[Outcome]:
+    return list(Series(made).outcomes(paths, Format(SIZE, dtype)))
 
 
 def expected(paths: Sequence[str], model: bytes = b"", dtype: str = "uint8") -> list[list[Any]]:
@@ -114,12 +115,12 @@ def test_the_cpu_classifies_every_picture_in_order(paths: list[str], batch: int 
         outcomes = outcomes_of(made, paths)
         assert [outcome.path for outcome in outcomes] == paths
         assert got(outcomes) == expected(paths)
-        assert made.gpu is None
-        assert made.cpu is not None
-        assert made.cpu.pictures == made.totals.classified == 7
-        assert made.failure == ""
-        assert made.totals.decoding_seconds > 0
-        assert 1 <= made.totals.processes <= 7
+        assert made.judgement.gpu is None
+        assert made.judgement.cpu is not None
+        assert made.judgement.cpu.pictures == made.judgement.totals.classified == 7
+        assert made.judgement.failure == ""
+        assert made.judgement.totals.decoding_seconds > 0
+        assert 1 <= made.judgement.totals.processes <= 7
     assert outcomes[0].distances is None
 
 
@@ -135,7 +136,7 @@ def test_unreadable_pictures_leave_the_others_alone(
         assert [outcome.path for outcome in outcomes] == mixed
         assert [bool(outcome.error) for outcome in outcomes] == [path == bad for path in mixed]
         assert got([each for each in outcomes if not each.error]) == expected(paths[:3])
-        assert (made.totals.classified, made.totals.unreadable) == (3, 9)
+        assert (made.judgement.totals.classified, made.judgement.totals.unreadable) == (3, 9)
 
 
 def test_no_picture_at_all_is_fine() -> None:
@@ -156,9 +157,9 @@ def test_without_a_device_the_cpu_runs_them_all(
 ) -> None:
     graph, options = read_model(pooling_model()), Options("no such device")
     job = Job(pooling_model(), np.zeros(SIZE, np.uint8), batch=2, opencl=options)
-    with opened(Series(job, RUNTIME, graph)) as made:
+    with opened(Paths(job, RUNTIME, graph)) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert "no such device" in made.failure
+        assert "no such device" in made.judgement.failure
     assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
 
 
@@ -171,22 +172,22 @@ def test_every_picture_is_compared_with_cpu_and_reference(
         assert got(outcomes) == expected(paths)
         for outcome in outcomes:
             assert outcome.distances == SAME
-        totals = made.totals
+        totals = made.judgement.totals
         assert totals.distances == SAME
-        assert made.gpu is not None
-        assert made.cpu is not None
-        assert made.gpu.pictures == made.cpu.pictures == 7
-        assert made.gpu.batch == (batch or 1)
-        assert (made.failure, totals.wrong) == ("", 0)
+        assert made.judgement.gpu is not None
+        assert made.judgement.cpu is not None
+        assert made.judgement.gpu.pictures == made.judgement.cpu.pictures == 7
+        assert made.judgement.gpu.batch == (batch or 1)
+        assert (made.judgement.failure, totals.wrong) == ("", 0)
 
 
 def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str]) -> None:
     graph = read_model(pooling_model())
     job = Job(pooling_model(), np.zeros(SIZE, np.uint8), batch=2, opencl=Options(device.index))
-    with opened(Series(job, RUNTIME, graph)) as made:
+    with opened(Paths(job, RUNTIME, graph)) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
-        assert made.cpu is None
+        assert made.judgement.cpu is None
         assert {outcome.distances for outcome in outcomes} == {None}
 
 
@@ -196,17 +197,17 @@ def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
     with series(device, 2, options=PARTLY) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
-        assert made.totals.distances.gpu_to_reference == Difference(0)
-        assert made.gpu is not None
-        assert made.gpu.delegation is not None
-        assert made.gpu.delegation.delegated == 1
+        assert made.judgement.totals.distances.gpu_to_reference == Difference(0)
+        assert made.judgement.gpu is not None
+        assert made.judgement.gpu.delegation is not None
+        assert made.judgement.gpu.delegation.delegated == 1
 
 
 @slow
 def test_the_reference_kernels_may_be_the_cpu_s_own(device: DeviceInfo, paths: list[str]) -> None:
     with series(device, 2, cpu_kernels="reference") as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.totals.distances == SAME
+        assert made.judgement.totals.distances == SAME
 
 
 def test_floats_are_not_compared_in_quanta(device: DeviceInfo, paths: list[str]) -> None:
@@ -216,7 +217,7 @@ def test_floats_are_not_compared_in_quanta(device: DeviceInfo, paths: list[str])
             np.array(got(outcomes)), np.array(expected(paths, pooling_model("float32"), "float32"))
         )
         why = Difference(None, "the outputs are not quantised")
-        assert made.totals.distances == Distances(why, why, why)
+        assert made.judgement.totals.distances == Distances(why, why, why)
 
 
 def lie(monkeypatch: pytest.MonkeyPatch, pictures: set[int]) -> None:
@@ -249,8 +250,8 @@ def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
         assert got(outcomes) == expected(paths)
         wrong = [number for number, each in enumerate(outcomes) if each.is_wrong]
         assert wrong == [2, 5]
-        assert made.totals.wrong == 2
-        assert made.failure == (
+        assert made.judgement.totals.wrong == 2
+        assert made.judgement.failure == (
             f"{device.name} computes wrongly: its outputs are up to 4 quanta from TFLite's "
             "reference kernels, in 2 of 7 pictures"
         )
@@ -272,10 +273,10 @@ def test_a_sample_of_the_pictures_is_compared(
         compared = [number for number, each in enumerate(outcomes) if each.distances]
         # Comparing this model takes no time: all that are due have their turn.
         assert compared == [*range(8), 101, 202]
-        assert made.totals.distances == SAME
-        assert (made.totals.compared, made.failure) == (10, "")
-        assert made.cpu is not None
-        assert made.cpu.pictures == 10
+        assert made.judgement.totals.distances == SAME
+        assert (made.judgement.totals.compared, made.judgement.failure) == (10, "")
+        assert made.judgement.cpu is not None
+        assert made.judgement.cpu.pictures == 10
 
 
 @slow
@@ -298,7 +299,7 @@ def test_a_sample_that_is_wrong_is_told_as_loudly_and_ends_the_sampling(
         assert [got([outcomes[number]]) for number in wrong] == [[honest[n]] for n in wrong]
         compared = sum(each.distances is not None for each in outcomes)
         assert compared == 210 - uncompared
-        assert made.failure == (
+        assert made.judgement.failure == (
             f"{device.name} computes wrongly: its outputs are up to 4 quanta from TFLite's "
             f"reference kernels, in {len(wrong)} of {compared} pictures that were compared"
         )
@@ -351,8 +352,8 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
         monkeypatch.setattr(Executor, "_checked", fails)
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
-        assert made.gpu is None
-        assert made.failure == "running: CL_DEVICE_NOT_AVAILABLE"
+        assert made.judgement.gpu is None
+        assert made.judgement.failure == "running: CL_DEVICE_NOT_AVAILABLE"
         done = 3 * (batch or 1)
         compared = [outcome.distances is not None for outcome in outcomes]
         assert compared == [True] * done + [False] * (7 - done)
@@ -366,7 +367,7 @@ def test_a_cpu_that_fails_is_left_out_of_the_comparison(
     honest = OnePath.run
 
     def fails(self: OnePath, pixels: Any) -> Any:
-        if self is made.cpu:
+        if self is made.judgement.cpu:
             raise RunError("Failed to invoke tflite!")
         return honest(self, pixels)
 
@@ -374,17 +375,19 @@ def test_a_cpu_that_fails_is_left_out_of_the_comparison(
         monkeypatch.setattr(OnePath, "run", fails)
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
-        assert made.cpu is None
-        assert made.reasons["cpu"] == "Failed to invoke tflite!"
-        assert made.totals.distances.gpu_to_reference == Difference(0)
-        assert made.totals.distances.gpu_to_cpu == Difference(None, "Failed to invoke tflite!")
+        assert made.judgement.cpu is None
+        assert made.judgement.reasons["cpu"] == "Failed to invoke tflite!"
+        assert made.judgement.totals.distances.gpu_to_reference == Difference(0)
+        assert made.judgement.totals.distances.gpu_to_cpu == Difference(
+            None, "Failed to invoke tflite!"
+        )
 
 
 @slow
 def test_leaving_in_the_middle_ends_the_processes(paths: list[str]) -> None:
     before = set(os.listdir("/proc"))
     with series() as made:
-        outcomes = made.outcomes(paths * 50, Format(SIZE, "uint8"))
+        outcomes = Series(made).outcomes(paths * 50, Format(SIZE, "uint8"))
         next(outcomes)
         outcomes.close()
     children = [
@@ -406,8 +409,10 @@ def test_the_largest_difference_of_all_pictures_counts() -> None:
     totals = Totals()
     for quanta in (0, 3, 1):
         ours = Difference(quanta)
-        totals.add(Outcome("a", "", (), Distances(ours, Difference(2), Difference(None, "why"))))
-    totals.add(Outcome("b", "not there"))
+        totals = totals.plus(
+            Outcome("a", "", (), Distances(ours, Difference(2), Difference(None, "why")))
+        )
+    totals = totals.plus(Outcome("b", "not there"))
     assert totals.distances.gpu_to_reference == Difference(3)
     assert totals.distances.cpu_to_reference == Difference(2)
     assert totals.distances.gpu_to_cpu == Difference(None, "why")
@@ -418,7 +423,7 @@ def test_each_output_has_its_own_largest_difference() -> None:
     totals = Totals()
     for each in ((0, 0.5), (3, 0.25), (1, 0.0)):
         ours = Difference(each[0], "", each)
-        totals.add(Outcome("a", "", (), Distances(ours, ours, ours)))
+        totals = totals.plus(Outcome("a", "", (), Distances(ours, ours, ours)))
     assert totals.distances is not None
     assert totals.distances.gpu_to_reference.each == (3, 0.5)
     assert (totals.distances.gpu_to_reference.quanta, totals.distances.gpu_to_reference.floats) == (
@@ -430,8 +435,8 @@ def test_each_output_has_its_own_largest_difference() -> None:
 def test_floats_are_compared_where_asked(device: DeviceInfo, paths: list[str]) -> None:
     model = pooling_model("float32")
     job = Job(model, np.zeros(SIZE, np.float32), opencl=Options(device.index), reference=True)
-    with opened(Series(job, RUNTIME, read_model(model), floats=True)) as made:
+    with opened(Paths(job, RUNTIME, read_model(model), floats=True)) as made:
         outcomes_of(made, paths, "float32")
-        assert made.totals.distances is not None
-        assert made.totals.distances.gpu_to_reference.floats is not None
-        assert made.totals.distances.gpu_to_reference.floats < 1e-3
+        assert made.judgement.totals.distances is not None
+        assert made.judgement.totals.distances.gpu_to_reference.floats is not None
+        assert made.judgement.totals.distances.gpu_to_reference.floats < 1e-3

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from delegate import Options, Verdict
 from label_image.compare import CPU, Distances, distance_entry
+from label_image.judgement import Judgement
 from label_image.path import Path
-from label_image.series import Series
+from label_image.paths import Paths
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op, t
-from tests.support.nets import image
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.node_kernels import JUDGE
@@ -43,7 +43,7 @@ class Tflite:
         self.asked: list[Job] = []
         self._answers = cpu, reference, on_reference
 
-    def opened(self, job: Job, is_beside: bool) -> Path:
+    def run(self, job: Job, is_beside: bool) -> Path:
         self.asked.append(job)
         cpu, reference, on_reference = self._answers
         own = reference if job.cpu_kernels == JUDGE else cpu
@@ -54,15 +54,15 @@ class Tflite:
         return Path(1.0, outputs=tuple(answer), times=TIMES)
 
 
-def compared(tflite: Tflite, gpu: Path, floats: bool = False, **job: Any) -> Series:
-    """Return the series of one picture, of which OpenCL's path has run."""
+def compared(tflite: Tflite, gpu: Path, floats: bool = False, **job: Any) -> Judgement:
+    """Return what one picture comes to, of which OpenCL's path has run."""
     outputs = [t(each.shape, each.dtype.name) for each in gpu.outputs]
     graph = replace(graph_of([op("SPLIT", [outputs[0]], outputs)]), outputs=outputs, nodes=())
-    series = Series(replace(JOB, **job), RUNTIME, graph, floats=floats)
-    series.opened = tflite.opened  # type: ignore[method-assign]
-    series.gpu, series.answer = gpu, gpu.outputs
-    series.compare()
-    return series
+    paths = Paths(replace(JOB, **job), RUNTIME, graph, floats=floats)
+    paths.run = tflite.run  # type: ignore[method-assign]
+    paths.judgement = replace(paths.judgement, gpu=gpu, answer=gpu.outputs)
+    paths.compare_one()
+    return paths.judgement
 
 
 def compare(tflite: Tflite, gpu: Path, floats: bool = False, **job: Any) -> Distances:
@@ -202,16 +202,14 @@ def test_a_device_that_computes_wrongly_loses_its_results_to_the_cpu(
         assert caplog.messages[1:] == ([] if is_left else ["the results are the CPU's"])
 
 
-def series(failure: str, lost: int | None) -> Series:
-    """Return a series on four nodes, of which so many were lost; None: without OpenCL."""
-    graph = graph_of([op("ADD", [image()] * 2, [image()])])
-    made = Series(Job("m", np.zeros(1)), RUNTIME, graph)
-    made._gave_up = failure
-    if lost is not None:
-        verdicts = [Verdict(n, "ADD", "it died" if n < lost else None) for n in range(4)]
-        taken = Delegation("a device", "a platform", "1", verdicts, [], lost=lost)
-        made.gpu = Path(1.0, delegation=taken)
-    return made
+def judgement(failure: str, lost: int | None) -> Judgement:
+    """Return that of four nodes, of which so many were lost; None: without OpenCL."""
+    made = Judgement(Job("m", np.zeros(1)), RUNTIME, gave_up=failure)
+    if lost is None:
+        return made
+    verdicts = [Verdict(n, "ADD", "it died" if n < lost else None) for n in range(4)]
+    taken = Delegation("a device", "a platform", "1", verdicts, [], lost=lost)
+    return replace(made, gpu=Path(1.0, delegation=taken))
 
 
 @pytest.mark.parametrize(
@@ -222,11 +220,11 @@ def test_most_nodes_lost_is_an_error_of_its_own(
     failure: str, lost: int, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "label_image"):
-        assert series(failure, lost).exit_code() == code
+        assert judgement(failure, lost).exit_code() == code
     said = [line.split(":")[0] for line in caplog.messages]
     because = "because child processes died of their OpenCL kernels"
     assert said == ([f"the CPU ran {lost} of 4 nodes, {because}"] if code == 3 else [])
 
 
 def test_a_run_on_the_cpu_has_lost_nothing() -> None:
-    assert series("", None).exit_code() == 0
+    assert judgement("", None).exit_code() == 0

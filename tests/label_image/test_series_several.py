@@ -20,6 +20,7 @@ from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.decoders import Batch, Batches, runs_in_order
 from label_image.path import Run, SpreadPath
+from label_image.paths import Paths
 from label_image.series import Series
 from tests.label_image.test_series import (
     PARTLY,
@@ -57,11 +58,11 @@ def series(
     compares: bool = True,
     compares_all: bool = True,
     **options: Any,
-) -> AbstractContextManager[Series]:
+) -> AbstractContextManager[Paths]:
     opencl = Options(selector, tune="off", **options)
     model, nothing = pooling_model(), np.zeros(SIZE, np.uint8)
     job = Job(model, nothing, batch=batch, opencl=opencl, reference=compares)
-    return opened(Series(job, RUNTIME, read_model(model), compares_all=compares_all))
+    return opened(Paths(job, RUNTIME, read_model(model), compares_all=compares_all))
 
 
 @slow
@@ -74,17 +75,21 @@ def test_pictures_come_in_order_and_each_is_some_device_s(
         outcomes = outcomes_of(made, paths * 3)
         assert [outcome.path for outcome in outcomes] == paths * 3
         assert got(outcomes) == expected(paths) * 3
-        assert made.gpu is not None
-        assert [portion.device for portion in made.gpu.portions] == list(list_devices()[:2])
-        assert sum(portion.pictures for portion in made.gpu.portions) == 21
-        assert made.gpu.pictures == made.totals.classified == 21
-        assert made.gpu.seconds > 0
-        assert made.gpu.batch == (batch or 1)
-        assert (made.failure, made.totals.wrong) == ("", 0)
-        assert made.totals.distances == (SAME if compares else None)
-        assert (made.cpu is not None) == compares
-        assert made.gpu.delegation is not None
-        assert made.gpu.delegation.device == " + ".join(info.name for info in list_devices()[:2])
+        assert made.judgement.gpu is not None
+        assert [portion.device for portion in made.judgement.gpu.portions] == list(
+            list_devices()[:2]
+        )
+        assert sum(portion.pictures for portion in made.judgement.gpu.portions) == 21
+        assert made.judgement.gpu.pictures == made.judgement.totals.classified == 21
+        assert made.judgement.gpu.seconds > 0
+        assert made.judgement.gpu.batch == (batch or 1)
+        assert (made.judgement.failure, made.judgement.totals.wrong) == ("", 0)
+        assert made.judgement.totals.distances == (SAME if compares else None)
+        assert (made.judgement.cpu is not None) == compares
+        assert made.judgement.gpu.delegation is not None
+        assert made.judgement.gpu.delegation.device == " + ".join(
+            info.name for info in list_devices()[:2]
+        )
 
 
 class Liar:
@@ -116,11 +121,11 @@ def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
     liar = Liar(monkeypatch, 1)
     with series(both) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert (made.failure, made.totals.wrong) == ("", 0)
-        assert made.totals.distances == SAME
-        assert made.gpu is not None
+        assert (made.judgement.failure, made.judgement.totals.wrong) == ("", 0)
+        assert made.judgement.totals.distances == SAME
+        assert made.judgement.gpu is not None
         (lied,) = liar.devices
-        left = [portion for portion in made.gpu.portions if not portion.failure]
+        left = [portion for portion in made.judgement.gpu.portions if not portion.failure]
         assert [portion.device for portion in left] == [
             info for info in list_devices()[:2] if info != lied
         ]
@@ -140,8 +145,8 @@ def test_what_a_wrong_device_gave_before_a_sample_found_it_is_a_failure(
     with series(both, compares_all=False) as made:
         assert got(outcomes_of(made, paths * 30)) == expected(paths) * 30
         (lied,) = liar.devices
-        assert made.totals.wrong == 0  # the other device ran what was wrong again
-        assert made.failure == (
+        assert made.judgement.totals.wrong == 0  # the other device ran what was wrong again
+        assert made.judgement.failure == (
             f"{lied.name} computes wrongly: its outputs are up to 4 quanta from TFLite's reference "
             "kernels; 92 pictures before were not compared"
         )
@@ -157,8 +162,8 @@ def test_when_all_compute_wrongly_it_is_as_with_one_device(
     liar = Liar(monkeypatch, 2)
     with series(both) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.totals.wrong == 7
-        assert made.failure == (
+        assert made.judgement.totals.wrong == 7
+        assert made.judgement.failure == (
             f"{liar.devices[1].name} computes wrongly: its outputs are up to 4 quanta from "
             "TFLite's reference kernels, in 7 of 7 pictures"
         )
@@ -194,9 +199,9 @@ def test_a_device_that_fails_gives_its_pictures_to_the_other(
     with series(both, compares=compares) as made:
         fail(monkeypatch, is_to_fail)
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.failure == ""
-        assert made.gpu is not None
-        failures = [portion.failure for portion in made.gpu.portions]
+        assert made.judgement.failure == ""
+        assert made.judgement.gpu is not None
+        failures = [portion.failure for portion in made.judgement.gpu.portions]
         assert sorted(failures) == ["", "running: CL_DEVICE_NOT_AVAILABLE"]
     (line,) = messages(caplog, logging.WARNING)
     assert line.endswith("the others take its pictures: running: CL_DEVICE_NOT_AVAILABLE")
@@ -210,13 +215,13 @@ def test_when_all_fail_the_cpu_runs_the_rest_as_with_one_device(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with series(both, compares=False) as made:
-        outcomes = made.outcomes(paths * 10, Format(SIZE, "uint8"))
+        outcomes = Series(made).outcomes(paths * 10, Format(SIZE, "uint8"))
         done = [next(outcomes)]
         fail(monkeypatch, lambda _: True)
         done += outcomes
         assert got(done) == expected(paths) * 10
-        assert made.gpu is None
-        assert made.failure == "running: CL_DEVICE_NOT_AVAILABLE"
+        assert made.judgement.gpu is None
+        assert made.judgement.failure == "running: CL_DEVICE_NOT_AVAILABLE"
     assert messages(caplog, logging.ERROR) == ["running: CL_DEVICE_NOT_AVAILABLE"]
     assert messages(caplog, logging.WARNING)[1:] == ["the CPU runs the model instead"]
 
@@ -231,7 +236,7 @@ def test_when_none_can_be_opened_it_is_as_with_one_device(
     monkeypatch.setattr(Executor, "_upload", no_room)
     with series(both) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.failure == "allocating 9 KiB: CL_OUT_OF_RESOURCES"
+        assert made.judgement.failure == "allocating 9 KiB: CL_OUT_OF_RESOURCES"
     assert messages(caplog, logging.ERROR) == ["allocating 9 KiB: CL_OUT_OF_RESOURCES"]
     assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
 
@@ -242,10 +247,10 @@ def test_a_model_that_is_not_taken_whole_runs_on_one_device(
 ) -> None:
     with series(both, **PARTLY) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.gpu is not None
-        assert made.gpu.delegation is not None
-        assert made.gpu.delegation.device == list_devices()[0].name
-        assert (made.gpu.delegation.delegated, made.gpu.portions) == (1, ())
+        assert made.judgement.gpu is not None
+        assert made.judgement.gpu.delegation is not None
+        assert made.judgement.gpu.delegation.device == list_devices()[0].name
+        assert (made.judgement.gpu.delegation.delegated, made.judgement.gpu.portions) == (1, ())
     assert messages(caplog, logging.WARNING) == [
         "--batch: OpenCL runs the pictures one by one through TFLite, on one device: "
         "--exclude_ops leaves nodes to the CPU"
@@ -255,7 +260,7 @@ def test_a_model_that_is_not_taken_whole_runs_on_one_device(
 def test_leaving_in_the_middle_ends_the_threads(both: str, paths: list[str]) -> None:
     before = set(threading.enumerate())
     with series(both, compares=False) as made:
-        outcomes = made.outcomes(paths * 50, Format(SIZE, "uint8"))
+        outcomes = Series(made).outcomes(paths * 50, Format(SIZE, "uint8"))
         next(outcomes)
         outcomes.close()
     assert set(threading.enumerate()) <= before
@@ -263,8 +268,8 @@ def test_leaving_in_the_middle_ends_the_threads(both: str, paths: list[str]) -> 
 
 def test_memory_is_that_of_a_few_batches(both: str) -> None:
     with series(both, 4, compares=False) as made:
-        assert isinstance(made.gpu, SpreadPath)
-        assert made.gpu.ahead == 6
+        assert isinstance(made.judgement.gpu, SpreadPath)
+        assert made.judgement.gpu.ahead == 6
 
 
 # --- which batches are yielded when

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
+from label_image.decode_outputs import head_of, read
 from label_image.heads.view import View
-from label_image.meaning import head_of, read
-from label_image.scene import Found, Scene, Sides
+from label_image.scene import Detection, Scene, Sides
 from tests.support.model import const, graph_of, op, t
 
 
@@ -39,9 +39,9 @@ def view_of(
     return View(graph, graph.outputs, graph.inputs[0], **facts)
 
 
-def thing(index: int, score: float, *sides: float, label: str = "") -> Found:
+def thing(index: int, score: float, *sides: float, label: str = "") -> Detection:
     """Return a thing in a picture; without a label its number names it."""
-    return Found(label or str(index), score, Sides(*sides), index)
+    return Detection(label or str(index), score, Sides(*sides), index)
 
 
 def name_of(view: View, task: str | None = None) -> str | None:

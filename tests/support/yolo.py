@@ -175,10 +175,10 @@ class _Layers(Network):
         shares = self.softmax(self.reshaped(bins, (1, count, 4, _BINS)))
         weights = constant(np.arange(_BINS, dtype=np.int8).reshape(1, 1, 1, _BINS), [1.0], axis=0)
         bias = constant(np.zeros(1, np.int32), [1 / 256], axis=0)
-        means = tensor((1, count, 4, 1), "int8", 0.06, -128)
+        ambiguities = tensor((1, count, 4, 1), "int8", 0.06, -128)
         options = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
-        means = self.add("CONV_2D", [shares, weights, bias], means, **options)
-        before, after = self.slices(self.reshaped(means, (1, count, 4)), [2, 2])
+        ambiguities = self.add("CONV_2D", [shares, weights, bias], ambiguities, **options)
+        before, after = self.slices(self.reshaped(ambiguities, (1, count, 4)), [2, 2])
         spots, strides = _grid([x.shape[1] for x in maps], side)
         like = tensor((), "int8", side / 8 / 127 * 1.5, 0)
         ends = [self.pair("SUB", spots, before, like), self.pair("ADD", spots, after, like)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.words import did_you_mean
+from tflite_opencl.common.messages import did_you_mean
 
 Examples = Sequence[tuple[str, str]]  # a command line, and what it does
 _HEADING = "examples:"

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import CommandError, RunError, UsageError
-from tflite_opencl.common.pictures.found import find_picture, read_picture
+from tflite_opencl.common.messages import did_you_mean
+from tflite_opencl.common.pictures.find_pictures import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.pictures.layout import (
     is_picture,
@@ -24,11 +25,10 @@ from tflite_opencl.common.pictures.layout import (
     takes_alpha,
     why_no_picture,
 )
-from tflite_opencl.common.pictures.stored import scale_of as scale_of
-from tflite_opencl.common.pictures.stored import stored_by
+from tflite_opencl.common.pictures.pixel_encoding import scale_of as scale_of
+from tflite_opencl.common.pictures.pixel_encoding import stored_by
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.values import Arrays, input_sets
-from tflite_opencl.common.words import did_you_mean
 
 log = logging.getLogger("tflite_opencl")
 

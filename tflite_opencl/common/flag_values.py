@@ -23,7 +23,7 @@ def truth(text: str) -> bool:
         raise argparse.ArgumentTypeError(f"'{text}' is not true, false, 1 or 0") from None
 
 
-def compared(text: str) -> bool | str:
+def compare_mode(text: str) -> bool | str:
     """Return whether to compare, or "all"."""
     return text if text == "all" else truth(text)
 
@@ -163,3 +163,12 @@ def path(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("'' is no name of a file or folder")
     return text
+
+
+class OutputPath(str):
+    """The name of a file or folder that a command writes; whatever else it is given is read."""
+
+
+def output_path(text: str) -> OutputPath:
+    """Return the name of a file or folder to write."""
+    return OutputPath(path(text))

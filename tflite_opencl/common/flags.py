@@ -22,6 +22,7 @@ from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.files import keep
 from tflite_opencl.common.flag_values import (
     MOST_PICTURES,
+    OutputPath,
     at_most,
     delegate_options,
     duration,
@@ -31,90 +32,90 @@ from tflite_opencl.common.flag_values import (
     names,
     not_negative,
     one_of,
+    output_path,
     path,
     positive,
     threads,
     truth,
 )
-from tflite_opencl.common.words import known_ops, stamped
+from tflite_opencl.common.messages import known_ops, stamped
 
 DOCUMENTS = ("json", "csv", "html", "markdown")
-# What names a file or folder that is written; whatever else a command is given is read.
-OUTPUTS = frozenset(
-    (
-        *DOCUMENTS, "output", "target", "file", "dump", "heatmap", "cut", "write_profile",
-        "profiling_output_csv_file",  # of subcommands
-        "json_lines", "coco", "trace", "report", "output_image", "output_video", "output_dir",
-        "junit", "ktap", "lava", "coverage", "write_models",  # of tflite-delegate-test
-    )
-)  # fmt: skip
 _STDOUT = "; - is stdout, which then holds nothing else"
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What all commands say of a flag; each may say more, and has a default of its own."""
+class Flag:
+    """What a flag takes, and what is said of it: `detail` in the help alone."""
 
     help: str
     convert: Callable[[str], Any] | None = path  # None: a switch, which takes no value
-    metavar: str | None = "FILE"
+    metavar: str = "FILE"
     short: str = ""
+    detail: str = ""
+
+    def add_to(self, parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
+        """Add it to a parser under its short and its long name."""
+        words = [f"-{self.short}"] * bool(self.short) + [f"--{name}"]
+        takes = {"type": self.convert, "metavar": self.metavar}
+        settings = takes if self.convert else {"action": "store_true"}
+        parser.add_argument(*words, **{"help": self.help, **settings, **changes})
 
 
+# What all commands say of a flag; each may say more, and has a default of its own.
 SHARED = {
-    "tflite_model": Shared("a .tflite file", short="m"),
-    "signature": Shared("which of a file's graphs runs, by its signature's name; without it the "
-                        "first", str, "NAME"),
-    "input": Shared("an input's values, by its name or its number (0 is the first)", named_file,
-                    "NAME=FILE"),
-    "image": Shared("a picture: BMP, or whatever Pillow reads", short="i"),
-    "input_size": Shared("height and width of the picture's input, of a model that leaves them "
-                         "open", height_width, "HxW"),
-    "labels": Shared("one label a line", short="l"),
-    "count": Shared("how many", positive, "N", "c"),
-    "warmup_runs": Shared("runs before the timed ones", not_negative, "N", "w"),
-    "threads": Shared("CPU threads", threads, "N", "t"),
-    "num_threads": Shared("CPU threads", threads, "N"),
-    "device": Shared("the OpenCL device: its index, or words of its platform's or its own name",
-                     str, "DEVICE"),
-    "device_profile": Shared("keep another device's limits: what would not run there does not run "
-                             "here", str, "NAME|FILE.toml"),
-    "allow_fp16": Shared("floats may be halves on OpenCL: faster on many GPUs, and other results "
-                         "of models that are not quantised", truth, "0|1", "f"),
-    "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
-    "isolate": Shared("run OpenCL in a child process, which a driver may end or hold: that costs "
-                      "a run", truth, "BOOL"),
-    "device_timeout": Shared("seconds that a run may take on OpenCL", duration, "SECONDS"),
-    "plan": Shared("run by a plan that `tflite-opencl plan` wrote for this device, and measure "
-                   "nothing"),
-    "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (a "
-                   "few seconds in the first start), full (to the end, with more runs and more "
-                   "ways to launch)",
-                   one_of("off", "quick", "full"), "off|quick|full"),
-    "external_delegate_path": Shared("a delegate library (libteflon.so, libvx_delegate.so)", str),
-    "external_delegate_options": Shared('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
-    "tolerance": Shared("quanta that an integer may be off", not_negative, "Q"),
-    "timeout": Shared("the longest that one thing may take, in seconds", duration, "SECONDS"),
-    "json": Shared(f"write all that is known as JSON{_STDOUT}"),
-    "csv": Shared(f"write a table as CSV{_STDOUT}"),
-    "html": Shared(f"write a page of HTML{_STDOUT}"),
-    "markdown": Shared(f"write a table in Markdown{_STDOUT}"),
-    "against": Shared("show what changed since this file was kept"),
-    "models": Shared("a folder of .tflite files", metavar="DIR"),
-    "batch": Shared("several pictures, N at once where OpenCL runs the whole model",
-                    at_most(MOST_PICTURES, positive), "N"),
-    "output": Shared("where what is made is written", metavar="PATH"),
-    "list": Shared("show what there is to choose from, and exit", None),
-    "scheduler": Shared("spread the work over the workers of a Dask scheduler, or over N of this "
-                        "machine's own", scheduler, "tcp://HOST:PORT|local:N"),
-    "expect": Shared("count what is right: top-1 and top-5 by a CSV file with the columns file "
-                     "and index"),
-    "resume": Shared("go on with a run that was ended", None),
-    "seed": Shared("what is drawn: the same one draws the same again", integer, "S"),
-    "compare": Shared("run on the CPU, too", truth, "BOOL"),
-    "quiet": Shared("show no progress and no INFO lines; results, warnings and errors stay", None),
-    "version": Shared("show the versions of this, of TFLite and of the OpenCL drivers and exit",
-                      None),
+    "tflite_model": Flag("a .tflite file", short="m"),
+    "signature": Flag("which of the file's signatures runs (default: the first)", str, "NAME"),
+    "input": Flag("an input's values, by its name or its number (0 is the first)", named_file,
+                  "NAME=FILE"),
+    "image": Flag("a picture: BMP, or whatever Pillow reads", short="i"),
+    "input_size": Flag("the picture's height and width, if the model leaves them open",
+                       height_width, "HxW"),
+    "labels": Flag("one label a line", short="l"),
+    "count": Flag("how many", positive, "N", "c"),
+    "warmup_runs": Flag("runs before the timed ones", not_negative, "N", "w"),
+    "threads": Flag("CPU threads", threads, "N", "t"),
+    "num_threads": Flag("CPU threads", threads, "N"),
+    "device": Flag("the OpenCL device: its index, or words of its platform's or its own name",
+                   str, "DEVICE"),
+    "device_profile": Flag("keep another device's limits", str, "NAME|FILE.toml",
+                           detail=": what would not run there does not run here"),
+    "allow_fp16": Flag("floats may be fp16 on OpenCL", truth, "0|1", "f", ": faster on many GPUs, "
+                       "and other results of models that are not quantised"),
+    "exclude_ops": Flag("leave these ops to the CPU", names, "OP,OP"),
+    "isolate": Flag("run OpenCL in a child process", truth, "BOOL",
+                    detail="; a driver that ends or holds it costs a run"),
+    "device_timeout": Flag("seconds that a run may take on OpenCL", duration, "SECONDS"),
+    "plan": Flag("run by a plan of `tflite-opencl plan`, and measure nothing"),
+    "tune": Flag("measure which kernels are fastest, and keep that",
+                 one_of("off", "quick", "full"), "off|quick|full",
+                 detail=": off, quick (a few seconds in the first start), full (to the end, with "
+                 "more runs and more ways to launch)"),
+    "external_delegate_path": Flag("a delegate library (libteflon.so, libvx_delegate.so)", str),
+    "external_delegate_options": Flag('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
+    "tolerance": Flag("quanta that an integer may be off", not_negative, "Q"),
+    "timeout": Flag("the longest that one thing may take, in seconds", duration, "SECONDS"),
+    "json": Flag(f"write all that is known as JSON{_STDOUT}", output_path),
+    "csv": Flag("write a table as CSV", output_path, detail=_STDOUT),
+    "html": Flag("write a page of HTML", output_path, detail=_STDOUT),
+    "markdown": Flag("write a table in Markdown", output_path, detail=_STDOUT),
+    "against": Flag("show what changed since this file was kept"),
+    "models": Flag("a folder of .tflite files", metavar="DIR"),
+    "batch": Flag("several pictures, N at once where OpenCL runs the whole model",
+                  at_most(MOST_PICTURES, positive), "N"),
+    "output": Flag("where what is made is written", output_path, "PATH"),
+    "list": Flag("show what there is to choose from, and exit", None),
+    "scheduler": Flag("spread the work over workers of a Dask scheduler, or N of this machine's "
+                      "own", scheduler, "tcp://HOST:PORT|local:N"),
+    "expect": Flag("count what is right",
+                   detail=": top-1 and top-5 by a CSV file with the columns file and index"),
+    "resume": Flag("go on with a run that was ended", None),
+    "seed": Flag("what is drawn: the same one draws the same again", integer, "S"),
+    "compare": Flag("run on the CPU, too", truth, "BOOL"),
+    "quiet": Flag("show no progress and no INFO lines", None,
+                  detail="; results, warnings and errors stay"),
+    "version": Flag("show the versions of this, TFLite and the OpenCL drivers and exit",
+                    None),
 }  # fmt: skip
 
 
@@ -128,14 +129,11 @@ def add_flag(
 ) -> None:
     """Add a flag of the table; `more`: what this command says besides, `convert`: of its own."""
     flag = SHARED[name]
-    words = [f"-{flag.short}"] * bool(flag.short) + [f"--{name}"]
     text = f"{default:g}" if isinstance(default, (int, float)) else default
     shown = f" (default: {text})" if isinstance(text, str) else ""
-    if flag.convert is None:
-        parser.add_argument(*words, action="store_true", help=f"{flag.help}{more}", **changes)
-        return
-    settings = {"type": convert or flag.convert, "metavar": flag.metavar, "default": default}
-    parser.add_argument(*words, help=f"{flag.help}{more}{shown}", **{**settings, **changes})
+    if flag.convert is not None:
+        changes = {"type": convert or flag.convert, "default": default, **changes}
+    flag.add_to(parser, name, help=f"{flag.help}{more}{flag.detail}{shown}", **changes)
 
 
 def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) -> None:
@@ -202,14 +200,13 @@ def keep_inputs(given: Mapping[str, Any], *more: str) -> None:
     Raises: UsageError: two flags name the same file to be written.
     """
     written: dict[str, str] = {}
-    for name in sorted(OUTPUTS & given.keys()):
-        value = given[name]
-        if not isinstance(value, str) or value == "-" or os.path.isdir(value):
+    for name, value in sorted(given.items()):
+        if not isinstance(value, OutputPath) or value == "-" or os.path.isdir(value):
             continue
         other = written.setdefault(os.path.realpath(value), name)
         if other != name and stat.S_ISREG(_mode_of(value)):
             raise UsageError(f"--{other} and --{name} are the same file: {value}")
-    keep([*_texts([v for name, v in given.items() if name not in OUTPUTS]), *more])
+    keep([*_texts([*given.values()]), *more])
 
 
 def _mode_of(path: str) -> int:
@@ -221,7 +218,9 @@ def _mode_of(path: str) -> int:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in what flags gave."""
+    """Yield all texts in what flags gave, but for what is written."""
+    if isinstance(value, OutputPath):
+        return
     if isinstance(value, (str, os.PathLike)):
         yield os.fspath(value)
     elif isinstance(value, Mapping):

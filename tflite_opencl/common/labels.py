@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.words import did_you_mean
+from tflite_opencl.common.messages import did_you_mean
 
 _MOST_BYTES = 1 << 24  # of a label file
 LEAST_SCORE = 0.001  # label_image's own, of a class that is shown

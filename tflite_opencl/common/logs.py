@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 
-from tflite_opencl.common.words import printable
+from tflite_opencl.common.messages import printable
 
 Route = tuple[logging.Logger, logging.Handler, int]  # a logger, its handler, and the least level
 

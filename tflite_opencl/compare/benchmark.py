@@ -20,7 +20,7 @@ from typing import Any
 from delegate import Options
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
-from tflite_opencl.common.flag_values import positive, seconds
+from tflite_opencl.common.flag_values import OutputPath, positive, seconds
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import csv_text, table_text, terminal_width
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "warmup_runs", 1, ", at least")
     add_flag(parser, "num_threads", more=" (default: as many as cores)")
     add_flags(parser, tune="quick")
-    add("--profiling_output_csv_file", metavar="FILE.csv",
+    add("--profiling_output_csv_file", type=OutputPath, metavar="FILE.csv",
         help="write the time of each node on OpenCL")  # fmt: skip
     add_flag(parser, "json")
 

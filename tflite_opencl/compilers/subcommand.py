@@ -21,6 +21,7 @@ from tflite_opencl.common.boards.drivers import SurveyedDevice
 from tflite_opencl.common.errors import CommandError, cannot_read
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
+from tflite_opencl.common.flag_values import OutputPath
 from tflite_opencl.common.flags import (
     add_flag,
     add_flags,
@@ -75,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dump",
+        type=OutputPath,
         metavar="DIR",
         help="write each kernel into DIR as one .cl file, with its build options and a README",
     )

@@ -20,9 +20,9 @@ from tflite_opencl.common.errors import OneLineError, UsageError, code_of, make_
 from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.flags import keep_inputs, prepare_environment
+from tflite_opencl.common.messages import printable, version_lines
 from tflite_opencl.common.start import OutputError
 from tflite_opencl.common.tables import terminal_width
-from tflite_opencl.common.words import printable, version_lines
 from tflite_opencl.conformance import flags, reduce, reports, results
 from tflite_opencl.conformance.progress import Tally, told
 from tflite_opencl.conformance.results import (

@@ -12,7 +12,7 @@ from typing import Any
 from tflite_opencl.common.command_line import Parser
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
-from tflite_opencl.common.flag_values import positive
+from tflite_opencl.common.flag_values import OutputPath, positive
 from tflite_opencl.common.flags import add_flag, device_asked
 
 RUNTIMES = {"litert": "ai-edge-litert", "tflite-runtime": "tflite-runtime"}
@@ -62,7 +62,8 @@ def _tolerance(text: str) -> int:
 _SWITCH: dict[str, Any] = {"action": "store_true"}
 _FILE: dict[str, Any] = {"metavar": "FILE"}
 _FILES: dict[str, Any] = {"action": "append", "default": [], **_FILE}
-_ON_STDOUT: dict[str, Any] = {"nargs": "?", "const": "-", **_FILE}
+_OUTPUT: dict[str, Any] = {"type": OutputPath, **_FILE}
+_ON_STDOUT: dict[str, Any] = {"nargs": "?", "const": "-", **_OUTPUT}
 _REGEX: dict[str, Any] = {"type": _regex, "metavar": "REGEX"}
 # Name, help, settings; without a help it is one of the flags that commands share.
 _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -82,7 +83,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("models", "", {"more": " to run, too"}),
     ("list", "", {"more": ": the cases' names"}),
     ("write_models", "write the cases' models into DIR, as their names with .tflite, and exit",
-     {"metavar": "DIR"}),
+     {"type": OutputPath, "metavar": "DIR"}),
     ("filter", "only cases whose name has a match", _REGEX),
     ("sample", "only N cases, a fair share of each op", {"type": positive, "metavar": "N"}),
     ("seed", "", {"default": 0, "more": "; here: the sample"}),
@@ -108,8 +109,8 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("allow_not_delegated", "a case of which the delegate takes nothing is not unexpected",
      _SWITCH),
     # what is written
-    ("junit", "write JUnit's XML; - is stdout", _FILE),
-    ("ktap", "write the kernel's TAP; - is stdout", _FILE),
+    ("junit", "write JUnit's XML; - is stdout", _OUTPUT),
+    ("ktap", "write the kernel's TAP; - is stdout", _OUTPUT),
     ("json", "", {}),
     ("html", "", {"more": "; it has a matrix of ops and types"}),
     ("lava", "write LAVA's signals (default: stdout)", _ON_STDOUT),

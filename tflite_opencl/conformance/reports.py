@@ -17,7 +17,7 @@ from typing import Any
 
 from tflite_opencl.common.bounds import REMEMBERING
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.words import stamped
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.conformance.results import (
     EXPECTED_FAIL,
     FAIL,

@@ -14,7 +14,7 @@ from pathlib import Path
 from delegate.inspect import read_model
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.errors import OneLineError, UsageError
-from tflite_opencl.common.words import printable
+from tflite_opencl.common.messages import printable
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import NOT_REPEATED
 from tflite_opencl.conformance.runner import Item

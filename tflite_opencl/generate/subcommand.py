@@ -26,8 +26,8 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
+from tflite_opencl.common.messages import printable
 from tflite_opencl.common.tables import table_text, terminal_width
-from tflite_opencl.common.words import printable
 from tflite_opencl.generate.compare import compared, own_path, rows_of
 from tflite_opencl.generate.generator import Full, Generator
 from tflite_opencl.generate.maker import PLACES, model_of_gguf

@@ -13,15 +13,15 @@ from tflite_opencl.common.bars import steps
 from tflite_opencl.common.errors import CommandError, cannot_read, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.feeds import feeds_of, picture_inputs
-from tflite_opencl.common.flag_values import positive
+from tflite_opencl.common.flag_values import OutputPath, positive
 from tflite_opencl.common.flags import add_flag, as_json, keep_inputs, require_documents, shown
 from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.common.messages import did_you_mean
 from tflite_opencl.common.open_sizes import with_picture_size
-from tflite_opencl.common.pictures.found import find_pictures, picture_paths
+from tflite_opencl.common.pictures.find_pictures import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.tables import terminal_width
 from tflite_opencl.common.values import input_sets
-from tflite_opencl.common.words import did_you_mean
 from tflite_opencl.rewrites import RewrittenModel, graph_passes, pass_bundles, rewrite_model
 from tflite_opencl.rewrites.agreement import Agreement, Arrays, agreement
 from tflite_opencl.rewrites.text import agreement_text, document, listing, text_of
@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="MODEL", nargs="?", help="the model")
     add_flag(parser, "tflite_model", more=", as MODEL")
-    add("target", metavar="OUT_FILE", nargs="?", help="where the rewritten model goes")
+    add("target", type=OutputPath, metavar="OUT_FILE", nargs="?",
+        help="where the rewritten model goes")  # fmt: skip
     add("--pass", dest="passes", metavar="NAME", nargs="+", action="extend", default=[],
         help="passes, in the order in which they run")  # fmt: skip
     add(
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError(f"one model at a time: {named[0]} and {named[1]} are named", USAGE)
     if options.input_size and options.check is None and options.images is None:
         raise CommandError("--input_size is for --check and --images", USAGE)
-    options.source, options.target = named
+    options.source, options.target = named[0], OutputPath(named[1])
     keep_inputs(vars(options))  # again: now it is known which is which
     require_documents(vars(options))
     require_writable(options.target)

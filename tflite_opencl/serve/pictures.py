@@ -17,7 +17,7 @@ import numpy as np
 
 from delegate.inspect import Graph
 from label_image.decoders import Decoders
-from label_image.reading import Reading
+from label_image.picture_model import PictureModel
 from label_image.result import Result
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.serve.tensors import Arrays
@@ -38,10 +38,10 @@ class Pictures:
 
         Raises: RunError: no input takes a picture, or the labels cannot be read. ModelError.
         """
-        self._reading = Reading(path, labels, task, graph=graph)
-        inputs = self._reading.meaning.view.graph.inputs
+        self._picture_model = PictureModel(path, labels, task, graph=graph)
+        inputs = self._picture_model.meaning.view.graph.inputs
         self._others = [np.zeros(_shape(each.shape), each.dtype) for each in inputs]
-        self._fed = self._reading.feeds.main
+        self._fed = self._picture_model.feeds.main
         self._kept = threading.local()  # a decoder a thread
         self._all: list[_Decoder] = []
         self.pool = ThreadPoolExecutor(processes, "decoding")
@@ -54,7 +54,7 @@ class Pictures:
         """
         decoder = getattr(self._kept, "decoder", None)
         if decoder is None:
-            decoder = self._kept.decoder = _Decoder(self._reading)
+            decoder = self._kept.decoder = _Decoder(self._picture_model)
             self._all.append(decoder)
         tensor = np.empty_like(self._others[self._fed])
         size = decoder.decode(content, tensor)
@@ -65,12 +65,12 @@ class Pictures:
 
         `most`: classes.
         """
-        tensors = self._reading.meaning.view.graph.outputs
+        tensors = self._picture_model.meaning.view.graph.outputs
         own = [
             array if tensor.shape[:1] == (1,) else array[0]
             for array, tensor in zip(outputs, tensors, strict=True)
         ]
-        return Result(self._reading.meaning, own, size, most).entry(None)
+        return Result(self._picture_model.meaning, own, size, most).entry(None)
 
     def close(self) -> None:
         """End the decoders."""
@@ -82,9 +82,9 @@ class Pictures:
 class _Decoder:
     """A child that decodes; it is given the picture as a file that has no name."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, picture_model: PictureModel) -> None:
         self._paths: deque[str] = deque()
-        self._format = reading.meaning.format
+        self._format = picture_model.meaning.format
         self._decoders = self._made()
 
     def decode(self, content: bytes, tensor: np.ndarray[Any, Any]) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from tflite_opencl.common.cut import (
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO
 from tflite_opencl.common.feeds import picture_inputs
-from tflite_opencl.common.flag_values import positive
+from tflite_opencl.common.flag_values import OutputPath, positive
 from tflite_opencl.common.flags import (
     add_device_arguments,
     add_flag,
@@ -63,10 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alternative", metavar="NAME", help='take it wherever a node has it, as "plain"'
     )
     parser.add_argument(
-        "--heatmap", metavar="FILE.png", help="draw where the first wrong node is wrong"
-    )
+        "--heatmap", type=OutputPath, metavar="FILE.png",
+        help="draw where the first wrong node is wrong",
+    )  # fmt: skip
     parser.add_argument(
         "--cut",
+        type=OutputPath,
         metavar="DIR",
         help="write the first wrong node as a model of its own, with its inputs, what the "
         "reference kernels make of them, and a script that shows the fault",

@@ -14,7 +14,7 @@ pytest.importorskip("distributed")
 
 from label_image import flags
 from label_image.cluster.chunks import Chunks
-from label_image.cluster.classifier import Classified, Classifier, Settings
+from label_image.cluster.classifier import ChunkResult, Classifier, ClassifierSettings
 from label_image.decoders import DecoderFailed
 from label_image.many_pictures import job_of_many
 from label_image.prepare import prepare
@@ -31,7 +31,7 @@ def classifier(pictures: Path) -> Iterator[Classifier]:
     prepared = prepare(flags.parse(words))
     job = replace(job_of_many(prepared), quiet=True)
     view = replace(prepared.meaning.view, graph=cast(Any, None))
-    known = Settings(
+    known = ClassifierSettings(
         job, replace(prepared.meaning, view=view), floats=False, compares_all=True,
         most=1, keeps_outputs=False, processes=1,
     )  # fmt: skip
@@ -47,9 +47,9 @@ def chunks(*names: str, by_bytes: bool = False) -> Any:
     return next(made.of(paths))
 
 
-def told(found: Classified | None) -> list[str]:
+def told(found: ChunkResult | None) -> list[str]:
     assert found is not None
-    return [each.row or each.outcome.error for each in found.told]
+    return [each.row or each.outcome.error for each in found.records]
 
 
 def path(colour: str) -> str:
@@ -58,17 +58,17 @@ def path(colour: str) -> str:
 
 def test_what_is_open_serves_the_next_chunk(classifier: Classifier) -> None:
     first = classifier.run(chunks(path("blue"), path("green"), path("red")))
-    series, decoders = classifier._series, classifier._decoders
+    paths, decoders = classifier._paths, classifier._decoders
     second = classifier.run(chunks(path("red"), by_bytes=True))
     assert told(first) == [
         f"shown {path(colour)}\t0.8: {index} {colour}"
         for colour, index in (("blue", 2), ("green", 1), ("red", 0))
     ]
     assert told(second) == [f"shown {path('red')}\t0.8: 0 red"]
-    assert (classifier._series, classifier._decoders) == (series, decoders)
+    assert (classifier._paths, classifier._decoders) == (paths, decoders)
     assert first is not None
     assert (first.device, first.failure) == ("CPU", "")
-    assert {each.outcome.outputs for each in first.told} == {()}
+    assert {each.outcome.outputs for each in first.records} == {()}
 
 
 def test_pictures_that_cannot_be_read_are_told_by_their_names(classifier: Classifier) -> None:
@@ -92,7 +92,7 @@ def test_a_chunk_that_broke_off_leaves_no_picture_for_the_next(
     classifier.run(chunks(path("blue")))
     with monkeypatch.context() as patched:
         patched.setattr(
-            "label_image.decoders._Decoder.decoded", lambda *_: (_ for _ in ()).throw(DecoderFailed)
+            "label_image.decoders._Decoder.receive", lambda *_: (_ for _ in ()).throw(DecoderFailed)
         )
         with pytest.raises(DecoderFailed):
             classifier.run(chunks(path("blue"), path("green")))

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate.inspect import Quantization
-from label_image.carried import Carried
+from label_image.embedded_metadata import EmbeddedMetadata
 from label_image.heads.cells import cells, peaks
-from label_image.scene import Found, Scene
+from label_image.scene import Detection, Scene
 from tests.support.model import t
 from tests.support.views import name_of, scene_of, scene_of_arrays, thing, view_of
 
@@ -22,7 +22,7 @@ DOG, CAT = thing(2, 0.75, 50, 25, 150, 75), thing(0, 0.5, 0, 0, 50, 50)
 BOTH = [DOG, CAT]
 
 
-def rows(count: int, boxes: list[Found], before: int = 4, classes: int = 3) -> Floats:
+def rows(count: int, boxes: list[Detection], before: int = 4, classes: int = 3) -> Floats:
     """Return rows of x, y, width, height and scores, each box in three rows and once shifted."""
     made = np.zeros((count, before + classes), np.float32)
     made[:, :4] = (0.99, 0.99, 0.01, 0.01)
@@ -37,7 +37,7 @@ def rows(count: int, boxes: list[Found], before: int = 4, classes: int = 3) -> F
     return made
 
 
-def found(scene: Scene) -> list[Found]:
+def found(scene: Scene) -> list[Detection]:
     """Return the boxes with pixels rounded to a thousandth, and scores too."""
     assert scene.boxes is not None
     return [
@@ -138,7 +138,9 @@ def test_numbers_for_masks_are_no_scores() -> None:
 
 def test_metadata_s_threshold_counts() -> None:
     made = rows(CELLS, BOTH)[np.newaxis]
-    assert found(scene_of_arrays(made, size=SIZE, carried=Carried(threshold=0.6))) == [DOG]
+    assert found(scene_of_arrays(made, size=SIZE, embedded=EmbeddedMetadata(threshold=0.6))) == [
+        DOG
+    ]
 
 
 NO_YOLOS: list[tuple[int, ...]] = [

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate.inspect import Tensor, read_model
-from label_image.carried import Carried
+from label_image.embedded_metadata import EmbeddedMetadata
 from label_image.heads.view import View
 from label_image.scene import Class
 from tests.support.model import chain_model, const, op, t
@@ -120,7 +120,7 @@ def test_a_norm_that_is_computed_by_hand_says_it_too(how: str) -> None:
 
 
 def test_metadata_says_it_too() -> None:
-    view = view_of([t((1, 2))], carried=Carried(outputs=["feature_vector"]))
+    view = view_of([t((1, 2))], embedded=EmbeddedMetadata(outputs=["feature_vector"]))
     assert name_of(view) == "embedding"
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from label_image.carried import Carried
+from label_image.embedded_metadata import EmbeddedMetadata
 from label_image.heads.poses import NAMES
 from label_image.scene import Point
 from tests.support.model import t
@@ -59,10 +59,10 @@ def test_a_yolo_with_points_is_known_by_what_it_carries(scale: float) -> None:
         made[0, :4, number] = np.array([0.5, 0.5, 0.5, 0.5]) * scale
         made[0, 4, number] = certainty
         made[0, 5:8, number] = (0.25 * scale, 0.5 * scale, 0.9)
-    carried = Carried(task="pose", points=(17, 3))
-    assert name_of(view_of([t(made.shape)], carried=carried)) == "pose:yolo8"
+    embedded = EmbeddedMetadata(task="pose", points=(17, 3))
+    assert name_of(view_of([t(made.shape)], embedded=embedded)) == "pose:yolo8"
     assert name_of(view_of([t(made.shape)])) == "detection:yolo8"
-    for facts in ({"carried": carried}, {"task": "pose"}):
+    for facts in ({"embedded": embedded}, {"task": "pose"}):
         factor = None if scale == 1 else 32.0
         (pose,) = scene_of_arrays(made, size=SIZE, factor=factor, **facts).poses or ()
         assert pose.score == 0.75
@@ -72,8 +72,8 @@ def test_a_yolo_with_points_is_known_by_what_it_carries(scale: float) -> None:
 def test_points_without_scores_of_another_number() -> None:
     made = np.zeros((1, CELLS, 5 + 8), np.float32)
     made[0, 3] = (0.5, 0.5, 1, 1, 0.5, *[0.25] * 8)
-    carried = Carried(task="pose", points=(4, 2))
-    (pose,) = scene_of_arrays(made, size=SIZE, carried=carried).poses or ()
+    embedded = EmbeddedMetadata(task="pose", points=(4, 2))
+    (pose,) = scene_of_arrays(made, size=SIZE, embedded=embedded).poses or ()
     assert [point.name for point in pose.points] == ["0", "1", "2", "3"]
     assert pose.points[3] == Point("3", 1.0, 50, 25)
 

@@ -50,6 +50,7 @@ def test_no_command_spells_a_shared_flag_otherwise(parser: argparse.ArgumentPars
             assert str(action.metavar).startswith(str(flag.metavar)), name
         if action.help != argparse.SUPPRESS:
             assert str(action.help).startswith(flag.help), name
+            assert flag.detail in str(action.help), name
 
 
 def test_a_flag_of_several_commands_is_in_the_table() -> None:

@@ -17,7 +17,7 @@ from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool
 from tests.support.tiers import slow
 from tflite_opencl.command import main
-from tflite_opencl.common.words import stamped
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.compare import benchmark
 from tflite_opencl.compare.benchmark import Limits
 from tflite_opencl.compare.runs import Running

@@ -21,7 +21,7 @@ from tests.support.nets import POOL, conv_pool
 from tests.support.small_v2 import small_v2
 from tests.support.tiers import slow
 from tflite_opencl.command import main
-from tflite_opencl.common.words import stamped
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.conformance.cases._convolution import fully_connected
 
 RUNS = ("--tune", "off", "--count", "2", "--warmup_runs", "1", "--threads", "1")

@@ -27,8 +27,8 @@ from tests.support.tiers import slow
 from tests.support.variables import counter_model
 from tflite_opencl.command import main as tools
 from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.words import stamped
 from tflite_opencl.conformance import progress, subject
 from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.command import main

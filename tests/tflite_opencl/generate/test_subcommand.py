@@ -25,7 +25,7 @@ from tests.support.tiers import slow
 from tests.tflite_opencl.generate.conftest import PLACES, runs
 from tflite_opencl.command import main, parser
 from tflite_opencl.common.exit_codes import ERROR, NO_DEVICE, SUCCESS, USAGE
-from tflite_opencl.common.words import printable
+from tflite_opencl.common.messages import printable
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = runs

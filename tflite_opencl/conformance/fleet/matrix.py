@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tflite_opencl.common.messages import stamped
 from tflite_opencl.common.tables import columns, csv_text, render
-from tflite_opencl.common.words import stamped
 from tflite_opencl.conformance import reports
 from tflite_opencl.conformance.results import Report, Row
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from delegate.inspect import Tensor
 from label_image.decoder import Format
-from label_image.heads import anchors, cells, chosen, poses
+from label_image.heads import anchors, cells, final_boxes, poses
 from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION
 from label_image.heads.view import KINDS, Array, Head, View
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.labels import gives_scores
-from tflite_opencl.common.pictures.stored import has_usual_range, pixel_range, stored_by
+from tflite_opencl.common.pictures.pixel_encoding import has_usual_range, pixel_range, stored_by
 
 log = logging.getLogger("label_image")
 
@@ -32,10 +32,10 @@ _COARSEST = 0.2  # the step of scores that still tells them from each other
 
 # In the order in which they are asked: the first that fits is a model's.
 HEADS: Sequence[Head] = (
-    chosen.SSD,
+    final_boxes.SSD,
     *cells.YOLOS,
-    chosen.YOLO10,
-    chosen.EFFICIENTDET,
+    final_boxes.YOLO10,
+    final_boxes.EFFICIENTDET,
     *anchors.HEADS,
     *poses.HEADS,
     cells.CENTERNET,
@@ -56,8 +56,8 @@ def head_of(view: View, task: str | None = None) -> Head | None:
     if view.graph.outputs[0] in view.graph.inputs:
         return None  # what a model passes on is no result of it
     if task is None:
-        told = None if view.carried.task is None else head_of(view, view.carried.task)
-        return told or next((head for head in HEADS if head.find(view, False)), None)
+        own = None if view.embedded.task is None else head_of(view, view.embedded.task)
+        return own or next((head for head in HEADS if head.find(view, False)), None)
     heads = [head for head in HEADS if task in (head.name, head.task)]
     fitting = (head for asked in (False, True) for head in heads if head.find(view, asked))
     return next(fitting, None)
@@ -88,9 +88,9 @@ class Meaning:
     classes: frozenset[int] = frozenset()  # what is shown; empty: all
 
     @property
-    def fed(self) -> Tensor:
+    def input(self) -> Tensor:
         """The input that takes the picture, or the first."""
-        return self.view.fed
+        return self.view.input
 
     @property
     def head(self) -> Head | None:
@@ -100,26 +100,26 @@ class Meaning:
     @property
     def format(self) -> Format:
         """The tensor that a picture becomes."""
-        carried, head = self.view.carried, self.head
+        embedded, head = self.view.embedded, self.head
         usual = (None, None) if head is None else (head.mean, head.std)
         mean, std = (
             (asked,) if asked is not None else own or (_MIDDLE if trained is None else trained,)
             for asked, own, trained in zip(
-                (self.mean, self.std), (carried.mean, carried.std), usual, strict=True
+                (self.mean, self.std), (embedded.mean, embedded.std), usual, strict=True
             )
         )
-        stored = stored_by(self.fed, mean, std, self._says_range)
-        return Format(self.fed.shape, self.fed.dtype, mean, std, *stored)
+        stored = stored_by(self.input, mean, std, self._says_range)
+        return Format(self.input.shape, self.input.dtype, mean, std, *stored)
 
     @property
     def _says_range(self) -> bool:
         """Whether somebody, or the model, says what pixels are to be normalised by."""
-        return self.mean is not None or self.std is not None or bool(self.view.carried.mean)
+        return self.mean is not None or self.std is not None or bool(self.view.embedded.mean)
 
     @property
     def _is_normalised(self) -> bool:
         """Whether the mean and the deviation are used: 8-bit inputs may take pixels as they are."""
-        return self.fed.dtype in _REAL or self.format.scale > 0
+        return self.input.dtype in _REAL or self.format.scale > 0
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -137,24 +137,24 @@ class Meaning:
         return scene.of_classes(self.classes) if self.classes else scene
 
     @property
-    def _carried_text(self) -> str:
+    def _metadata_text(self) -> str:
         """Give what the model carries and this uses; "" for nothing."""
-        view, carried, parts = self.view, self.view.carried, []
-        if carried.labels and view.labels is carried.labels:
-            parts.append(f"{len(carried.labels)} labels ({carried.labels_from})")
+        view, embedded, parts = self.view, self.view.embedded, []
+        if embedded.labels and view.labels is embedded.labels:
+            parts.append(f"{len(embedded.labels)} labels ({embedded.labels_from})")
         if self._is_normalised:
             for word, asked, own in (
-                ("mean", self.mean, carried.mean),
-                ("standard deviation", self.std, carried.std),
+                ("mean", self.mean, embedded.mean),
+                ("standard deviation", self.std, embedded.std),
             ):
                 if asked is None and own:
                     parts.append(f"{word} {', '.join(f'{number:g}' for number in own)}")
-        if carried.calibration is not None:
+        if embedded.calibration is not None:
             parts.append("calibrated scores")
-        if carried.threshold is not None and view.threshold is None:
-            parts.append(f"scores from {carried.threshold:g}")
-        if carried.task is not None and self.task is None:
-            parts.append(f"its task ({carried.task})")
+        if embedded.threshold is not None and view.threshold is None:
+            parts.append(f"scores from {embedded.threshold:g}")
+        if embedded.task is not None and self.task is None:
+            parts.append(f"its task ({embedded.task})")
         return "; ".join(parts)
 
     def check(self, labels_from: str, is_picture_fed: bool = True) -> None:
@@ -164,7 +164,7 @@ class Meaning:
         picture, not values of a file.
         Raises: RunError: the model has no head of the task that was asked for.
         """
-        if text := self._carried_text:
+        if text := self._metadata_text:
             log.info("the model carries %s", text)
         if is_picture_fed:
             self._say_range()
@@ -175,8 +175,8 @@ class Meaning:
             raise RunError(f"no {self.task} is in the outputs, {shapes}: they may be {could}")
         if head is None:
             return
-        are_usual = (self.mean, self.std) == (None, None) and not view.carried.mean
-        if self.fed.dtype in _REAL and are_usual and head.mean is not None:
+        are_usual = (self.mean, self.std) == (None, None) and not view.embedded.mean
+        if self.input.dtype in _REAL and are_usual and head.mean is not None:
             log.info(
                 "pixels for %s: mean %g, standard deviation %g (--input_mean, --input_std)",
                 head.name, head.mean, head.std,
@@ -188,7 +188,7 @@ class Meaning:
 
     def _say_range(self) -> None:
         """Say how pixels are stored in an 8-bit input, where that is not as they are."""
-        found = pixel_range(self.fed)
+        found = pixel_range(self.input)
         if found is None:
             return
         if self.format.scale:
@@ -196,7 +196,7 @@ class Meaning:
                 "pixels are normalised, and stored by the input's scale %g and zero point %d",
                 self.format.scale, self.format.zero_point,
             )  # fmt: skip
-        elif not (self._says_range or has_usual_range(self.fed)):
+        elif not (self._says_range or has_usual_range(self.input)):
             log.warning(
                 "pixels of 0 to 255 are %.3g to %.3g to the model: if it was trained with another "
                 "range, --input_mean and --input_std say it",
@@ -206,21 +206,21 @@ class Meaning:
     def _say_what_outputs_mean(self, head: Head) -> None:
         """Say what the model leaves open, and which of its scores cannot tell things apart."""
         view = self.view
-        for meant in dict.fromkeys(head.means(view, head.find(view, True))):
-            told, step = view.told(meant), view.reach(meant).step
-            is_other = meant.usual if told is None else told
-            if told is None:
-                kinds = KINDS[meant.kind]
+        for ambiguity in dict.fromkeys(head.ambiguities(view, head.find(view, True))):
+            is_second, step = view.resolve(ambiguity), view.value_range(ambiguity).step
+            is_other = ambiguity.usual if is_second is None else is_second
+            if is_second is None:
+                kinds = KINDS[ambiguity.kind]
                 log.info(
                     "%s: nothing in the model tells whether output %d has %s or %s: they are taken "
                     "for %s",
-                    head.name, meant.number, *kinds, kinds[is_other],
+                    head.name, ambiguity.number, *kinds, kinds[is_other],
                 )  # fmt: skip
-            if meant.kind == "scores" and not is_other and step > _COARSEST:
+            if ambiguity.kind == "scores" and not is_other and step > _COARSEST:
                 log.warning(
                     "%s: the scores of output %d are stored in steps of %.3g: the model cannot "
                     "tell them apart (quantise them with a scale of their own)",
-                    head.name, meant.number, step,
+                    head.name, ambiguity.number, step,
                 )  # fmt: skip
 
     def _say_whose_names(self, head: Head, labels_from: str) -> None:

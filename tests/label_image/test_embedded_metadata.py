@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from label_image import carried
-from label_image.carried import Carried, read_carried
+from label_image import embedded_metadata
+from label_image.embedded_metadata import EmbeddedMetadata, read_embedded_metadata
 from tests.support.command import Run, pooling_model, pooling_nodes
 from tests.support.metadata import with_files, with_metadata
 from tests.support.model import chain_model, op, t
@@ -29,15 +29,15 @@ FACTS = {"task": "detect", "names": {"0": "cat", "2": "dog"}, "kpt_shape": [17, 
 
 def test_metadata_says_which_file_has_the_labels() -> None:
     model = with_metadata(MODEL, [INPUT], [{"name": "scores", "threshold": 0.5, **LABELS}], FILES)
-    assert read_carried(model) == Carried(
+    assert read_embedded_metadata(model) == EmbeddedMetadata(
         outputs=["scores"], labels=["red", "green", "blue"], labels_from="own.txt",
         mean=(0, 51, 102), std=(255,), threshold=0.5,
     )  # fmt: skip
-    assert read_carried(model, input_number=1).mean == ()
+    assert read_embedded_metadata(model, input_number=1).mean == ()
 
 
 def test_a_model_may_carry_nothing() -> None:
-    assert read_carried(MODEL) == Carried()
+    assert read_embedded_metadata(MODEL) == EmbeddedMetadata()
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,18 @@ def test_a_model_may_carry_nothing() -> None:
     ],
 )
 def test_facts_of_ultralytics(facts: dict[str, bytes]) -> None:
-    carried = read_carried(with_files(MODEL, facts))
-    assert (carried.labels, carried.labels_from) == (["cat", "", "dog"], next(iter(facts)))
-    assert (carried.task, carried.points) == ("detection", (17, 3))
-    assert (carried.mean, carried.std) == ((0,), (255,))
+    embedded = read_embedded_metadata(with_files(MODEL, facts))
+    assert (embedded.labels, embedded.labels_from) == (["cat", "", "dog"], next(iter(facts)))
+    assert (embedded.task, embedded.points) == ("detection", (17, 3))
+    assert (embedded.mean, embedded.std) == ((0,), (255,))
 
 
 def test_the_only_file_of_labels_is_taken() -> None:
-    assert read_carried(with_files(MODEL, {"labelmap.txt": b"a\nb\n"})).labels == ["a", "b"]
-    assert read_carried(with_files(MODEL, {"notes.txt": b"a\nb\n"})) == Carried()
+    assert read_embedded_metadata(with_files(MODEL, {"labelmap.txt": b"a\nb\n"})).labels == [
+        "a",
+        "b",
+    ]
+    assert read_embedded_metadata(with_files(MODEL, {"notes.txt": b"a\nb\n"})) == EmbeddedMetadata()
 
 
 DAMAGED: list[tuple[str, Any]] = [
@@ -84,7 +87,7 @@ def test_what_is_damaged_is_said_and_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logging.getLogger("label_image"), "propagate", True)
-    assert read_carried(with_files(MODEL, files)) == Carried()
+    assert read_embedded_metadata(with_files(MODEL, files)) == EmbeddedMetadata()
     assert said in caplog.text
 
 
@@ -94,7 +97,7 @@ def test_a_damaged_archive_is_said(
     monkeypatch.setattr(logging.getLogger("label_image"), "propagate", True)
     whole = with_files(MODEL, {"labels.txt": b"some text\n" * 50})
     place = whole.index(b"some text")
-    assert read_carried(whole[:place] + b"X" + whole[place + 1 :]) == Carried()
+    assert read_embedded_metadata(whole[:place] + b"X" + whole[place + 1 :]) == EmbeddedMetadata()
     assert "the archive behind the model is not used: Bad CRC-32" in caplog.text
 
 
@@ -111,12 +114,16 @@ def _packed(name: str, content: bytes, method: int) -> bytes:
 def test_a_changed_archive_is_never_fatal(method: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte of an archive is changed in some ways: none is worse than a warning."""
     said: list[str] = []
-    monkeypatch.setattr(carried.log, "warning", lambda text, *words: said.append(text % words))
+    monkeypatch.setattr(
+        embedded_metadata.log, "warning", lambda text, *words: said.append(text % words)
+    )
     name = "\u00e4\u00e4.txt" if method == zipfile.ZIP_STORED else "metadata.json"
     archive = _packed(name, json.dumps(FACTS).encode(), method)
     for place in range(len(archive)):
         for changed in (b"\xff", b"\x00", bytes([archive[place] ^ 1]), b"\xff\xfe\xfd\xfc"):
-            read_carried(MODEL + archive[:place] + changed + archive[place + len(changed) :])
+            read_embedded_metadata(
+                MODEL + archive[:place] + changed + archive[place + len(changed) :]
+            )
     assert len({text.partition(":")[0] for text in said}) > 0
     assert all("is not used" in text or "is no text" in text for text in said)
 
@@ -124,16 +131,18 @@ def test_a_changed_archive_is_never_fatal(method: int, monkeypatch: pytest.Monke
 def test_scores_are_calibrated() -> None:
     lines = b"1,2,0\n\n0.5,1,1,0.9\n"
     said = {"calibration": (0, 0.125), "files": [("c.csv", "score calibration", "")]}
-    calibration = read_carried(with_metadata(MODEL, [], [said], {"c.csv": lines})).calibration
+    calibration = read_embedded_metadata(
+        with_metadata(MODEL, [], [said], {"c.csv": lines})
+    ).calibration
     assert calibration is not None
     found = calibration(np.array([0.5, 0.5, 0.5], np.float32))
     assert np.allclose(found, [1 / (1 + np.exp(-1)), 0.125, 0.125])
     assert np.isclose(calibration(np.array([0, 0, 1], np.float32))[2], 0.5 / (1 + np.exp(-2)))
     for number, made in ((1, np.log(0.25)), (2, np.log(0.25 / 0.75))):
         said["calibration"] = (number, 0.0)
-        carried = read_carried(with_metadata(MODEL, [], [said], {"c.csv": b"1,1,0\n"}))
-        assert carried.calibration is not None
-        scores = carried.calibration(np.array([0.25], np.float32))
+        embedded = read_embedded_metadata(with_metadata(MODEL, [], [said], {"c.csv": b"1,1,0\n"}))
+        assert embedded.calibration is not None
+        scores = embedded.calibration(np.array([0.25], np.float32))
         assert np.isclose(scores[0], 1 / (1 + np.exp(-made)))
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from delegate.inspect import Graph, Node, Tensor, infer, read_model
-from label_image.heads.reach import reach_of
-from label_image.heads.view import Meant, View
-from label_image.meaning import Meaning
+from label_image.decode_outputs import Meaning
+from label_image.heads.value_range import value_range_of
+from label_image.heads.view import Ambiguity, View
 from tests.support.model import const, graph_of, op, t
 from tests.support.views import view_of
 from tests.support.yolo import yolo
@@ -55,7 +55,7 @@ CASES: list[tuple[Sequence[tuple[str, Sequence[float]]], tuple[float, float], bo
 def test_what_follows_a_convolution_bounds_it(
     ops: Sequence[tuple[str, Sequence[float]]], limits: tuple[float, float], is_linear: bool
 ) -> None:
-    found = reach_of(after(*ops), 0)
+    found = value_range_of(after(*ops), 0)
     assert (found.low, found.high) == pytest.approx(limits)
     assert found.is_linear == is_linear
 
@@ -65,10 +65,10 @@ def test_a_fused_activation_and_a_type_bound_it_too() -> None:
     made = t((1, 8, 8, 3))
     options = {"fused_activation_function": "RELU6"}
     graph = graph_of([op("CONV_2D", [PICTURE, weights], [made], options)], [PICTURE], [made])
-    assert reach_of(graph, 0).high == 6
+    assert value_range_of(graph, 0).high == 6
     stored = t((1, 8, 8, 3), "int8", 0.5, -128)
     graph = graph_of([op("CONV_2D", [PICTURE, weights], [stored])], [PICTURE], [stored])
-    found = reach_of(graph, 0)
+    found = value_range_of(graph, 0)
     assert (found.low, found.high, found.step) == (0, 127.5, 0.5)
 
 
@@ -77,7 +77,7 @@ def test_no_case_of_the_suite_is_too_odd() -> None:
         graph = case.make()
         for number, output in enumerate(graph.outputs):
             for axis in (None, *range(len(output.shape))):
-                found = reach_of(graph, number, axis)
+                found = value_range_of(graph, number, axis)
                 assert found.low <= found.high
 
 
@@ -85,9 +85,9 @@ def test_no_case_of_the_suite_is_too_odd() -> None:
 def test_an_exporter_s_yolo_has_scores_and_parts_of_the_picture(version: int) -> None:
     graph = infer(yolo(version, 320))
     view = View(graph, graph.outputs, graph.inputs[0])
-    assert view.told(Meant(0, 1, 4)) is False
-    assert view.told(Meant(0, 1, 0, "places")) is False
-    assert reach_of(graph, 0, 1, 4).high <= 1 < reach_of(graph, 0, 1, 0).high
+    assert view.resolve(Ambiguity(0, 1, 4)) is False
+    assert view.resolve(Ambiguity(0, 1, 0, "places")) is False
+    assert value_range_of(graph, 0, 1, 4).high <= 1 < value_range_of(graph, 0, 1, 0).high
 
 
 def test_a_converter_s_yolo_too() -> None:
@@ -95,7 +95,10 @@ def test_a_converter_s_yolo_too() -> None:
         pytest.skip("there are no models of converters")
     graph = infer(read_model(str(CONVERTED)))
     view = View(graph, graph.outputs, graph.inputs[0])
-    assert (view.told(Meant(0, 1, 4)), view.told(Meant(0, 1, 0, "places"))) == (False, False)
+    assert (view.resolve(Ambiguity(0, 1, 4)), view.resolve(Ambiguity(0, 1, 0, "places"))) == (
+        False,
+        False,
+    )
 
 
 def yolo_of(scale: float, zero_point: int = -128) -> Tensor:
@@ -103,12 +106,12 @@ def yolo_of(scale: float, zero_point: int = -128) -> Tensor:
 
 
 def test_the_range_of_int8_tells_pixels_from_parts() -> None:
-    boxes = Meant(0, 2, 0, "places")
-    assert view_of([yolo_of(0.25)]).told(boxes) is True
-    assert view_of([yolo_of(1.5 / 255)]).told(boxes) is False
-    assert view_of([t((1, 84, 7))]).told(boxes) is None
-    assert view_of([t((1, 84, 7))], factor=8.0).told(boxes) is True
-    assert view_of([t((1, 84, 7))], factor=1 / 64).told(boxes) is False
+    boxes = Ambiguity(0, 2, 0, "places")
+    assert view_of([yolo_of(0.25)]).resolve(boxes) is True
+    assert view_of([yolo_of(1.5 / 255)]).resolve(boxes) is False
+    assert view_of([t((1, 84, 7))]).resolve(boxes) is None
+    assert view_of([t((1, 84, 7))], factor=8.0).resolve(boxes) is True
+    assert view_of([t((1, 84, 7))], factor=1 / 64).resolve(boxes) is False
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from delegate import DeviceError, DeviceInfo, Options
 from label_image.decoder import Format
-from label_image.video import preparing
-from label_image.video.preparing import Preparing
+from label_image.video import preprocessor
+from label_image.video.preprocessor import Preprocessor
 from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.command import ROOT, Run
 from tests.support.tiers import slow
@@ -34,14 +34,14 @@ GIVEN_UP = "WARN: frames are prepared by the CPU: "
 def prefer(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """Make one of both ways the faster one."""
     times = [1.0, 2.0] if by == "opencl" else [2.0, 1.0]
-    monkeypatch.setattr(preparing, "_measured", lambda *_: times)
+    monkeypatch.setattr(preprocessor, "_measured", lambda *_: times)
 
 
 def options(device: DeviceInfo) -> Options:
     return Options(device.index, tune="off")
 
 
-def as_the_cpu(made: Preparing, format: Format, pixels: NDArray[np.uint8]) -> bool:
+def as_the_cpu(made: Preprocessor, format: Format, pixels: NDArray[np.uint8]) -> bool:
     wanted = to_input(pixels, **asdict(format))
     return made.tensor_of(pixels).tobytes() == wanted.tobytes()
 
@@ -98,14 +98,14 @@ def test_a_device_that_prepares_wrongly_is_not_used(
     film: Film, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = film.results()[:2]
-    right = preparing._run
+    right = preprocessor._run
 
     def wrong(*words: Any) -> NDArray[Any]:
         made = right(*words)
         made.reshape(-1)[-1] ^= 1
         return made
 
-    monkeypatch.setattr(preparing, "_run", wrong)
+    monkeypatch.setattr(preprocessor, "_run", wrong)
     *got, video, ran = film.results()
     assert tuple(got) == expected
     (line,) = ran.beginning("WARN")
@@ -121,7 +121,7 @@ def test_a_device_that_fails_half_way_costs_no_frame(
 ) -> None:
     prefer(monkeypatch, "opencl")
     expected = film.results()[:2]
-    right, calls = preparing._run, []
+    right, calls = preprocessor._run, []
 
     def fails_later(*words: Any) -> NDArray[Any]:
         calls.append(words)
@@ -129,7 +129,7 @@ def test_a_device_that_fails_half_way_costs_no_frame(
             raise DeviceError("running: CL_OUT_OF_RESOURCES")
         return right(*words)
 
-    monkeypatch.setattr(preparing, "_run", fails_later)
+    monkeypatch.setattr(preprocessor, "_run", fails_later)
     *got, video, ran = film.results()
     assert tuple(got) == expected
     assert len(calls) == 4
@@ -147,7 +147,7 @@ def test_a_device_that_cannot_be_opened_for_frames(
     def refuses(*_: Any, **__: Any) -> None:
         raise DeviceError("a child process died")
 
-    monkeypatch.setattr(preparing, "Model", refuses)
+    monkeypatch.setattr(preprocessor, "Model", refuses)
     *got, _, ran = film.results()
     assert tuple(got) == expected
     assert ran.beginning("WARN") == [f"{GIVEN_UP}a child process died"]
@@ -155,22 +155,22 @@ def test_a_device_that_cannot_be_opened_for_frames(
 
 @pytest.mark.parametrize("format", [FLOATS, STORED], ids=["floats", "stored"])
 def test_the_faster_way_is_chosen(format: Format, device: DeviceInfo) -> None:
-    with Preparing(format, options(device)) as made:
+    with Preprocessor(format, options(device)) as made:
         assert as_the_cpu(made, format, frames(1)[0])
-        (chosen,) = made.chosen
-        assert chosen.by == ("opencl" if chosen.opencl_ms < chosen.cpu_ms else "cpu")
-        assert min(chosen.opencl_ms, chosen.cpu_ms) > 0
+        (times,) = made.times
+        assert times.by == ("opencl" if times.opencl_ms < times.cpu_ms else "cpu")
+        assert min(times.opencl_ms, times.cpu_ms) > 0
 
 
 def test_each_size_is_chosen_anew_up_to_some(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefer(monkeypatch, "opencl")
-    with Preparing(FLOATS, options(device)) as made:
+    with Preprocessor(FLOATS, options(device)) as made:
         for side in (9, 8, 7, 9, 8, 6, 5, 4, 9):
             for pixels in frames(2, (side, 11)):
                 assert as_the_cpu(made, FLOATS, pixels)
-        assert [each.size for each in made.chosen] == ["11x9", "11x8", "11x7", "11x6"]
+        assert [each.size for each in made.times] == ["11x9", "11x8", "11x7", "11x6"]
 
 
 @pytest.mark.parametrize(
@@ -185,22 +185,25 @@ def test_each_size_is_chosen_anew_up_to_some(
 def test_what_no_kernel_makes_is_the_cpus(
     format: Format, why: str, device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "label_image"), Preparing(format, options(device)) as made:
+    with (
+        caplog.at_level(logging.INFO, "label_image"),
+        Preprocessor(format, options(device)) as made,
+    ):
         for pixels in frames(3):
             wanted = to_input(
                 pixels, format.shape, format.dtype, format.mean, format.std, format.scale
             )
             assert made.tensor_of(pixels).tobytes() == wanted.tobytes()
-        assert made.chosen == []
+        assert made.times == []
     (line,) = caplog.messages
     assert line.startswith("frames are prepared by the CPU: node 0 (picture): ")
     assert why in line
 
 
 def test_of_several_devices_none_prepares() -> None:
-    with Preparing(FLOATS, Options("all")) as made:
+    with Preprocessor(FLOATS, Options("all")) as made:
         assert as_the_cpu(made, FLOATS, frames(1)[0])
-        assert made.chosen == []
+        assert made.times == []
 
 
 @slow

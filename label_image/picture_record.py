@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from label_image.compare import Outcome
+from label_image.decode_outputs import Meaning
 from label_image.document import picture_entry
-from label_image.meaning import Meaning
 from label_image.result import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PictureRecord:
     """What came of a picture, for people and for JSON."""
 
     outcome: Outcome
@@ -26,8 +26,8 @@ def result_of(meaning: Meaning, outcome: Outcome, most: int) -> Result:
     return Result(meaning, outcome.outputs, outcome.size, most)
 
 
-def told_of(outcome: Outcome, name: str, result: Result) -> Told:
-    """Return what is told of a picture that people call `name`."""
+def record_of(outcome: Outcome, name: str, result: Result) -> PictureRecord:
+    """Return the record of a picture that people call `name`."""
     error = outcome.error.replace(outcome.path, name)
     outcome = replace(outcome, path=name, error=error)
-    return Told(outcome, "" if error else result.row(name), picture_entry(outcome, result))
+    return PictureRecord(outcome, "" if error else result.row(name), picture_entry(outcome, result))

@@ -14,7 +14,7 @@ from tflite_opencl.common.node_kernels import JUDGE, NoOracle
 from tflite_opencl.common.runtime import Runtime
 
 
-def jobs_beside(
+def comparison_jobs(
     job: Job, taken: Delegation | None, runtime: Runtime, graph: Graph, floats: bool
 ) -> dict[str, Job]:
     """Return the jobs by the names of compare.py.

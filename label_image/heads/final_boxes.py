@@ -18,7 +18,7 @@ import numpy as np
 
 from delegate.inspect import Graph
 from label_image.heads.view import LEAST_SCORE as UNCHOSEN
-from label_image.heads.view import Array, Head, Meant, View, parts, placed
+from label_image.heads.view import Ambiguity, Array, Head, View, detections_of, parts
 from label_image.scene import Scene
 from tflite_opencl.common.labels import LEAST_SCORE
 
@@ -28,7 +28,7 @@ _NAMES = ("location", "category", "score", "number of detections")
 _MOST_CHOSEN = 1000  # boxes that a YOLO v10 may choose; 300 are usual
 
 
-class Places(NamedTuple):
+class PostProcessOutputs(NamedTuple):
     """The numbers of the outputs that have what was found."""
 
     boxes: int  # (1, n, 4): top, left, bottom, right, as parts of the picture
@@ -37,7 +37,7 @@ class Places(NamedTuple):
     number: int | None  # (1,): how many of the n are found; None: all
 
 
-def places_of(graph: Graph) -> Places | None:
+def post_process_outputs(graph: Graph) -> PostProcessOutputs | None:
     """Return where the outputs of the op are; None: the model has no such op."""
     for node in graph.nodes:
         if node.op == _OP and len(node.outputs) >= 3:
@@ -46,16 +46,16 @@ def places_of(graph: Graph) -> Places | None:
                 for tensor in node.outputs
             )
             if boxes is not None and classes is not None and scores is not None:
-                return Places(boxes, classes, scores, count[0] if count else None)
+                return PostProcessOutputs(boxes, classes, scores, count[0] if count else None)
     return None
 
 
-def found_only(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...]:
+def zero_unused_rows(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...]:
     """Return the outputs of a run, with zeros where a detector found nothing.
 
     TFLite leaves there what the memory held, which differs from run to run.
     """
-    places = places_of(graph)
+    places = post_process_outputs(graph)
     if places is None or places.number is None or not outputs[places.number].size:
         return tuple(outputs)
     count = _count(outputs[places.number])
@@ -66,14 +66,14 @@ def found_only(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...]:
     return tuple(found)
 
 
-def _find(view: View, is_asked: bool) -> Places | None:
+def _find(view: View, is_asked: bool) -> PostProcessOutputs | None:
     """Return where things are by the op, by metadata or, of four outputs, by their shapes."""
-    places = places_of(view.graph)
+    places = post_process_outputs(view.graph)
     if places is not None or len(view.outputs) != 4:
         return places
-    named = [view.carried.outputs.index(n) for n in _NAMES if n in view.carried.outputs]
+    named = [view.embedded.outputs.index(n) for n in _NAMES if n in view.embedded.outputs]
     if len(named) == 4:
-        return Places(*named)
+        return PostProcessOutputs(*named)
     shapes = view.shapes
     boxes = [n for n, shape in enumerate(shapes) if len(shape) == 3 and shape[::2] == (1, 4)]
     if len(boxes) != 1:
@@ -83,25 +83,28 @@ def _find(view: View, is_asked: bool) -> Places | None:
     counts = [n for n, shape in enumerate(shapes) if shape in ((1,), ()) and n not in rows]
     if len(rows) != 2 or len(counts) != 1 or most < 2:
         return None
-    first, second = (view.told(Meant(number, kind="classes")) for number in rows)
+    first, second = (view.resolve(Ambiguity(number, kind="classes")) for number in rows)
     # The order is that of the op's outputs where the model does not tell another one.
     is_turned = first is False or (first is None and second is True)
     classes, scores = rows[::-1] if is_turned else rows
-    return Places(boxes[0], classes, scores, counts[0])
+    return PostProcessOutputs(boxes[0], classes, scores, counts[0])
 
 
-def _means(view: View, places: Places) -> Sequence[Meant]:
+def _ambiguities(view: View, places: PostProcessOutputs) -> Sequence[Ambiguity]:
     """Return what is left open: which of two rows has classes, unless something named both."""
-    rows = Meant(places.classes, kind="classes", usual=True), Meant(places.scores, kind="classes")
-    is_known = places_of(view.graph) is not None or {*_NAMES} <= {*view.carried.outputs}
-    return () if is_known or any(view.told(each) is not None for each in rows) else rows[:1]
+    rows = (
+        Ambiguity(places.classes, kind="classes", usual=True),
+        Ambiguity(places.scores, kind="classes"),
+    )
+    is_known = post_process_outputs(view.graph) is not None or {*_NAMES} <= {*view.embedded.outputs}
+    return () if is_known or any(view.resolve(each) is not None for each in rows) else rows[:1]
 
 
 def _count(output: Array) -> int:
     return max(0, int(np.nan_to_num(output.reshape(-1)[0])))
 
 
-def _read(view: View, places: Places) -> Scene:
+def _read(view: View, places: PostProcessOutputs) -> Scene:
     sides = view.real(places.boxes).reshape(-1, 4)[:, [1, 0, 3, 2]]
     classes = view.arrays[places.classes].reshape(-1)
     scores = view.real(places.scores).reshape(-1)
@@ -109,7 +112,7 @@ def _read(view: View, places: Places) -> Scene:
     if places.number is not None and view.arrays[places.number].size:
         count = min(count, _count(view.real(places.number)))
     certain = np.flatnonzero(scores[:count] >= view.least(LEAST_SCORE))
-    boxes = placed(view, sides[certain], scores[certain], classes[certain])
+    boxes = detections_of(view, sides[certain], scores[certain], classes[certain])
     return Scene(boxes=boxes, outputs=frozenset(n for n in places if n is not None))
 
 
@@ -128,27 +131,27 @@ def _read_efficientdet(view: View, found: bool) -> Scene:
     sides = rows[:, [2, 1, 4, 3]] / np.array([width, height, width, height], np.float32)
     classes = np.round(rows[:, 6]) - 1  # they count from 1
     stay = (rows[:, 5] >= view.least(LEAST_SCORE)) & (classes >= 0)
-    boxes = placed(view, sides[stay], rows[stay, 5], classes[stay])
+    boxes = detections_of(view, sides[stay], rows[stay, 5], classes[stay])
     return Scene(boxes=boxes, outputs=frozenset({0}))
 
 
-def _yolo10_means(view: View, found: bool) -> Sequence[Meant]:
-    return (Meant(0, 2, 0, kind="places"),)
+def _yolo10_ambiguities(view: View, found: bool) -> Sequence[Ambiguity]:
+    return (Ambiguity(0, 2, 0, kind="places"),)
 
 
 def _read_yolo10(view: View, found: bool) -> Scene:
     """A row: left, top, right, bottom, score and class."""
     rows = view.real(0)[0]
-    (meant,) = _yolo10_means(view, found)
-    sides = parts(view, meant, rows[:, :4])
+    (ambiguity,) = _yolo10_ambiguities(view, found)
+    sides = parts(view, ambiguity, rows[:, :4])
     stay = rows[:, 4] >= view.least(UNCHOSEN)
-    boxes = placed(view, sides[stay], rows[stay, 4], np.round(rows[stay, 5]))
+    boxes = detections_of(view, sides[stay], rows[stay, 4], np.round(rows[stay, 5]))
     return Scene(boxes=boxes, outputs=frozenset({0}))
 
 
-SSD = Head("detection:ssd", _find, _read, means=_means)
+SSD = Head("detection:ssd", _find, _read, ambiguities=_ambiguities)
 YOLO10 = Head(
     "detection:yolo10", partial(_has_rows, 6, _MOST_CHOSEN), _read_yolo10, mean=0.0, std=255.0,
-    means=_yolo10_means,
+    ambiguities=_yolo10_ambiguities,
 )  # fmt: skip
 EFFICIENTDET = Head("detection:efficientdet", partial(_has_rows, 7, math.inf), _read_efficientdet)

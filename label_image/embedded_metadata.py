@@ -68,7 +68,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class EmbeddedMetadata:
     """What is known of a model by its own words; all empty where it says nothing."""
 
     outputs: Sequence[str] = ()  # what it calls each output
@@ -83,7 +83,9 @@ class Carried:
     has_parts: bool = False  # its boxes and points are parts of the picture, its scores no logits
 
 
-def read_carried(source: str | bytes, input_number: int = 0, subgraph: int = 0) -> Carried:
+def read_embedded_metadata(
+    source: str | bytes, input_number: int = 0, subgraph: int = 0
+) -> EmbeddedMetadata:
     """Return what a model carries; a warning says what of it is damaged.
 
     `input_number`: the input that takes the picture. `subgraph`: the number of its graph.
@@ -96,40 +98,42 @@ def read_carried(source: str | bytes, input_number: int = 0, subgraph: int = 0) 
         metadata = read_metadata(source, subgraph)
     if metadata is None:
         return _of_files(files)
-    carried = replace(_of_files(files), outputs=[each.name for each in metadata.outputs])
+    embedded = replace(_of_files(files), outputs=[each.name for each in metadata.outputs])
     if input_number < len(metadata.inputs):
         given = metadata.inputs[input_number]
         are_finite = all(map(math.isfinite, (*given.mean, *given.std)))
         if given.mean and given.std and are_finite and all(given.std):
-            carried = replace(carried, mean=given.mean, std=given.std)
-    return _with_outputs(carried, metadata, files)
+            embedded = replace(embedded, mean=given.mean, std=given.std)
+    return _with_outputs(embedded, metadata, files)
 
 
-def _with_outputs(carried: Carried, metadata: ModelMetadata, files: Mapping[str, bytes]) -> Carried:
+def _with_outputs(
+    embedded: EmbeddedMetadata, metadata: ModelMetadata, files: Mapping[str, bytes]
+) -> EmbeddedMetadata:
     """Add what is said of the outputs: the first that has labels, a calibration or a threshold."""
     for each in metadata.outputs:
-        if each.threshold is not None and carried.threshold is None:
-            carried = replace(carried, threshold=each.threshold)
+        if each.threshold is not None and embedded.threshold is None:
+            embedded = replace(embedded, threshold=each.threshold)
         for file in sorted(each.files, key=lambda file: file.locale not in ("", "en")):
             if file.name not in files:
                 continue
             content = files[file.name]
-            if file.kind in _LABELS and not carried.labels_from:
-                carried = _with_labels(carried, file.name, content)
+            if file.kind in _LABELS and not embedded.labels_from:
+                embedded = _with_labels(embedded, file.name, content)
             if file.kind == "score calibration" and each.score_transform:
                 with _said(f"the model's {file.name}"):
                     numbers = _calibration_numbers(content)
                     calibration = Calibration(each.score_transform, each.default_score, numbers)
-                    carried = replace(carried, calibration=calibration)
-    return carried
+                    embedded = replace(embedded, calibration=calibration)
+    return embedded
 
 
-def _with_labels(carried: Carried, name: str, content: bytes) -> Carried:
+def _with_labels(embedded: EmbeddedMetadata, name: str, content: bytes) -> EmbeddedMetadata:
     try:
-        return replace(carried, labels=labels_of(content), labels_from=name)
+        return replace(embedded, labels=labels_of(content), labels_from=name)
     except ValueError as error:
         log.warning("the model's %s %s", name, error)
-        return carried
+        return embedded
 
 
 def _calibration_numbers(content: bytes) -> NDArray[np.float64]:
@@ -143,7 +147,7 @@ def _calibration_numbers(content: bytes) -> NDArray[np.float64]:
     return np.array(rows, np.float64).reshape(-1, 4)
 
 
-def _of_files(files: Mapping[str, bytes]) -> Carried:
+def _of_files(files: Mapping[str, bytes]) -> EmbeddedMetadata:
     """Return what the archive alone says: Ultralytics' facts, or its only file of labels."""
     for name in _FACTS:
         if name in files:
@@ -155,18 +159,18 @@ def _of_files(files: Mapping[str, bytes]) -> Carried:
                 return _of_facts(name, read(text))
     texts = [name for name in files if name.endswith(".txt")]
     if len(texts) == 1 and "label" in texts[0]:
-        return _with_labels(Carried(), texts[0], files[texts[0]])
-    return Carried()
+        return _with_labels(EmbeddedMetadata(), texts[0], files[texts[0]])
+    return EmbeddedMetadata()
 
 
-def _of_facts(name: str, facts: Mapping[str, Any]) -> Carried:
+def _of_facts(name: str, facts: Mapping[str, Any]) -> EmbeddedMetadata:
     names = facts.get("names") or {}
     named = {int(n): str(label) for n, label in names.items()} if names else {}
     count = max(named, default=-1) + 1
     if count > _MOST_CLASSES:
         raise ValueError(f"it has {count} classes")
     labels = [named.get(number, "") for number in range(count)]
-    return Carried(
+    return EmbeddedMetadata(
         labels=labels,
         labels_from=name if labels else "",
         mean=(0.0,),  # which they leave unsaid: all of their models take pixels as 0 to 1

@@ -10,9 +10,9 @@ import os
 from collections.abc import Sequence
 
 from delegate.inspect import Graph, infer
-from label_image.carried import read_carried
-from label_image.heads.view import batch_of, seen
-from label_image.meaning import Meaning
+from label_image.decode_outputs import Meaning
+from label_image.embedded_metadata import read_embedded_metadata
+from label_image.heads.view import batch_of, view_of
 from label_image.prepare import Model, read_graph
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import feeds_of, why_not_fed
@@ -20,7 +20,7 @@ from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.open_sizes import with_picture_size
 
 
-class Reading:
+class PictureModel:
     """How a model with an input for one picture is fed and read.
 
     Attributes:
@@ -54,25 +54,25 @@ class Reading:
             whole = read_graph(Model(name, self.source, None), signature)
             graph = with_picture_size(whole, size)
         self.feeds = feeds_of(graph, (), is_image_asked=True)
-        fed = graph.inputs[self.feeds.main]
-        self.batch = batch_of(fed)
-        if self.feeds.picture is None or fed.shape[:1] != (self.batch,):
+        tensor = graph.inputs[self.feeds.main]
+        self.batch = batch_of(tensor)
+        if self.feeds.picture is None or tensor.shape[:1] != (self.batch,):
             why = why_not_fed(graph, self.feeds)
             raise RunError(f"no input of {name} takes one picture: {why}")
-        carried = read_carried(self.source, self.feeds.main, graph.subgraph)
-        self.labels, origin = _labels(labels, carried.labels)
+        embedded = read_embedded_metadata(self.source, self.feeds.main, graph.subgraph)
+        self.labels, origin = _labels(labels, embedded.labels)
         has_names, outputs = bool(self.labels), infer(graph).outputs
-        view = seen(graph, outputs, self.feeds.main, self.labels, has_names, carried, threshold)
+        view = view_of(graph, outputs, self.feeds.main, self.labels, has_names, embedded, threshold)
         self.meaning = Meaning(view, task, mean, std)
-        self.meaning.check(origin or carried.labels_from)
+        self.meaning.check(origin or embedded.labels_from)
 
 
 def _labels(
-    given: str | os.PathLike[str] | Sequence[str] | None, carried: Sequence[str]
+    given: str | os.PathLike[str] | Sequence[str] | None, embedded: Sequence[str]
 ) -> tuple[Sequence[str], str]:
     """Return the labels, and where they come from; raises RunError: they cannot be read."""
     if given is None:
-        return carried, ""
+        return embedded, ""
     if isinstance(given, (str, os.PathLike)):
         return labels_in(os.fspath(given)), os.fspath(given)
     return list(given), "labels"

@@ -7,7 +7,7 @@ import pytest
 
 from delegate.inspect import Tensor
 from tests.support.model import t
-from tflite_opencl.common.pictures.stored import has_usual_range, pixel_range, stored_by
+from tflite_opencl.common.pictures.pixel_encoding import has_usual_range, pixel_range, stored_by
 
 RANGES = [
     # dtype, scale, zero point; what pixels of 0 and 255 are; whether models are trained so

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.pictures import found
+from tflite_opencl.common.pictures import find_pictures
 
 
 @pytest.fixture
@@ -26,13 +26,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_means_every_picture_inside_in_order(folder: Path) -> None:
-    paths = [str(Path(path).relative_to(folder)) for path in found.picture_paths([str(folder)])]
+    paths = [
+        str(Path(path).relative_to(folder)) for path in find_pictures.picture_paths([str(folder)])
+    ]
     assert paths == ["a.PNG", "b.jpg", "another/e.bmp", "another/deep/f.JPEG", "sub/c.webp"]
 
 
 def test_a_file_named_by_itself_may_end_as_it_likes(folder: Path) -> None:
     names = [str(folder / "no_ending"), str(folder / "sub"), str(folder / "nosuch.jpg")]
-    assert list(found.picture_paths(found.find_pictures(names))) == [
+    assert list(find_pictures.picture_paths(find_pictures.find_pictures(names))) == [
         names[0], str(folder / "sub/c.webp"), names[2],
     ]  # fmt: skip
 
@@ -41,14 +43,14 @@ def test_no_picture_at_all_is_an_error_before_the_run(folder: Path) -> None:
     names = [str(folder / "empty"), str(folder / "none")]
     (folder / "none").mkdir()
     with pytest.raises(RunError) as caught:
-        found.find_pictures(names)
+        find_pictures.find_pictures(names)
     assert str(caught.value) == "; ".join(
         f"there is no picture in the folder {name}" for name in names
     )
 
 
 def test_a_folder_that_is_gone_is_named_after_the_others(folder: Path) -> None:
-    paths = found.picture_paths([str(folder)])
+    paths = find_pictures.picture_paths([str(folder)])
     first = next(paths)
     shutil.rmtree(folder / "sub")
     names = [str(Path(path).relative_to(folder)) for path in (first, *paths)]
@@ -60,6 +62,6 @@ def test_the_sample_picture_is_meant_among_others(
 ) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(folder)
-    first, second = found.find_pictures(["grace_hopper.bmp", "b.jpg"])
+    first, second = find_pictures.find_pictures(["grace_hopper.bmp", "b.jpg"])
     assert first.endswith("grace_hopper.jpg")
     assert second == "b.jpg"

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from label_image.carried import Carried
-from label_image.meaning import DRAWN, HEADS, TASKS, head_of, possible, read
+from label_image.decode_outputs import DRAWN, HEADS, TASKS, head_of, possible, read
+from label_image.embedded_metadata import EmbeddedMetadata
 from tests.support.model import t
 from tests.support.tiers import slow
 from tests.support.views import name_of, view_of
@@ -76,7 +76,11 @@ def made(rng: random.Random, shape: tuple[int, ...]) -> NDArray[Any]:
 @slow
 def test_no_shape_and_no_value_is_too_odd_for_a_head() -> None:
     rng = random.Random(1)
-    carried = [Carried(), Carried(task="pose", points=(17, 3)), Carried(task="detection")]
+    embedded = [
+        EmbeddedMetadata(),
+        EmbeddedMetadata(task="pose", points=(17, 3)),
+        EmbeddedMetadata(task="detection"),
+    ]
     read_by = Counter[str]()
     for _ in range(600):
         shapes = rng.choices(SPECIAL, k=rng.choice((1, 1, 1, 2, 3, 4)))
@@ -84,7 +88,7 @@ def test_no_shape_and_no_value_is_too_odd_for_a_head() -> None:
         outputs = [made(rng, shape) for shape in shapes]
         tensors = [t(o.shape, str(o.dtype), *rng.choice(((), (0.5, 3)))) for o in outputs]
         fed = t(rng.choice([(1, 64, 64, 3), (1, 3, 64, 32), (1, 640), (1, 1, 1, 3)]), "uint8")
-        facts = {"carried": rng.choice(carried), "size": (rng.choice((1, 480)), 640)}
+        facts = {"embedded": rng.choice(embedded), "size": (rng.choice((1, 480)), 640)}
         view = view_of(tensors, fed, labels=rng.choice([[], ["???", "a"]]), **facts)
         for task in (None, *rng.sample(TASKS, 4)):
             seen = replace(view, arrays=outputs)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a model's outputs reach, by its file alone: what tells scores from logits, and pixels
-from parts of the picture, alike for every run.
+"""The range of a model's outputs, by its file alone: it tells scores from logits, and pixels from
+parts of the picture, alike for every run.
 
 Walks back from an output over what moves values, to the ops that compute them and to the ranges
 of quantised tensors on the way.
@@ -40,7 +40,7 @@ _LIMITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ValueRange:
     """What is known of some numbers of an output.
 
     Attributes:
@@ -58,15 +58,17 @@ class Reach:
     step: float = 0.0
     is_whole: bool = False
 
-    def within(self, low: float, high: float) -> Reach:
+    def within(self, low: float, high: float) -> ValueRange:
         """Return the same inside of these limits; what a limit cuts is linear no more."""
         is_cut = low > self.low or high < self.high
         new = max(low, min(self.low, high)), min(high, max(self.high, low))
         return replace(self, low=new[0], high=new[1], is_linear=self.is_linear and not is_cut)
 
 
-def reach_of(graph: Graph, number: int, axis: int | None = None, place: int = 0) -> Reach:
-    """Return the reach of the output with this number.
+def value_range_of(
+    graph: Graph, number: int, axis: int | None = None, place: int = 0
+) -> ValueRange:
+    """Return the range of the output with this number.
 
     `axis`, `place`: of the numbers at this place of the axis alone; None: of all.
     """
@@ -77,23 +79,23 @@ def reach_of(graph: Graph, number: int, axis: int | None = None, place: int = 0)
 class _Walk:
     def __init__(self, makers: dict[Tensor, Node]) -> None:
         self._makers = makers
-        self._known: dict[tuple[Tensor, int | None, int], Reach] = {}
+        self._known: dict[tuple[Tensor, int | None, int], ValueRange] = {}
 
-    def of(self, tensor: Tensor | None, axis: int | None, place: int, left: int) -> Reach:
+    def of(self, tensor: Tensor | None, axis: int | None, place: int, left: int) -> ValueRange:
         """Return what is known of a tensor's numbers. `left`: ops to look back over, at most."""
         if tensor is None:
-            return Reach()
+            return ValueRange()
         key = tensor, axis, place if axis is not None else 0
         if key not in self._known:
-            self._known[key] = Reach()  # of what reads itself
+            self._known[key] = ValueRange()  # of what reads itself
             self._known[key] = self._found(tensor, axis, place, left)
         return self._known[key]
 
-    def _found(self, tensor: Tensor, axis: int | None, place: int, left: int) -> Reach:
+    def _found(self, tensor: Tensor, axis: int | None, place: int, left: int) -> ValueRange:
         values = _real_constant(tensor)
         if values is not None:
-            return Reach(*values)
-        node, found = self._makers.get(tensor), Reach()
+            return ValueRange(*values)
+        node, found = self._makers.get(tensor), ValueRange()
         if node is not None and left and node.inputs:
             found = self._of_node(node, tensor, axis, place, left - 1)
             found = found.within(*_fused_limits(node))
@@ -107,15 +109,15 @@ class _Walk:
 
     def _of_node(
         self, node: Node, tensor: Tensor, axis: int | None, place: int, left: int
-    ) -> Reach:
-        def of(number: int) -> Reach:
+    ) -> ValueRange:
+        def of(number: int) -> ValueRange:
             return self.of(node.inputs[number], None, 0, left)
 
         op, first = node.op, node.inputs[0]
         if op in ("CONCATENATION", "PACK"):
             return self._joined(node, axis, place, left)
         if op == "TOPK_V2" and tensor is not node.outputs[0]:
-            return Reach(low=0.0)
+            return ValueRange(low=0.0)
         if op == "SPLIT":
             return self.of(node.inputs[-1], None, 0, left)
         if op in _MOVES and first is not None:
@@ -127,12 +129,12 @@ class _Walk:
         if op == "EXP":
             with np.errstate(all="ignore"):
                 low, high = (float(np.exp(np.float64(each))) for each in (of(0).low, of(0).high))
-            return Reach(low, high)
+            return ValueRange(low, high)
         if op in _PAIRS and len(node.inputs) == 2:
             return _pair(op, of(0), of(1), *map(_real_constant, node.inputs))
-        return Reach()
+        return ValueRange()
 
-    def _joined(self, node: Node, axis: int | None, place: int, left: int) -> Reach:
+    def _joined(self, node: Node, axis: int | None, place: int, left: int) -> ValueRange:
         result, parts = node.outputs[0], [each for each in node.inputs if each is not None]
         own = int(node.options.get("axis") or 0) % max(1, len(result.shape))
         if node.op == "PACK" or any(len(each.shape) != len(result.shape) for each in parts):
@@ -142,9 +144,9 @@ class _Walk:
                 if place < part.shape[own]:
                     return self.of(part, axis, place, left)
                 place -= part.shape[own]
-        found = [self.of(part, axis, place, left) for part in parts] or [Reach()]
+        found = [self.of(part, axis, place, left) for part in parts] or [ValueRange()]
         factors = [each.factor for each in found]
-        return Reach(
+        return ValueRange(
             min(each.low for each in found),
             max(each.high for each in found),
             all(each.is_linear for each in found),
@@ -153,14 +155,14 @@ class _Walk:
             all(each.is_whole for each in found),
         )
 
-    def _product(self, node: Node) -> Reach:
-        """Return the reach of sums of products; a mean by shares is within what it is taken of."""
+    def _product(self, node: Node) -> ValueRange:
+        """Return the range of sums of products; a mean by shares is within what it is taken of."""
         source, weights = (_before(each, self._makers) for each in (*node.inputs, None)[:2])
         maker = None if source is None else self._makers.get(source)
         values = None if weights is None else _real_constant(weights)
         if maker is not None and maker.op == "SOFTMAX" and values is not None:
-            return Reach(*values)
-        return Reach(is_linear=True)
+            return ValueRange(*values)
+        return ValueRange(is_linear=True)
 
 
 def _before(tensor: Tensor | None, makers: dict[Tensor, Node]) -> Tensor | None:
@@ -218,13 +220,15 @@ def _fused_limits(node: Node) -> tuple[float, float]:
     return _LIMITS.get(node.options.get("fused_activation_function", ""), (-math.inf, math.inf))
 
 
-def _pair(op: str, a: Reach, b: Reach, fixed_a: Limits | None, fixed_b: Limits | None) -> Reach:
-    """Return the reach of an op of two operands; `fixed_a`, `fixed_b`: of those that are fixed."""
+def _pair(
+    op: str, a: ValueRange, b: ValueRange, fixed_a: Limits | None, fixed_b: Limits | None
+) -> ValueRange:
+    """Return the range of an op of two operands; `fixed_a`, `fixed_b`: of those that are fixed."""
     if op == "DIV":
         if fixed_b is None or fixed_b[0] <= 0 <= fixed_b[1]:
-            return Reach()
+            return ValueRange()
         fixed_b = 1 / fixed_b[1], 1 / fixed_b[0]
-        b = Reach(*fixed_b)
+        b = ValueRange(*fixed_b)
     with np.errstate(all="ignore"):
         ends = [
             _PAIRS[op](np.float64(x), np.float64(y))
@@ -236,7 +240,7 @@ def _pair(op: str, a: Reach, b: Reach, fixed_a: Limits | None, fixed_b: Limits |
     factor = max(map(abs, fixed)) if is_scaled and fixed else None
     # A bias or a scale after sums of products leaves them what they are.
     is_linear = fixed is not None and op in _AFFINE and (a.is_linear or b.is_linear)
-    return Reach(float(low), float(high), is_linear, factor)
+    return ValueRange(float(low), float(high), is_linear, factor)
 
 
 _AFFINE = ("ADD", "SUB", "MUL", "DIV")

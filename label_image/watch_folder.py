@@ -8,14 +8,14 @@ import os
 import time
 from collections.abc import Iterator
 
-from tflite_opencl.common.pictures.found import picture_paths
+from tflite_opencl.common.pictures.find_pictures import picture_paths
 
 _LOOK_S = 0.2  # between two looks: a picture that is the same in both is whole
 
 log = logging.getLogger("label_image")
 
 
-def watched(folder: str) -> Iterator[str | None]:
+def watch_folder(folder: str) -> Iterator[str | None]:
     """Yield each picture that is there or comes, and again when it is another; None: none now.
 
     It ends when the folder is gone. What is remembered is of the files that are there.

@@ -15,7 +15,7 @@ from label_image.flags import parse
 from tests.support.model import graph_of, op, t
 from tflite_opencl import __version__, command
 from tflite_opencl.command import main
-from tflite_opencl.common import words
+from tflite_opencl.common import messages
 from tflite_opencl.common.command_line import with_underscores
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.conformance.command import main as suite
@@ -44,12 +44,12 @@ def test_label_image_takes_dashes_and_knows_what_was_meant() -> None:
     ],
 )
 def test_of_several_words_the_shortest_that_begins_so_is_meant(word: str, said: str) -> None:
-    assert words.did_you_mean(word, builtin_op_numbers()) == said
+    assert messages.did_you_mean(word, builtin_op_numbers()) == said
 
 
 def test_an_op_of_the_model_is_meant_first() -> None:
     with pytest.raises(UsageError, match=r"no op CONV; did you mean CONV_3D\?"):
-        words.known_ops(["conv"], [graph_of([op("CONV_3D", [t((1,))], [t((1,))])], [], [])])
+        messages.known_ops(["conv"], [graph_of([op("CONV_3D", [t((1,))], [t((1,))])], [], [])])
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_every_command_tells_its_versions(
     def none() -> None:
         raise NoDeviceError("nothing here")
 
-    monkeypatch.setattr(words, "list_devices", none)
+    monkeypatch.setattr(messages, "list_devices", none)
     run, name = of
     assert run(["--version"]) == 0  # type: ignore[operator]
     first, runtime, driver = capsys.readouterr().out.splitlines()
@@ -108,7 +108,7 @@ def test_json_has_its_schema_and_the_version(
 ) -> None:
     assert main(["info", "--root", str(tmp_path), "--json", "-"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == words.JSON_SCHEMA
+    assert document["schema"] == messages.JSON_SCHEMA
     assert document["tflite_opencl"] == __version__
     assert "board" in document
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from label_image import watched
+from label_image import watch_folder
 from tests.support.command import ROOT, Run
 from tests.support.tiers import slow
 
@@ -21,11 +21,11 @@ from tests.support.tiers import slow
 @pytest.fixture
 def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Yield what each look gives."""
-    monkeypatch.setattr(watched, "_LOOK_S", 0.0)
+    monkeypatch.setattr(watch_folder, "_LOOK_S", 0.0)
 
     def each() -> Iterator[list[str]]:
         names = []
-        for path in watched.watched(str(tmp_path)):
+        for path in watch_folder.watch_folder(str(tmp_path)):
             if path is None:
                 yield names
                 names = []

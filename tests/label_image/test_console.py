@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from delegate.inspect import LaunchTime
-from label_image import lines
-from label_image.lines import interpreter_state, model_lines, profile_lines
+from label_image import console
+from label_image.console import interpreter_state, model_lines, profile_lines
 from tests.support.model import const, graph_of, op, t
 from tests.support.process import on_terminal
 from tests.support.tiers import slow
@@ -24,7 +24,7 @@ from tflite_opencl.common import bars
 
 def logged(level: int) -> tuple[list[str], list[str]]:
     out, err = io.StringIO(), io.StringIO()
-    with lines.logging_to(out, err, level):
+    with console.logging_to(out, err, level):
         logging.getLogger("label_image").info("invoked")
         logging.getLogger("delegate").warning("a device is skipped")
         logging.getLogger("delegate.runtime").error("gone")
@@ -77,21 +77,21 @@ def test_writing_to_a_closed_pipe_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as stream:
-        lines.write(stream, "first")
-        lines.write(stream, "second")
+        console.write(stream, "first")
+        console.write(stream, "second")
 
 
 def test_writing_says_whether_somebody_reads() -> None:
     read, write = os.pipe()
     with open(write, "w") as stream:
-        assert lines.write(stream, "first")
+        assert console.write(stream, "first")
         os.close(read)
-        assert not lines.write(stream, "second")
+        assert not console.write(stream, "second")
 
 
 @slow
 def test_python_exits_quietly_after_a_closed_pipe() -> None:
-    code = "import sys; from label_image import lines; lines.write(sys.stdout, 'x' * 99999)"
+    code = "import sys; from label_image import console; console.write(sys.stdout, 'x' * 99999)"
     script = f'sleep 0.3; {sys.executable} -c "{code}"; echo $? >&2'
     done = subprocess.run(
         ["bash", "-c", f"({script}) | true"],
@@ -113,14 +113,14 @@ def test_a_bar_is_only_for_a_terminal(capfd: pytest.CaptureFixture[str]) -> None
 def test_lines_go_above_a_bar_on_a_terminal() -> None:
     code = (
         "import sys, time\n"
-        "from label_image import lines\n"
+        "from label_image import console\n"
         "from tflite_opencl.common import bars\n"
         "with bars.steps('classifying', lambda: 3) as step:\n"
         "    for number in range(3):\n"
         "        step()\n"
-        "        lines.write(sys.stdout, f'[b]row[/b] {number} ' + 'long ' * 30 + 'end')\n"
+        "        console.write(sys.stdout, f'[b]row[/b] {number} ' + 'long ' * 30 + 'end')\n"
         "        time.sleep(0.2)\n"
-        "lines.write(sys.stdout, 'afterwards')\n"
+        "console.write(sys.stdout, 'afterwards')\n"
     )
     text = on_terminal(code, COLUMNS="60")
     assert "classifying" in text

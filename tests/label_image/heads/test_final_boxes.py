@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate.inspect import read_model
-from label_image.carried import Carried
-from label_image.heads.chosen import found_only, places_of
+from label_image.embedded_metadata import EmbeddedMetadata
+from label_image.heads.final_boxes import post_process_outputs, zero_unused_rows
 from label_image.heads.view import View
 from label_image.scene import Scene
 from tests.support.model import graph_of, op, t
@@ -39,11 +39,11 @@ def scene(count: float, labels: list[str]) -> Scene:
 
 
 def test_outputs_are_found_by_the_op() -> None:
-    places = places_of(read_model(detector()))
+    places = post_process_outputs(read_model(detector()))
     assert places is not None
     assert places == (0, 1, 2, 3)
-    assert places_of(read_model(segmenter())) is None
-    assert places_of(conv_pool()) is None
+    assert post_process_outputs(read_model(segmenter())) is None
+    assert post_process_outputs(conv_pool()) is None
 
 
 def test_what_is_found_is_the_most_certain_first_in_pixels() -> None:
@@ -92,11 +92,11 @@ def test_which_of_two_rows_has_classes_follows_from_the_model(of_class: str) -> 
                 numbers = t(whole.shape, "int64")
                 place = next(n for n, each in enumerate(order) if each is whole)
                 nodes = [
-                    op("CUSTOM_OP", [view.fed], [numbers, *tensors[:place], *tensors[place + 1 :]],
-                       is_custom=True),
+                    op("CUSTOM_OP", [view.input],
+                       [numbers, *tensors[:place], *tensors[place + 1 :]], is_custom=True),
                     op("CAST", [numbers], [tensors[place]]),
                 ]  # fmt: skip
-                view = View(graph_of(nodes, [view.fed], tensors), tensors, view.fed)
+                view = View(graph_of(nodes, [view.input], tensors), tensors, view.input)
             found = scene_of(view, *order).boxes or ()
             assert [box.score for box in found] == [box.score for box in expected or ()]
 
@@ -105,18 +105,18 @@ def test_names_in_metadata_say_which_is_which() -> None:
     names = ["score", "location", "number of detections", "category"]
     boxes, _, _, count = outputs(1)
     ones: NDArray[Any] = np.ones((1, 4), np.float32)
-    found = scene_of_arrays(ones, boxes, count, 0 * ones, carried=Carried(outputs=names))
+    found = scene_of_arrays(ones, boxes, count, 0 * ones, embedded=EmbeddedMetadata(outputs=names))
     assert [(box.index, box.score) for box in found.boxes or ()] == [(0, 1.0)]
 
 
 def test_what_was_not_found_is_zero() -> None:
     graph = read_model(detector())
-    boxes, classes, scores, count = found_only(graph, outputs(2))
+    boxes, classes, scores, count = zero_unused_rows(graph, outputs(2))
     assert not boxes[:, 2:].any()
     assert (classes.tolist(), scores.tolist()) == ([[0, 1, 0, 0]], [[0.5, 0.75, 0, 0]])
     assert count.tolist() == [2]
     same = outputs(2)
-    assert all(a is b for a, b in zip(found_only(conv_pool(), same), same, strict=True))
+    assert all(a is b for a, b in zip(zero_unused_rows(conv_pool(), same), same, strict=True))
 
 
 def test_efficientdet_s_chosen_boxes() -> None:

@@ -26,7 +26,7 @@ log = logging.getLogger("label_image")
 
 
 @dataclass(slots=True)
-class Chosen:
+class PreprocessTimes:
     """How frames of a size are prepared, and the milliseconds that either way took."""
 
     size: str  # "WIDTHxHEIGHT"
@@ -42,11 +42,11 @@ class Chosen:
         return f"by the CPU: {cpu}, on OpenCL {opencl}"
 
 
-class Preparing(contextlib.ExitStack):
+class Preprocessor(contextlib.ExitStack):
     """Makes tensors of frames. As a context it holds what OpenCL has opened for that.
 
     Attributes:
-        chosen: what was measured, by sizes of frames in the order of their coming. failure: why
+        times: what was measured, by sizes of frames in the order of their coming. failure: why
             OpenCL was given up; "": it was not.
     """
 
@@ -59,7 +59,7 @@ class Preparing(contextlib.ExitStack):
         is_one = options is not None and not several_devices(options.device)
         self._options = options if is_one else None
         self._models: dict[tuple[int, ...], Model | None] = {}  # by height and width
-        self.chosen: list[Chosen] = []
+        self.times: list[PreprocessTimes] = []
         self.failure = ""
 
     def tensor_of(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
@@ -106,8 +106,10 @@ class Preparing(contextlib.ExitStack):
             opencl_ms, cpu_ms = _measured(lambda: _run(model, pixels), lambda: self._by_cpu(pixels))
             is_faster = opencl_ms < cpu_ms
             size = f"{pixels.shape[1]}x{pixels.shape[0]}"
-            self.chosen.append(Chosen(size, "opencl" if is_faster else "cpu", opencl_ms, cpu_ms))
-            log.info("frames of %s are prepared %s", size, self.chosen[-1].text)
+            self.times.append(
+                PreprocessTimes(size, "opencl" if is_faster else "cpu", opencl_ms, cpu_ms)
+            )
+            log.info("frames of %s are prepared %s", size, self.times[-1].text)
             if not is_faster:
                 return None
             self.push(stack.pop_all())
@@ -117,7 +119,7 @@ class Preparing(contextlib.ExitStack):
         """Leave all frames from now on to the CPU, and say why."""
         log.warning("frames are prepared by the CPU: %s", why)
         self.failure, self._options = why, None
-        for each in self.chosen:
+        for each in self.times:
             each.by = "cpu"
 
 

@@ -26,9 +26,9 @@ from tflite_opencl.common.errors import (
     reason_of,
 )
 from tflite_opencl.common.logs import Route, routed
+from tflite_opencl.common.messages import printable
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.start import OutputError, lead_nowhere
-from tflite_opencl.common.words import printable
 
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _CUSTOM = 32  # BuiltinOperator_CUSTOM
