@@ -72,6 +72,8 @@ def test_the_script_runs_on_this_machine(tmp_path: Path) -> None:
 def test_a_failed_test_fails_the_script(tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
     broken.write_text("def test_broken() -> None:\n    raise AssertionError('planted')\n")
+    options = "def pytest_addoption(parser):\n    parser.addoption('--full', action='store_true')\n"
+    (tmp_path / "conftest.py").write_text(options)
     results = str(tmp_path / "results")
     done = run("on-board", "pocl", results, BOARD_TESTS=str(broken), **pocl(tmp_path))
     assert done.returncode == 1
