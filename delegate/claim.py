@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from delegate import progress
 from delegate.errors import REFUSALS, KilledChild, NotRestarted, Unsupported
-from delegate.graph.infer import Known
+from delegate.graph.infer import InferredGraph
 from delegate.graph.ir import Graph
 from delegate.graph.partition import (
     Partition,
@@ -22,11 +22,11 @@ from delegate.graph.partition import (
 )
 from delegate.graph.verdict import Loss, Verdict
 from delegate.isa import ORDERS
-from delegate.isolation.in_child import AnyExecutor
-from delegate.mixed import Mixed, unknown_shapes, verdicts
+from delegate.isolation.backend import AnyExecutor
+from delegate.mixed import MixedPartition, unknown_shapes, verdicts
 from delegate.options import FP32, Options
 from delegate.partition_kernel import PartitionKernel
-from delegate.runtime.pages import let_go
+from delegate.runtime.pages import drop_pages
 from delegate.start.engine import Engine, open_engine
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
@@ -58,19 +58,19 @@ class Claim:
         `file`: the graph as it was read; `graph` is the same with what is known at `shapes`.
         `present`: the nodes that no other delegate took. `variables`: those that `file` keeps.
         Raises:
-            DeviceError: an OpenCL call fails, other than for a size. Stay: as Variables.require.
+            DeviceError: a call fails, other than for a size. VariablesOnCpu: as Variables.require.
         """
         self._file = file
-        self._known = Known(file, shapes)
-        self.graph = self._known.graph
+        self._inferred = InferredGraph(file, shapes)
+        self.graph = self._inferred.graph
         self._target = target
         self._engine = engine
         self._options = options
         self._variables = variables
         self._executors: dict[tuple[int, ...], AnyExecutor] = {}
-        self._taken: set[int] = set()
-        self.verdicts = self._judged()
-        self._let_go()
+        self._grouped: set[int] = set()
+        self.verdicts = self._judge()
+        self._drop_pages()
         if not (options.min_nodes_per_partition or target.isa & ORDERS):
             self._refuse(
                 self._slow_loops(), "once unrolled, its launches cost more than the loop on the CPU"
@@ -89,27 +89,29 @@ class Claim:
                     apart = partitions(self.graph, self._claimed(), keeps_order=False)
                     variables.require(self.graph, apart, self.verdicts)
                 if not (
-                    self._are_apart(groups) or self._is_left(groups) or self._do_not_fit(groups)
+                    self._refuse_shared_variables(groups)
+                    or self._refuse_by_options(groups)
+                    or self._refuse_too_large(groups)
                 ):
                     break
         except BaseException:
             self.close()
             raise
         self.tensors = VariableTensors(self.graph, self._claimed())
-        self._let_go()
+        self._drop_pages()
 
-    def _let_go(self) -> None:
+    def _drop_pages(self) -> None:
         """Keep no pages of weights: what was read of a file brought those around it."""
         for tensor in self._file.tensors:
             if tensor.data is not None and tensor.data.nbytes >= _LONG_BYTES:
-                let_go(tensor.data)
+                drop_pages(tensor.data)
 
     @property
-    def is_taken(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether TFLite has put every claimed node into a group."""
-        return self._claimed() <= self._taken
+        return self._claimed() <= self._grouped
 
-    def _judged(self) -> list[Verdict]:
+    def _judge(self) -> list[Verdict]:
         return self._engine.verdicts(self.graph, self._target, (*self._options.exclude_ops,))
 
     def _slow_loops(self) -> list[int]:
@@ -120,12 +122,12 @@ class Claim:
     def take(self, nodes: tuple[int, ...]) -> PartitionKernel:
         """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""
         group = partition_of(self.graph, nodes)
-        self._taken.update(nodes)
+        self._grouped.update(nodes)
         executor = self._executors.pop(group.indices, None)
         lock = None if self._variables is None else self._variables.lock
         return PartitionKernel(self, group, executor, lock)
 
-    def executor_in_floats(self, partition: Partition) -> AnyExecutor:
+    def fp32_executor(self, partition: Partition) -> AnyExecutor:
         """Return one whose floats are no halves; raises DelegateError."""
         options = replace(self._options, precision=FP32)
         engine = open_engine(options, device=self._engine.device)
@@ -140,14 +142,14 @@ class Claim:
             state = variables.state(engine, self.graph, partition)
             return engine.executor(partition, self._target, state=state)
 
-    def renewed(self, partition: Partition) -> AnyExecutor:
+    def resized_executor(self, partition: Partition) -> AnyExecutor:
         """As `executor`, for shapes that TFLite has come to since the nodes were judged."""
         if unknown := unknown_shapes(partition):
             node, why = next(iter(unknown.items()))
             raise Unsupported(f"node {node}: {why}")
         return self.executor(partition)
 
-    def mixed(self, partition: Partition) -> Mixed:
+    def mixed(self, partition: Partition) -> MixedPartition:
         """Return a partition in parts, where it does not fit the device as a whole.
 
         Raises:
@@ -155,9 +157,9 @@ class Claim:
         """
         if self._variables is not None:
             raise Unsupported("resource variables cannot leave the device after a resize")
-        return Mixed(self._engine, partition, self._target)
+        return MixedPartition(self._engine, partition, self._target)
 
-    def on_tflite(self, partition: Partition, why: NotRestarted) -> Mixed:
+    def on_tflite(self, partition: Partition, why: NotRestarted) -> MixedPartition:
         """Return a partition on TFLite's kernels, as the device is no more.
 
         Raises: NotRestarted: TFLite cannot run it: it has resource variables, or a node is refused.
@@ -166,14 +168,14 @@ class Claim:
         try:
             if self._variables is not None:
                 raise Unsupported("resource variables cannot leave the device")
-            found = Mixed(self._engine, partition, self._target, left)
+            found = MixedPartition(self._engine, partition, self._target, left)
         except Unsupported as error:
             raise NotRestarted(f"{why}; {error}") from error
         for index in partition.indices:
             self.verdicts[index] = self.verdicts[index].refused(Loss(f"on TFLite's kernel: {why}"))
         return found
 
-    def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
+    def report(self, partition: Partition, left: Mapping[int, str]) -> None:
         """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
         for verdict in verdicts(partition, left):
             if verdict.reason is not None and verdict != self.verdicts[verdict.node]:
@@ -182,9 +184,9 @@ class Claim:
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
-        if not self._known.holds_at(shapes):
-            self._known = Known(self._file, shapes)
-        return partition_of(self._known.graph, partition.indices)
+        if not self._inferred.holds_at(shapes):
+            self._inferred = InferredGraph(self._file, shapes)
+        return partition_of(self._inferred.graph, partition.indices)
 
     def close(self) -> None:
         """Release executors no kernel has taken over."""
@@ -200,17 +202,17 @@ class Claim:
             each.refused(why) if each.node in nodes else each for each in self.verdicts
         ]
 
-    def _are_apart(self, groups: Sequence[Partition]) -> bool:
+    def _refuse_shared_variables(self, groups: Sequence[Partition]) -> bool:
         """Give nodes back to the CPU that touch what it touches; return whether there are such."""
         found = apart(self.graph, groups, self._claimed())
         if found is not None:
             self._refuse(*found)
         return found is not None
 
-    def _is_left(self, groups: Sequence[Partition]) -> bool:
+    def _refuse_by_options(self, groups: Sequence[Partition]) -> bool:
         """Give one group that the options exclude back to the CPU; return whether there was one."""
         options = self._options
-        groups = groups if self._variables is None else self._variables.free(groups)
+        groups = groups if self._variables is None else self._variables.optional_groups(groups)
         left = too_small_or_too_many(
             self.graph, groups, options.min_nodes_per_partition, options.max_delegated_partitions
         )
@@ -219,7 +221,7 @@ class Claim:
             self._refuse(group.indices, why)
         return left is not None
 
-    def _do_not_fit(self, groups: Sequence[Partition]) -> bool:
+    def _refuse_too_large(self, groups: Sequence[Partition]) -> bool:
         for group, share in progress.shares(groups, progress.AT_GROUPS):
             if group.indices in self._executors:
                 continue
@@ -239,7 +241,7 @@ class Claim:
 
     def _lost_nodes(self, group: Partition) -> bool:
         """Refuse the nodes of a group whose kernels a child has died of since they were judged."""
-        reasons = {each.node: each.reason for each in self._judged() if each.reason is not None}
+        reasons = {each.node: each.reason for each in self._judge() if each.reason is not None}
         lost = reasons.keys() & {*group.indices}
         for node in lost:
             self._refuse((node,), reasons[node])

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from delegate import halves, progress
+from delegate import fp16, progress
+from delegate.common_subexpressions import eliminate_common_launches
 from delegate.errors import Unsupported
 from delegate.graph import resources
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.graph.links import Links
 from delegate.graph.partition import (
     SIZED_BY_VALUES,
     Partition,
@@ -21,8 +22,7 @@ from delegate.graph.partition import (
 from delegate.graph.verdict import Verdict
 from delegate.in_place import in_place
 from delegate.launch import Alternative, Program, Step, first_that_runs, is_empty
-from delegate.lowered import Lowered
-from delegate.once import once
+from delegate.lowering_cache import LoweringCache
 from delegate.passes import PASSES, run_passes
 from delegate.target import Target
 
@@ -36,7 +36,7 @@ def verdicts(
     target: Target,
     check: Check,
     exclude_ops: Collection[str] = (),
-    lowered: Lowered | None = None,
+    lowered: LoweringCache | None = None,
 ) -> list[Verdict]:
     """Return for each node whether it runs here: it lowers, it builds, its tensors are static.
 
@@ -49,8 +49,8 @@ def verdicts(
     for node in progress.each(graph.nodes, _words):
         reason = _EXCLUDED if node.op in exclude_ops else None
         changed = [t for t in node.inputs if t is not None and t in changeable]
-        if reason is None and graph.unkept and node.op in resources.OPS:
-            reason = graph.unkept
+        if reason is None and graph.why_not_persistent and node.op in resources.OPS:
+            reason = graph.why_not_persistent
         if reason is None and changed:
             reason = f"tensor {changed[0].index} is a constant and an input of the graph, too"
         if reason is None:
@@ -64,7 +64,7 @@ def _obstacle(
     target: Target,
     check: Check,
     exclude_ops: Collection[str],
-    lowered: Lowered | None,
+    lowered: LoweringCache | None,
 ) -> str | None:
     """Return why a node, or one of those that take its place, does not run here."""
     if node.calls is not None and node.body is None:
@@ -85,10 +85,10 @@ def _disorder(graph: Graph) -> str | None:
 
     TFLite runs nodes in the file's order. Groups are run by what they read, which would differ.
     """
-    links = Links(graph)
+    links = DefUse(graph)
     for node, place in links.places.items():
         for tensor in node.inputs:
-            maker = links.maker(tensor)
+            maker = links.producer(tensor)
             if tensor is not None and maker is not None and links.places[maker] >= place:
                 return (
                     f"the nodes are out of order: node {node.index} reads tensor {tensor.index}, "
@@ -102,7 +102,7 @@ def compile_partition(
     target: Target,
     choose: Choose,
     known: dict[Node, Step] | None = None,
-    lowered: Lowered | None = None,
+    lowered: LoweringCache | None = None,
 ) -> Program:
     """Return the program of a group of nodes.
 
@@ -126,7 +126,9 @@ def compile_partition(
     in_order = tuple(steps[node] for node in partition.nodes)
     watched = _watched(in_order, (*partition.inputs, *partition.outputs))
     outputs = (*partition.outputs, *watched)
-    return once(in_place(Program(in_order, partition.inputs, outputs, watched)))
+    return eliminate_common_launches(
+        in_place(Program(in_order, partition.inputs, outputs, watched))
+    )
 
 
 def _watched(steps: Sequence[Step], known: Collection[Tensor]) -> tuple[Tensor, ...]:
@@ -140,12 +142,12 @@ def rewritten(
     target: Target,
     check: Check,
     passes: Collection[str] = tuple(PASSES),
-    lowered: Lowered | None = None,
-    allows_halves: bool = False,
+    lowered: LoweringCache | None = None,
+    allows_fp16: bool = False,
 ) -> Partition:
     """Return the partition after these passes, which make no node that does not run here.
 
-    `lowered`: as of `compile_partition`. `allows_halves`: floats may be halves, where
+    `lowered`: as of `compile_partition`. `allows_fp16`: floats may be halves, where
     the device has them.
     """
 
@@ -157,13 +159,13 @@ def rewritten(
         return True
 
     partition = run_passes(partition, accepts, passes)
-    if allows_halves and halves.are_stored(target.isa):
-        return halves.in_halves(partition, accepts)
+    if allows_fp16 and fp16.can_store_fp16(target.isa):
+        return fp16.in_fp16(partition, accepts)
     return partition
 
 
 def first_choice(
-    node: Node, target: Target, check: Check, lowered: Lowered | None = None
+    node: Node, target: Target, check: Check, lowered: LoweringCache | None = None
 ) -> Alternative:
     """Return the alternative that is expected to be the fastest of those that run here.
 
@@ -177,22 +179,24 @@ def _words(node: Node) -> str:
     return f"node {node.index}, {node.op}"
 
 
-def _lower(node: Node, target: Target, lowered: Lowered | None) -> tuple[Alternative, ...]:
-    lowered = Lowered() if lowered is None else lowered
+def _lower(node: Node, target: Target, lowered: LoweringCache | None) -> tuple[Alternative, ...]:
+    lowered = LoweringCache() if lowered is None else lowered
     if node not in lowered:
         lowered[node] = _alternatives(node, target, lowered)
     return lowered[node]
 
 
-def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alternative, ...]:
-    if any(t is not None and t.kept for t in node.inputs + node.outputs) and node.op in (
+def _alternatives(node: Node, target: Target, lowered: LoweringCache) -> tuple[Alternative, ...]:
+    if any(t is not None and t.state_name for t in node.inputs + node.outputs) and node.op in (
         resources.READ,
         resources.ASSIGN,
     ):
         source, result = node.inputs[0], node.outputs[0]
         assert source is not None
         return (Alternative("kept", (), (source, result)),)
-    if not node.outputs or any(t is not None and t.is_variable and not t.kept for t in node.inputs):
+    if not node.outputs or any(
+        t is not None and t.is_variable and not t.state_name for t in node.inputs
+    ):
         raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
     if all(tensor.is_folded for tensor in node.outputs):
         return (Alternative("constant", ()),)
@@ -201,7 +205,7 @@ def _alternatives(node: Node, target: Target, lowered: Lowered) -> tuple[Alterna
     if node.op in SIZED_BY_VALUES:
         raise Unsupported("how many places it gives is known only at run time")
     found = lowered.lower(node, target)
-    if any(need.tensor.kept for each in found[-1:] for need in each.requirements):
+    if any(need.tensor.state_name for each in found[-1:] for need in each.requirements):
         # It stays on the device, where nobody looks at it.
         raise Unsupported("TFLite fails on some values, and these are kept over runs")
     return found

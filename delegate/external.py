@@ -32,10 +32,10 @@ class _Delegate(OpenCLDelegate):
     def partition(self, context: int, nodes: tuple[int, ...]) -> Any:
         return ThreadKeeper(super().partition(context, nodes))
 
-    def _judged(
+    def _judge(
         self, context: int, graph: Graph, shapes: Shapes, present: Collection[int]
     ) -> Sequence[int]:
-        claimed = super()._judged(context, graph, shapes, present)
+        claimed = super()._judge(context, graph, shapes, present)
         verdicts = self.subgraph_verdicts[graph.subgraph]
         where = f" of graph {graph.subgraph}" if graph.subgraph else ""
         counts = f"{len(claimed)} of {len(verdicts)} nodes{where}"

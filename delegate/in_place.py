@@ -19,31 +19,33 @@ def in_place(program: Program) -> Program:
     by the next one, unless this one leaves another value.
     """
     end = len(program.steps)
-    left = {tensor.kept for tensor in program.outputs}
+    left = {tensor.state_name for tensor in program.outputs}
     needed: dict[Tensor, int] = {}  # by the step that needs it last
     for place, step in enumerate(program.steps):
         needed |= dict.fromkeys(_read(step.alternative), place)
     needed |= dict.fromkeys(program.outputs, end)
-    needed |= {t: end for t in program.inputs if t.kept and t.kept not in left}
+    needed |= {t: end for t in program.inputs if t.state_name and t.state_name not in left}
     sharing: dict[Tensor, list[Tensor]] = {}  # all that have a tensor's bytes, by each of them
     steps: list[Step] = []
     for place, step in enumerate(program.steps):
-        way = step.alternative
-        if way.copied is not None:
-            own = sharing.get(way.copied[0], [way.copied[0]])
-            less = replace(way, launches=way.launches[1:], view=way.copied, copied=None)
+        alternative = step.alternative
+        if alternative.copied is not None:
+            own = sharing.get(alternative.copied[0], [alternative.copied[0]])
+            less = replace(
+                alternative, launches=alternative.launches[1:], view=alternative.copied, copied=None
+            )
             read = {tensor for launch in less.launches for tensor in launch.reads}
             is_last = all(t.data is None and needed.get(t, place) <= place for t in own)
             if is_last and read.isdisjoint(own):
-                way, step = less, replace(step, alternative=less)
-        if way.view is not None:
-            source, result = way.view
+                alternative, step = less, replace(step, alternative=less)
+        if alternative.view is not None:
+            source, result = alternative.view
             sharing[result] = sharing.setdefault(source, [source])
             sharing[result].append(result)
         steps.append(step)
     return replace(program, steps=tuple(steps))
 
 
-def _read(way: Alternative) -> list[Tensor]:
-    read = [tensor for launch in way.launches for tensor in launch.reads]
-    return read if way.view is None else [way.view[0], *read]
+def _read(alternative: Alternative) -> list[Tensor]:
+    read = [tensor for launch in alternative.launches for tensor in launch.reads]
+    return read if alternative.view is None else [alternative.view[0], *read]

@@ -16,8 +16,8 @@ from delegate.cache import prune_cache as prune_cache
 from delegate.cache import sha256_of as sha256_of
 from delegate.cache import store as store
 from delegate.cache import write_cached as write_cached
+from delegate.devices.multi_device import Portion as Portion
 from delegate.devices.run import TensorDetails as TensorDetails
-from delegate.devices.spread import Portion as Portion
 from delegate.errors import AbiMismatch as AbiMismatch
 from delegate.errors import CacheError as CacheError
 from delegate.errors import KernelBuildError as KernelBuildError

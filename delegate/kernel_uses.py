@@ -11,12 +11,12 @@ from typing import NamedTuple
 from delegate import compiler
 from delegate.graph.infer import infer
 from delegate.graph.ir import Node
-from delegate.graph.kept import with_variables
 from delegate.graph.partition import Partition, partitions, products
+from delegate.graph.persistent import with_variables
 from delegate.isa import FP16, ORDERS, STORED_HALVES, most_lanes, portable_on
 from delegate.launch import Alternative, Constant, Launch, Program, size_bytes
 from delegate.runtime.device_list import DeviceInfo
-from delegate.runtime.joined import FILE, groups_of, source_of_joined
+from delegate.runtime.fused_launches import FILE, fused_source, fusible_groups
 from delegate.runtime.sources import defines_of, may_be_argument, source_of
 from delegate.runtime.survey import DeviceLimits
 from delegate.target import Target
@@ -51,7 +51,7 @@ class KernelUse:
     # Whether its numbers are literals. Each layer has such a kernel; this one stands for all. It is
     # of the layer with the most work-items, of those that are expected to run the same kernel with
     # loaded numbers.
-    is_literal: bool = False
+    is_specialised: bool = False
 
 
 def kernel_uses(
@@ -59,13 +59,13 @@ def kernel_uses(
     info: DeviceInfo,
     limits: DeviceLimits,
     isa: Collection[str] | None,
-    allows_halves: bool = False,
+    allows_fp16: bool = False,
     signature: str | None = None,
 ) -> tuple[KernelUse, ...]:
     """Return every kernel that models' nodes may launch on a device, in order of their first use.
 
     `isa`: what was proven of the device. None: its self-test did not pass, and what OpenCL C 1.2
-    alone can express is taken for proven. `allows_halves`: floats may be halves; what the device
+    alone can express is taken for proven. `allows_fp16`: floats may be halves; what the device
     says of them is taken for proven, too. `signature`: whose graph of each model; None: its first.
 
     Raises:
@@ -73,7 +73,7 @@ def kernel_uses(
             can its file.
     """
     proven = frozenset(portable_on(info.type) if isa is None else isa)
-    if allows_halves and isa is None:
+    if allows_fp16 and isa is None:
         proven |= {STORED_HALVES, *([FP16] if limits.has_fp16 else [])}
     target = Target(
         device_type=info.type,
@@ -96,21 +96,21 @@ def kernel_uses(
             launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
         return program
 
-    joined: dict[str, KernelUse] = {}  # of launches that are one, by what is compiled
+    fused_uses: dict[str, KernelUse] = {}  # of launches that are one, by what is compiled
     for number, model in enumerate(models):
         graph = infer(with_variables(read_stateful(model, signature)))
         verdicts = compiler.verdicts(graph, target, _takes)
         for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
-            fused = compiler.rewritten(partition, target, _takes, allows_halves=allows_halves)
+            fused = compiler.rewritten(partition, target, _takes, allows_fp16=allows_fp16)
             program = count(number, fused)
-            for group in groups_of(program.launches):
+            for group in fusible_groups(program.launches):
                 if len(group) > 1 and (isa is None or not proven & ORDERS):
                     use = _joined(group)
-                    use = joined.setdefault(use.source, use)
-                    joined[use.source] = replace(use, launches=use.launches + 1)
-            if fused is not partition and not allows_halves:
+                    use = fused_uses.setdefault(use.source, use)
+                    fused_uses[use.source] = replace(use, launches=use.launches + 1)
+            if fused is not partition and not allows_fp16:
                 count(number, partition, without=fused.nodes)
-    return (*_uses(launched, text), *joined.values())
+    return (*_uses(launched, text), *fused_uses.values())
 
 
 def _takes(_: Alternative) -> str | None:
@@ -181,29 +181,31 @@ def _uses(
             continue
         variants = [f"{name}, literal" for name in use.variants]
         _, largest = max(expected, key=lambda each: each[0].items)
-        literal = replace(use, source=text(largest.literal()), expected=(), is_literal=True)
-        literal = replace(literal, macros=(*use.macros, "literal"))
-        key = kernel, *literal.macros
+        specialised = replace(
+            use, source=text(largest.specialised()), expected=(), is_specialised=True
+        )
+        specialised = replace(specialised, macros=(*use.macros, "literal"))
+        key = kernel, *specialised.macros
         if (same := found.get(key)) is not None:
             variants = [*same.variants, *variants]
-            literal = replace(same, launches=same.launches + use.launches)
-        found[key] = replace(literal, variants=tuple(dict.fromkeys(variants)))
+            specialised = replace(same, launches=same.launches + use.launches)
+        found[key] = replace(specialised, variants=tuple(dict.fromkeys(variants)))
     return found.values()
 
 
 def _joined(launches: Sequence[Launch]) -> KernelUse:
     """Return the record of a kernel that runs several launches, before its first launch."""
-    parts, source = (f"{each.kernel}={each.tiles}" for each in launches), source_of_joined(launches)
+    parts, source = (f"{each.kernel}={each.tiles}" for each in launches), fused_source(launches)
     return KernelUse(FILE, ("joined",), tuple(parts), FILE, source.text, source.group_items, 0, ())
 
 
-def _expected(launch: Launch, way: Alternative, node: Node, model: int) -> ExpectedLaunch:
+def _expected(launch: Launch, alternative: Alternative, node: Node, model: int) -> ExpectedLaunch:
     """Return a launch of an alternative as it is expected."""
     tile_items = launch.params.get("tile_items", launch.group_items)
     assert isinstance(tile_items, int)
     constants = _constants(launch)
     is_product = max(constants, default=0) == max(
-        (size for each in way.launches for size in _constants(each)), default=0
+        (size for each in alternative.launches for size in _constants(each)), default=0
     )
     return ExpectedLaunch(
         items=launch.tiles * tile_items,

@@ -47,7 +47,7 @@ class Launch:
     writes: tuple[Tensor, ...]  # the node's outputs and temporaries
     defines: Mapping[str, int | str] = field(default_factory=dict)  # compile-time macros
     # Whether the ints of `params` are literals and no loads: then no other launch has its program.
-    is_literal: bool = False
+    is_specialised: bool = False
 
     @property
     def constants(self) -> tuple[Constant, ...]:
@@ -64,7 +64,7 @@ class Launch:
         """Return the macros of `params`: a load from the field's place, or an int's value."""
         return {
             name.upper(): _literal(value)
-            if self.is_literal and isinstance(value, int)
+            if self.is_specialised and isinstance(value, int)
             else f"(params[{place}])"
             for place, (name, value) in enumerate(self.params.items())
         }
@@ -80,9 +80,9 @@ class Launch:
         reads = tuple(others.get(tensor, tensor) for tensor in self.reads)
         return replace(self, params=params, reads=reads)
 
-    def literal(self) -> Launch:
+    def specialised(self) -> Launch:
         """Return the same with its numbers as literals."""
-        return replace(self, is_literal=True)
+        return replace(self, is_specialised=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,9 +127,9 @@ class Alternative:
     copied: tuple[Tensor, Tensor] | None = None
     requirements: tuple[Requirement, ...] = ()  # the same in all alternatives of a node
 
-    def literal(self) -> Alternative:
+    def specialised(self) -> Alternative:
         """Return the same with the numbers of every launch as literals."""
-        return replace(self, launches=tuple(launch.literal() for launch in self.launches))
+        return replace(self, launches=tuple(launch.specialised() for launch in self.launches))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,9 +176,9 @@ class Program:
                 found[result] = found.get(source, source)
         return found
 
-    def literal(self) -> Program:
+    def specialised(self) -> Program:
         """Return the same with the numbers of every launch as literals."""
-        steps = (replace(s, alternative=s.alternative.literal()) for s in self.steps)
+        steps = (replace(s, alternative=s.alternative.specialised()) for s in self.steps)
         return replace(self, steps=tuple(steps))
 
 

@@ -18,7 +18,7 @@ from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.partition import Partition
 from delegate.graph.shapes import output_shapes
 from delegate.graph.verdict import Loss, Verdict
-from delegate.isolation.in_child import AnyExecutor
+from delegate.isolation.backend import AnyExecutor
 from delegate.launch import size_bytes
 from delegate.runtime.layout import as_bytes
 from delegate.start.engine import Engine
@@ -30,11 +30,11 @@ Arrays = Sequence[NDArray[np.uint8]]
 OnDevice = Callable[[AnyExecutor, Arrays, Arrays], None]
 
 
-class Mixed:
+class MixedPartition:
     """The parts of one partition, in execution order.
 
     Attributes:
-        left: why each node that runs on TFLite's kernels does so, by its index.
+        on_tflite: why each node that runs on TFLite's kernels does so, by its index.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class Mixed:
         engine: Engine,
         partition: Partition,
         target: Target,
-        left: Mapping[int, str] | None = None,
+        on_tflite: Mapping[int, str] | None = None,
     ) -> None:
         """Make each part; a node goes to TFLite's kernels where the device refuses it.
 
-        `left`: those that go there anyway.
+        `on_tflite`: those that go there anyway.
         Raises:
             Unsupported: TFLite refuses a node, too, or no TFLite is installed that can run it.
             DeviceError: an OpenCL call fails, other than for a size.
         """
-        self.left: dict[int, str] = unknown_shapes(partition) | dict(left or {})
+        self.on_tflite: dict[int, str] = unknown_shapes(partition) | dict(on_tflite or {})
         self._whole = partition
         self._parts: list[tuple[Partition, AnyExecutor | NodeOnTFLite]] = []
         while not self._are_made(engine, target):
@@ -69,19 +69,19 @@ class Mixed:
         }
 
     def _are_made(self, engine: Engine, target: Target) -> bool:
-        """Make the parts; where one does not fit, add its nodes to `left` and return False."""
-        if inlined := self._whole.inlined.keys() & self.left.keys():
+        """Make the parts; where one does not fit, add its nodes to `on_tflite` and return False."""
+        if inlined := self._whole.inlined.keys() & self.on_tflite.keys():
             index = min(inlined)
-            op, why = self._whole.inlined[index], self.left[index]
+            op, why = self._whole.inlined[index], self.on_tflite[index]
             raise Unsupported(f"node {index} ({op}) cannot leave the device after a resize: {why}")
-        for part in split(self._whole, self.left):
-            if part.nodes[0].index in self.left:
+        for part in split(self._whole, self.on_tflite):
+            if part.nodes[0].index in self.on_tflite:
                 self._parts.append((part, NodeOnTFLite(target.rules, part.nodes[0])))
                 continue
             try:
                 self._parts.append((part, engine.executor(part, target)))
             except REFUSALS as error:
-                self.left |= _refused(engine, target, part, error)
+                self.on_tflite |= _refused(engine, target, part, error)
                 return False
         return True
 
@@ -142,7 +142,7 @@ def unknown_shapes(partition: Partition) -> dict[int, str]:
     return {
         node.index: "the shapes of its outputs do not follow from its inputs"
         for node in partition.nodes
-        if not any(tensor.is_folded or tensor.kept for tensor in node.outputs)
+        if not any(tensor.is_folded or tensor.state_name for tensor in node.outputs)
         and "resource" not in {t.dtype for t in (*node.inputs, *node.outputs) if t is not None}
         and output_shapes(node) != tuple(tensor.shape for tensor in node.outputs)
     }
@@ -161,12 +161,12 @@ def _refused(
     return found or dict.fromkeys(part.indices, why)
 
 
-def verdicts(partition: Partition, left: Mapping[int, str]) -> list[Verdict]:
-    """Return the verdicts of a partition's nodes, of which those `left` run on TFLite's kernels."""
+def verdicts(partition: Partition, on_tflite: Mapping[int, str]) -> list[Verdict]:
+    """Return the verdicts of a partition's nodes; those in `on_tflite` run on its kernels."""
     ops = {node.index: node.op for node in partition.nodes} | dict(partition.inlined)
     return [
-        Verdict(index, ops[index], f"on TFLite's kernel at these shapes: {left[index]}")
-        if index in left
+        Verdict(index, ops[index], f"on TFLite's kernel at these shapes: {on_tflite[index]}")
+        if index in on_tflite
         else Verdict(index, ops[index], None)
         for index in partition.indices
     ]

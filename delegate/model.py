@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from delegate import progress
+from delegate.devices.multi_device import MultiDevice, Portion
 from delegate.devices.one_device import OneDevice
 from delegate.devices.run import Array, Run, checked_arrays, details_of
-from delegate.devices.spread import Portion, Spread
 from delegate.errors import DelegateError, ModelError, NoDeviceError, ProfileError
 from delegate.graph.edit import with_named_shapes
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
-from delegate.graph.kept import Which, carried, kept_tensors, with_variables
-from delegate.isolation.in_child import AnyState
+from delegate.graph.persistent import TensorRef, persistent_tensors, with_carry, with_variables
+from delegate.isolation.backend import AnyState
 from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo, several_devices
 from delegate.tflite.stateful import read_stateful
@@ -66,9 +66,9 @@ class Model:
         model: str | os.PathLike[str] | bytes | Graph,
         device: str | int | None = None,
         batch: int = 1,
-        carry: Mapping[Which, Which] | None = None,
+        carry: Mapping[TensorRef, TensorRef] | None = None,
         signature: str | None = None,
-        shapes: Mapping[Which, Sequence[int]] | None = None,
+        shapes: Mapping[TensorRef, Sequence[int]] | None = None,
         share_device_with: Model | None = None,
         **keywords: Any,
     ) -> None:
@@ -94,15 +94,15 @@ class Model:
             raise TypeError("a Graph is of one signature: give the file, or read_model its name")
         read = model if isinstance(model, Graph) else read_stateful(model, signature)
         read = with_named_shapes(with_variables(read), shapes or {})
-        graph = infer(carried(read, carry) if carry else read)
-        self._is_kept = bool(kept_tensors(graph))
-        self._on: OneDevice | Spread
+        graph = infer(with_carry(read, carry) if carry else read)
+        self._is_kept = bool(persistent_tensors(graph))
+        self._on: OneDevice | MultiDevice
         if several := several_devices(device):
             if self._is_kept:
                 raise ValueError(
                     "what a run keeps for the next is on one device: name a single one"
                 )
-            self._on = Spread(_opened(several, graph, options, batch))
+            self._on = MultiDevice(_opened(several, graph, options, batch))
             # Its threads would keep the devices' memory.
             weakref.finalize(self, self._on.close, wait=False).atexit = False
         else:
@@ -122,14 +122,14 @@ class Model:
     @property
     def device(self) -> DeviceInfo:
         """What the device says of itself; of several, the first that was opened."""
-        if isinstance(self._on, Spread):
+        if isinstance(self._on, MultiDevice):
             return self._on.portions[0].device
         return self._on.device
 
     @property
     def portions(self) -> tuple[Portion, ...]:
         """What each of several devices did until now, those that failed included; () of one."""
-        return self._on.portions if isinstance(self._on, Spread) else ()
+        return self._on.portions if isinstance(self._on, MultiDevice) else ()
 
     @property
     def tuning_left(self) -> int:
@@ -172,7 +172,7 @@ class Model:
         """
         arrays, count = self._checked(inputs)
         is_given = self._are_given(arrays)
-        if isinstance(self._on, Spread) and not is_given:
+        if isinstance(self._on, MultiDevice) and not is_given:
             arrays = [array.copy() for array in arrays]
         return self._on.start(arrays, count, is_given)
 
@@ -182,13 +182,13 @@ class Model:
         A device that fails is left out, as in `run`. Shapes, Raises: as `run_async`.
         """
         arrays, count = self._checked(inputs)
-        if isinstance(self._on, Spread):
+        if isinstance(self._on, MultiDevice):
             return self._on.on_each(arrays, count)
         return [(self.device, self._on.run(arrays, count, self._are_given(arrays)))]
 
     def leave_out(self, device: DeviceInfo, why: str) -> None:
         """Give one of several devices no more pictures, such as one that computes wrongly."""
-        if isinstance(self._on, Spread):
+        if isinstance(self._on, MultiDevice):
             self._on.leave_out(device, why)
 
     def empty_input(self) -> Array | list[Array]:
@@ -232,7 +232,7 @@ class Model:
             state.reset()
 
     def _at_rest(self) -> AbstractContextManager[AnyState]:
-        if isinstance(self._on, Spread):
+        if isinstance(self._on, MultiDevice):
             raise DelegateError("a model on several devices keeps nothing over runs")
         return self._on.at_rest()
 

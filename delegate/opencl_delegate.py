@@ -19,7 +19,7 @@ from delegate.claim import Claim
 from delegate.errors import DelegateError, DeviceError, Unsupported
 from delegate.graph.infer import likely_shapes
 from delegate.graph.ir import Graph
-from delegate.graph.kept import kept_tensors, with_variables
+from delegate.graph.persistent import persistent_tensors, with_variables
 from delegate.graph.verdict import Verdict, graph_table
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
@@ -107,7 +107,7 @@ class OpenCLDelegate:
     @property
     def tuning_left(self) -> int:
         """Count the choices that were not measured."""
-        return self._engine.left
+        return self._engine.unmeasured
 
     @property
     def plans(self) -> list[PartitionPlan]:
@@ -144,7 +144,7 @@ class OpenCLDelegate:
         Raises:
             DelegateError: the delegate was made without profiling=True. And what `run` raises.
         """
-        return self._told(run, PartitionKernel.by_nodes)
+        return self._run_observed(run, PartitionKernel.by_nodes)
 
     def timed_runs(self, run: Callable[[], None]) -> list[PartitionRun]:
         """Call an interpreter's `invoke`; return each partition's run and the times of its parts.
@@ -152,9 +152,9 @@ class OpenCLDelegate:
         Raises:
             DelegateError: the delegate was made without profiling=True. And what `run` raises.
         """
-        return self._told(run, PartitionKernel.by_parts)
+        return self._run_observed(run, PartitionKernel.by_parts)
 
-    def _told(self, run: Callable[[], None], way: Callable[..., list[_Row]]) -> list[_Row]:
+    def _run_observed(self, run: Callable[[], None], way: Callable[..., list[_Row]]) -> list[_Row]:
         """Call `run` while the kernels run that way; return what they tell."""
         self._require_profiling()
         kernels = self._last_run
@@ -197,7 +197,7 @@ class OpenCLDelegate:
             Unsupported: a node would stay on the CPU, or the graph keeps a variable. DeviceError.
         """
         graph = self._graphs.given
-        if graph is None or graph.unkept or kept_tensors(graph):
+        if graph is None or graph.why_not_persistent or persistent_tensors(graph):
             raise Unsupported("variables are TFLite's to keep")
         target, nodes = self._engine.target(installed_rules()), range(len(graph.nodes))
         shapes = {tensor.index: tensor.shape for tensor in graph.tensors}
@@ -238,9 +238,9 @@ class OpenCLDelegate:
                 return ()
             present = match_plan(graph, plan, shapes, constants)
             with self._lock:
-                return self._judged(context, graph, shapes, present)
+                return self._judge(context, graph, shapes, present)
 
-    def _judged(
+    def _judge(
         self, context: int, graph: Graph, shapes: Shapes, present: Collection[int]
     ) -> Sequence[int]:
         """Return the nodes to claim of those present; `_claims` has what is built for them."""
@@ -248,7 +248,7 @@ class OpenCLDelegate:
             self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
         engine, options, shapes = self._engine, self._options, likely_shapes(graph, shapes)
-        claim = self._interpreters.judged(
+        claim = self._interpreters.judge(
             context,
             graph,
             lambda: self._graphs.resources(context),
@@ -258,7 +258,7 @@ class OpenCLDelegate:
         )
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
-        if not claim.is_taken:
+        if not claim.is_complete:
             self._claims[context] = claim
         if graph.subgraph == 0:
             self.subgraph_verdicts = {}
@@ -280,7 +280,7 @@ class OpenCLDelegate:
             if claim is None:
                 raise DeviceError("the delegate was closed")
             kernel = claim.take(nodes)
-            if claim.is_taken:
+            if claim.is_complete:
                 self._claims.pop(context).close()
         if claim.graph.subgraph == self._graphs.main:
             self.partitions.append(list(nodes))

@@ -96,7 +96,7 @@ class Options:
                 raise ValueError(f"{field}='{given}': one of {', '.join(words)}")
 
     @property
-    def allows_halves(self) -> bool:
+    def allows_fp16(self) -> bool:
         """Whether floats may be halves."""
         return self.precision == FP16
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from delegate.errors import REFUSALS, DelegateError, DeviceError, NotRestarted
 from delegate.graph.partition import Partition
-from delegate.isolation.in_child import AnyExecutor
+from delegate.isolation.backend import AnyExecutor
 from delegate.launch import NodeAlternatives, size_bytes
-from delegate.mixed import Mixed
+from delegate.mixed import MixedPartition
 from delegate.plan.key import share_plan
 from delegate.plan.record import PartitionPlan
 from delegate.requirements import Requirements, requirements_of
@@ -37,10 +37,10 @@ from delegate.variable_tensors import VariableTensors
 
 Arrays = Sequence[NDArray[np.uint8]]
 # What runs in the place of an executor's own `run`, and tells of it.
-Way = Callable[[AnyExecutor, Arrays, Arrays], Sequence[Any]]
+RunMethod = Callable[[AnyExecutor, Arrays, Arrays], Sequence[Any]]
 
 
-class Maker(Protocol):
+class PartitionBuilder(Protocol):
     """What a kernel asks of the claim that it is of."""
 
     tensors: VariableTensors
@@ -48,19 +48,19 @@ class Maker(Protocol):
     def executor(self, partition: Partition) -> AnyExecutor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
 
-    def executor_in_floats(self, partition: Partition) -> AnyExecutor:
+    def fp32_executor(self, partition: Partition) -> AnyExecutor:
         """Return one whose floats are no halves; raises DelegateError."""
 
-    def renewed(self, partition: Partition) -> AnyExecutor:
+    def resized_executor(self, partition: Partition) -> AnyExecutor:
         """As `executor`, at new shapes."""
 
-    def mixed(self, partition: Partition) -> Mixed:
-        """Return the parts of one that does not fit as a whole; raises as `renewed`."""
+    def mixed(self, partition: Partition) -> MixedPartition:
+        """Return the parts of one that does not fit as a whole; raises as `resized_executor`."""
 
-    def on_tflite(self, partition: Partition, why: NotRestarted) -> Mixed:
+    def on_tflite(self, partition: Partition, why: NotRestarted) -> MixedPartition:
         """Return one on TFLite's kernels, as the device is no more; raises NotRestarted."""
 
-    def tell(self, partition: Partition, left: Mapping[int, str]) -> None:
+    def report(self, partition: Partition, left: Mapping[int, str]) -> None:
         """Renew the verdicts of a partition; `left`: nodes on TFLite's kernels, and why."""
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
@@ -72,22 +72,21 @@ class PartitionKernel:
 
     def __init__(
         self,
-        claim: Maker,
+        claim: PartitionBuilder,
         partition: Partition,
         executor: AnyExecutor | None,
         lock: threading.RLock | None = None,
     ) -> None:
         """`lock`: of the kernels of which one runs at a time; None: it runs beside others."""
-        self._claim = claim
-        self._partition = partition
-        self._made: AnyExecutor | Mixed | None = executor
+        self._claim, self._partition = claim, partition
+        self._runner: AnyExecutor | MixedPartition | None = executor
         self._is_closed = False
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self._lock = lock or threading.RLock()
         self._keeps = lock is not None
         self._is_busy = False
-        self._way: Way | None = None
-        self._told: list[Any] = []  # by runs of this way
+        self._run_method: RunMethod | None = None
+        self._rows: list[Any] = []  # by runs of this way
         self._requirements = _requirements_of(executor)
         self._tensors = claim.tensors
         self._watch = self._new_watch()
@@ -104,7 +103,7 @@ class PartitionKernel:
 
     def _new_watch(self) -> RangeWatch[AnyExecutor]:
         is_repeatable = not (self._keeps or self._tensors.indices)
-        make = partial(self._claim.executor_in_floats, self._partition) if is_repeatable else None
+        make = partial(self._claim.fp32_executor, self._partition) if is_repeatable else None
         return RangeWatch(make)
 
     def prepare(self, shapes: Shapes) -> Shapes:
@@ -112,17 +111,17 @@ class PartitionKernel:
         current = self._claim.repartition(self._partition, shapes)
         same = share_plan(current, self._partition)
         with self._opened():
-            if self._made is None or not same:
+            if self._runner is None or not same:
                 self._renew(current, same)
-        return {t.index: t.shape for t in self._partition.outputs if not t.kept}
+        return {t.index: t.shape for t in self._partition.outputs if not t.state_name}
 
     def _renew(self, partition: Partition, are_same: bool) -> None:
         """Make what runs it; the one before is closed, and what both have of constants stays.
 
         `are_same`: its shapes are those that the nodes were judged at, or that it has had.
         """
-        claim, old = self._claim, self._made
-        self._made, self._partition = None, partition
+        claim, old = self._claim, self._runner
+        self._runner, self._partition = None, partition
         self._watch.close()
         self._watch = self._new_watch()
         with contextlib.ExitStack() as kept:
@@ -131,19 +130,20 @@ class PartitionKernel:
             if old is not None:
                 old.close()
             try:
-                self._made = (claim.executor if are_same else claim.renewed)(partition)
+                self._runner = (claim.executor if are_same else claim.resized_executor)(partition)
             except REFUSALS:
                 kept.close()  # perhaps there was no room beside them
-                self._made = claim.mixed(partition)
-        claim.tell(partition, self._made.left if isinstance(self._made, Mixed) else {})
-        self._requirements = _requirements_of(self._made)
+                self._runner = claim.mixed(partition)
+        runner = self._runner
+        claim.report(partition, runner.on_tflite if isinstance(runner, MixedPartition) else {})
+        self._requirements = _requirements_of(self._runner)
 
     def invoke(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run the partition once."""
         with self._lock:
             self._begin()
             try:
-                made = self._made
+                made = self._runner
                 if made is None:  # TFLite does not run what it could not prepare
                     raise DeviceError("the delegate was closed")
                 if self._tensors.indices:
@@ -153,42 +153,42 @@ class PartitionKernel:
             finally:
                 self._end()
 
-    def _run(self, made: AnyExecutor | Mixed, inputs: Arrays, outputs: Arrays) -> None:
+    def _run(self, made: AnyExecutor | MixedPartition, inputs: Arrays, outputs: Arrays) -> None:
         try:
-            if isinstance(made, Mixed):
+            if isinstance(made, MixedPartition):
                 made.run(inputs, outputs, self._on_device)
             else:
                 self._on_device(made, inputs, outputs)
         except NotRestarted as error:
-            self._made, self._requirements = self._claim.on_tflite(self._partition, error), None
+            self._runner, self._requirements = self._claim.on_tflite(self._partition, error), None
             made.close()
-            self._made.run(inputs, outputs, self._on_device)
+            self._runner.run(inputs, outputs, self._on_device)
 
     def _on_device(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> None:
-        requirements = self._requirements if executor is self._made else _requirements_of(executor)
-        if requirements is not None:
-            requirements.require_inputs(inputs)
-            outputs = requirements.with_watched(outputs)
-        if self._way is None:
+        checks = self._requirements if executor is self._runner else _requirements_of(executor)
+        if checks is not None:
+            checks.require_inputs(inputs)
+            outputs = checks.with_watched(outputs)
+        if self._run_method is None:
             executor.run(inputs, outputs)
-            if executor is self._made:  # and no part of a mixed one
+            if executor is self._runner:  # and no part of a mixed one
                 executor = self._in_range(executor, inputs, outputs)
         else:
-            self._told += self._way(executor, inputs, outputs)
-        if requirements is not None:
-            with executor.guarded():
-                requirements.require_outputs(outputs)
+            self._rows += self._run_method(executor, inputs, outputs)
+        if checks is not None:
+            with executor.guard():
+                checks.require_outputs(outputs)
 
     def _in_range(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> AnyExecutor:
         """Return what runs from here on: in float32 where halves held too little of this run."""
         after = self._watch.checked(executor, inputs, outputs)
         if after is not executor:
-            self._made, self._requirements = after, _requirements_of(after)
+            self._runner, self._requirements = after, _requirements_of(after)
             executor.close()
         return after
 
     def _run_with_variables(
-        self, made: AnyExecutor | Mixed, inputs: Arrays, outputs: Arrays
+        self, made: AnyExecutor | MixedPartition, inputs: Arrays, outputs: Arrays
     ) -> None:
         own, memory = self._tensors.split(inputs)
         self._tensors.require(memory)
@@ -198,15 +198,15 @@ class PartitionKernel:
             self._tensors.lose(memory, str(error) or type(error).__name__)
             raise
 
-    def run_as(self, way: Way | None) -> list[Any]:
+    def run_as(self, way: RunMethod | None) -> list[Any]:
         """Run this way from here on, None: as usual; return what runs of the way before told."""
-        told, self._told = self._told, []
-        self._way = way
+        told, self._rows = self._rows, []
+        self._run_method = way
         return told
 
     def by_nodes(self, executor: AnyExecutor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
         """Run a node at a time."""
-        rows = executor.steps().run(inputs, outputs, self._partition.computed)
+        rows = executor.inspector().run(inputs, outputs, self._partition.computed)
         return by_node(rows, self._partition.inlined)
 
     def by_parts(
@@ -214,7 +214,7 @@ class PartitionKernel:
     ) -> list[PartitionRun]:
         """Run once, each part with its time."""
         called = time.perf_counter_ns()
-        made = executor.steps().timed(inputs, outputs, called)
+        made = executor.inspector().run_timed(inputs, outputs, called)
         launches = tuple(of_tflite(each, self._partition.inlined) for each in made.launches)
         return [replace(made, returned=time.perf_counter_ns(), launches=launches)]
 
@@ -232,7 +232,7 @@ class PartitionKernel:
                     raise DelegateError(f"no values are given for tensor {missing[0]}")
                 outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in executor.outputs]
                 inputs, wanted = [as_bytes(values[i]) for i in read], self._partition.computed
-                rows += executor.steps().run(inputs, outputs, wanted, values)
+                rows += executor.inspector().run(inputs, outputs, wanted, values)
             return by_node(rows, self._partition.inlined)
 
     def alternatives(self) -> list[NodeAlternatives]:
@@ -254,8 +254,8 @@ class PartitionKernel:
         return [of_tflite(row, self._partition.inlined) for row in rows]
 
     def _executors(self) -> list[AnyExecutor]:
-        made = self._made
-        if isinstance(made, Mixed):
+        made = self._runner
+        if isinstance(made, MixedPartition):
             return made.executors
         return [] if made is None else [made]
 
@@ -289,12 +289,12 @@ class PartitionKernel:
 
     def _release(self) -> None:
         self._watch.close()
-        if self._made is not None:
-            self._made.close()
-            self._made = None
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
 
-def _requirements_of(executor: AnyExecutor | Mixed | None) -> Requirements | None:
+def _requirements_of(executor: AnyExecutor | MixedPartition | None) -> Requirements | None:
     if not isinstance(executor, AnyExecutor):
         return None
     return requirements_of(executor.plan, executor.inputs, executor.outputs)

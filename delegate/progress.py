@@ -100,7 +100,7 @@ def _nobody(*_: Any) -> None:
 
 # Who hears each step: Watch.do. A context's, because TFLite's callbacks lie between who watches and
 # who tells.
-_hears: ContextVar[Callable[..., Any]] = ContextVar("hears", default=_nobody)
+_listener: ContextVar[Callable[..., Any]] = ContextVar("hears", default=_nobody)
 
 
 @contextlib.contextmanager
@@ -110,18 +110,18 @@ def watched(listen: Callable[[Progress], None] = lambda _: None) -> Iterator[Wat
     What `listen` raises ends the start.
     """
     watch = Watch(listen)
-    with told_to(watch.do):
+    with forwarded_to(watch.do):
         yield watch
 
 
 @contextlib.contextmanager
-def told_to(hears: Callable[..., Any]) -> Iterator[None]:
-    """Let this be called with each step while inside; a child's gives them to `relayed`."""
-    token = _hears.set(hears)
+def forwarded_to(listener: Callable[..., Any]) -> Iterator[None]:
+    """Let this be called with each step while inside; a child's gives them to `relay`."""
+    token = _listener.set(listener)
     try:
         yield
     finally:
-        _hears.reset(token)
+        _listener.reset(token)
 
 
 def phase(name: str) -> AbstractContextManager[None]:
@@ -136,12 +136,12 @@ def share(begin: float, end: float) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _within(phase: str, begin: float, end: float) -> Iterator[None]:
-    hears = _hears.get()
-    hears("begin", phase, begin, end)
+    listener = _listener.get()
+    listener("begin", phase, begin, end)
     try:
         yield
     finally:
-        hears("end")
+        listener("end")
 
 
 def each(
@@ -151,14 +151,14 @@ def each(
 
     `cost`: about how long it takes, beside the others.
     """
-    hears = _hears.get()
+    listener = _listener.get()
     costs = [cost(item) for item in items]
     whole, before = sum(costs), 0.0
     for own, item in zip(costs, items, strict=True):
-        hears("at", before / whole, words(item))
+        listener("at", before / whole, words(item))
         yield item
         before += own
-    hears("at", 1.0)
+    listener("at", 1.0)
 
 
 def shares(items: Sequence[_T], begin: float) -> Iterator[tuple[_T, AbstractContextManager[None]]]:
@@ -168,9 +168,9 @@ def shares(items: Sequence[_T], begin: float) -> Iterator[tuple[_T, AbstractCont
         yield item, share(begin + number * size, begin + (number + 1) * size)
 
 
-def relayed(step: str, *arguments: Any) -> None:
+def relay(step: str, *arguments: Any) -> None:
     """Do a step that a child told."""
-    _hears.get()(step, *arguments)
+    _listener.get()(step, *arguments)
 
 
 @contextlib.contextmanager
@@ -179,19 +179,19 @@ def relay_ends() -> Iterator[None]:
 
     It counts by itself: who hears may be in another process, which answers nothing.
     """
-    hears, begun = _hears.get(), 0
+    listener, begun = _listener.get(), 0
 
     def counted(step: str, *arguments: Any) -> None:
         nonlocal begun
         begun += {"begin": 1, "end": -1}.get(step, 0)
-        hears(step, *arguments)
+        listener(step, *arguments)
 
-    with told_to(counted):
+    with forwarded_to(counted):
         try:
             yield
         finally:
             for _ in range(begun):
-                hears("end")
+                listener("end")
 
 
 @contextlib.contextmanager

@@ -33,20 +33,22 @@ class VariableTensors:
 
     def __init__(self, graph: Graph, nodes: Collection[int]) -> None:
         """`nodes`: those that run on the device."""
-        touched = {t.kept for n in graph.nodes if n.index in nodes for t in _variables(n)}
-        own = [t for t in graph.tensors if t.kept in touched and t.is_variable and t.index >= 0]
-        self._index = {tensor.kept: tensor.index for tensor in own}
+        touched = {t.state_name for n in graph.nodes if n.index in nodes for t in _variables(n)}
+        own = [
+            t for t in graph.tensors if t.state_name in touched and t.is_variable and t.index >= 0
+        ]
+        self._index = {tensor.state_name: tensor.index for tensor in own}
         self.indices = tuple(self._index.values())
         self._marks = [_mark(tensor) for tensor in own]
         self._lost: dict[int, str] = {}  # place in `indices` -> why its bytes are no values
 
     def index(self, tensor: Tensor) -> int:
         """Return where TFLite has a tensor's bytes; those of a variable in one place."""
-        return self._index.get(tensor.kept, tensor.index)
+        return self._index.get(tensor.state_name, tensor.index)
 
     def tflite_indices(self, tensors: Sequence[Tensor]) -> list[int]:
         """Return where TFLite has a partition's inputs or outputs; of what is kept, variables."""
-        return [self.index(t) for t in tensors if t.is_variable or not t.kept]
+        return [self.index(t) for t in tensors if t.is_variable or not t.state_name]
 
     def split(self, inputs: Arrays) -> tuple[Arrays, Arrays]:
         """Return a run's inputs without the bytes of the variables, which come last, and these."""
@@ -80,7 +82,7 @@ def apart(
     """
     touching: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        for name in dict.fromkeys(tensor.kept for tensor in _variables(node)):
+        for name in dict.fromkeys(tensor.state_name for tensor in _variables(node)):
             touching.setdefault(name, []).append(node)
     disorder = dict(out_of_order(graph, groups))
     for name, every in touching.items():
@@ -99,7 +101,7 @@ def apart(
 def _variables(node: Node) -> list[Tensor]:
     """Return the kept variable tensors that a node touches."""
     both = (*node.inputs, *node.outputs)
-    return [t for t in both if t is not None and t.is_variable and t.kept]
+    return [t for t in both if t is not None and t.is_variable and t.state_name]
 
 
 def _mark(tensor: Tensor) -> NDArray[np.uint8]:

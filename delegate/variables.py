@@ -18,7 +18,7 @@ from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.resources import OPS, Resources, touches, with_resources
 from delegate.graph.verdict import Verdict
-from delegate.isolation.in_child import AnyState
+from delegate.isolation.backend import AnyState
 from delegate.start.engine import Engine
 from delegate.tflite.marks import Marks
 
@@ -34,16 +34,16 @@ def out_of_order(graph: Graph, groups: Sequence[Partition]) -> Iterator[tuple[st
     now: dict[str, int] = {}  # the node that made what a variable is, before each group
     for group in groups:
         for tensor in group.inputs:
-            if tensor.kept and places.get(tensor, -1) != now.get(tensor.kept, -1):
-                yield tensor.kept, f"TFLite would read {tensor.kept!r} out of order"
+            if tensor.state_name and places.get(tensor, -1) != now.get(tensor.state_name, -1):
+                yield tensor.state_name, f"TFLite would read {tensor.state_name!r} out of order"
         for tensor in group.outputs:
-            if tensor.kept and places[tensor] < now.get(tensor.kept, -1):
-                yield tensor.kept, f"TFLite would assign {tensor.kept!r} out of order"
-            if tensor.kept:
-                now[tensor.kept] = places[tensor]
+            if tensor.state_name and places[tensor] < now.get(tensor.state_name, -1):
+                yield tensor.state_name, f"TFLite would assign {tensor.state_name!r} out of order"
+            if tensor.state_name:
+                now[tensor.state_name] = places[tensor]
 
 
-class Stay(Exception):
+class VariablesOnCpu(Exception):
     """Why an interpreter's variables stay on the CPU."""
 
 
@@ -51,13 +51,13 @@ class Variables:
     """Those of one interpreter.
 
     Attributes:
-        are_here: whether the device has them; None: no graph of the interpreter was judged yet.
+        are_on_device: whether the device has them; None: no graph was judged yet.
         users: what was judged with them, weakly.
         lock: of all runs: their executors share an arena.
     """
 
     def __init__(self) -> None:
-        self.are_here: bool | None = None
+        self.are_on_device: bool | None = None
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self.lock = threading.RLock()
@@ -69,7 +69,7 @@ class Variables:
         None: it touches none. Raises: DeviceError: no room.
         """
         ends = (*partition.inputs, *partition.outputs)
-        kept = [tensor for tensor in ends if tensor.kept and not tensor.is_variable]
+        kept = [tensor for tensor in ends if tensor.state_name and not tensor.is_variable]
         if not kept:
             return None
         if self._state is None:
@@ -81,22 +81,22 @@ class Variables:
         """Return if these groups may run with the variables on the device.
 
         Raises:
-            Stay: a node that touches one stays on the CPU, or the order would be another one.
+            VariablesOnCpu: a node that touches one is on the CPU, or the order would differ.
         """
         for verdict in taken:
             if verdict.op in OPS and verdict.reason is not None:
-                raise Stay(
+                raise VariablesOnCpu(
                     f"node {verdict.node} ({verdict.op}), which touches resource variables, stays "
                     f"on the CPU: {verdict.reason}"
                 )
-        names = {t.kept for t in graph.tensors if t.kept and not t.is_variable}
+        names = {t.state_name for t in graph.tensors if t.state_name and not t.is_variable}
         for name, why in out_of_order(graph, groups):
             if name in names:
-                raise Stay(why)
+                raise VariablesOnCpu(why)
 
-    def free(self, groups: Sequence[Partition]) -> list[Partition]:
+    def optional_groups(self, groups: Sequence[Partition]) -> list[Partition]:
         """Return the groups that options may leave to the CPU though the variables are here."""
-        bound = OPS if self.are_here else ()
+        bound = OPS if self.are_on_device else ()
         return [each for each in groups if all(node.op not in bound for node in each.nodes)]
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Interpreters:
         self._variables: dict[int, Variables] = {}  # by the address of the mark
         self._dropped: set[int] = set()
 
-    def judged(
+    def judge(
         self,
         context: int,
         graph: Graph,
@@ -131,21 +131,21 @@ class Interpreters:
         try:
             variables = self._of(context)
             kept = with_resources(graph, resources())
-            if kept.unkept:
-                raise Stay(kept.unkept)
-            if variables.are_here is False:
-                raise Stay("another graph's resource variables are on the CPU")
+            if kept.why_not_persistent:
+                raise VariablesOnCpu(kept.why_not_persistent)
+            if variables.are_on_device is False:
+                raise VariablesOnCpu("another graph's resource variables are on the CPU")
             claim = judge(kept, variables)
-        except Stay as why:
-            if variables is not None and variables.are_here:
+        except VariablesOnCpu as why:
+            if variables is not None and variables.are_on_device:
                 raise DelegateError(
                     f"resource variables are on the device, and graph {graph.subgraph} needs them "
                     f"on the CPU: {why}"
                 ) from None
             if variables is not None:
-                variables.are_here = False
+                variables.are_on_device = False
             return judge(with_resources(graph, Resources(why_not=str(why))), None)
-        variables.are_here = True
+        variables.are_on_device = True
         variables.users.add(claim)
         return claim
 
@@ -158,13 +158,13 @@ class Interpreters:
         """Return those of the interpreter of a TfLiteContext.
 
         Raises:
-            Stay: it has another one's mark. DelegateError: its variables were given up.
+            VariablesOnCpu: it has another one's mark. DelegateError: its variables were given up.
         """
         address = self._marks.of(context)
         if address in self._dropped:
             raise DelegateError("the interpreter's resource variables were given up")
         if address not in self._marks.own:
-            raise Stay("another delegate has marked the interpreter")
+            raise VariablesOnCpu("another delegate has marked the interpreter")
         if address not in self._variables:
             # What nobody uses is of interpreters that are gone: a graph that is built anew finds
             # its interpreter's mark. The last one's kernels are still held, by the delegate.

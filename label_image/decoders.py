@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.sandbox.child import Child, Died, Ended, command_of
+from delegate.sandbox.child import Child, ChildDied, ChildExit, command_of
 from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.path import Run
@@ -91,8 +91,8 @@ class Decoders:
         self._received += 1
         try:
             return self._child(place).receive(tensor)
-        except Died as died:
-            return self._lost(place, died.ended)
+        except ChildDied as died:
+            return self._lost(place, died.exit)
 
     def close(self) -> None:
         """End the children; whoever waits in `next_into`, in another thread, gets an error."""
@@ -109,7 +109,7 @@ class Decoders:
             self._children[place] = _Decoder(self._format)
         return self._children[place]
 
-    def _lost(self, number: int, ended: Ended) -> Outcome:
+    def _lost(self, number: int, ended: ChildExit) -> Outcome:
         """Blame the picture that its child died of, and let a new child go on after it."""
         child = self._child(number)
         child.close()

@@ -259,7 +259,7 @@ class Paths(contextlib.ExitStack):
             except (RunError, DelegateFailed) as error:
                 self._lose(name, error)
         outcomes, taken = [], known.gpu.delegation if known.gpu else None
-        is_promised = not (taken and taken.others) and not self.job.allows_halves
+        is_promised = not (taken and taken.others) and not self.job.allows_fp16
         shares = self._chain_judge.shares(taken, pixels)
         for number, ours in enumerate(gpu):
             theirs = {name: each[number] for name, each in found.items()}

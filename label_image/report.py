@@ -139,7 +139,7 @@ def comparison_facts(judgement: Judgement, kernels: str) -> Facts:
     if taken.library:
         nodes += f", {len(taken.others)} by {taken.library}, {len(taken.on_cpu)} on the CPU"
     facts.append(("nodes", nodes))
-    if judgement.job.allows_halves:
+    if judgement.job.allows_fp16:
         facts.append(("precision", "fp16: floats may be halves"))
     if taken.tuning_left:
         left = f"{_count(taken.tuning_left, 'choice')} not measured"

@@ -20,7 +20,7 @@ from typing import Any
 from delegate import NoDeviceError
 from delegate.inspect import read_model
 from delegate.sandbox.channel import serving
-from delegate.sandbox.child import END_SECONDS, Child, Died, command_of
+from delegate.sandbox.child import END_SECONDS, Child, ChildDied, command_of
 from label_image import console
 from label_image.open_path import open_path
 from label_image.path import Array, Outputs, Path
@@ -60,8 +60,8 @@ class _PathInChild(Path):
 def _asked(child: Child, request: object) -> Any:
     try:
         answer = child.ask(math.inf, pickle.dumps(request, protocol=5))
-    except Died as died:
-        raise RunError(f"the process of the CPU's kernels {died.ended}") from None
+    except ChildDied as died:
+        raise RunError(f"the process of the CPU's kernels {died.exit}") from None
     result = pickle.loads(answer["payload"])
     if isinstance(result, _Failure):
         raise result

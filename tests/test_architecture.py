@@ -39,22 +39,24 @@ LAYERS = {
     "in_place": "graph launch",
     "plan": "cache errors graph launch target",
     "requirements": "errors graph launch plan",
-    "once": "graph launch",
-    "halves_range": "graph",
-    "halves": "errors graph halves_range isa launch target",
+    "common_subexpressions": "graph launch",
+    "fp16_range": "graph",
+    "fp16": "errors graph fp16_range isa launch target",
     "store": "cache",
     "sandbox": "errors progress store",
-    "ops": "errors graph halves isa launch target",
-    "lowered": "graph halves launch ops target",
+    "ops": "errors graph fp16 isa launch target",
+    "lowering_cache": "graph fp16 launch ops target",
     "passes": "graph",
-    "compiler": "errors graph halves in_place launch lowered once passes progress target",
+    "compiler": "errors graph fp16 in_place launch lowering_cache common_subexpressions "
+    "passes progress target",
     "kernel_uses": "compiler graph isa launch runtime target tflite",
     "tflite": "cache errors graph launch progress sandbox target",
     "runtime": "cache errors graph isa launch plan profiles progress sandbox store",
-    "tuning": "errors graph launch lowered plan progress runtime store",
+    "tuning": "errors graph launch lowering_cache plan progress runtime store",
     "options": "passes profiles tuning",
     "isolation": "errors graph launch options plan progress runtime sandbox",
-    "start": "cache compiler errors graph halves isa isolation launch lowered ops options plan "
+    "start": "cache compiler errors graph fp16 isa isolation launch lowering_cache ops "
+    "options plan "
     "profiles progress runtime sandbox store target tflite tuning",
     "variables": "errors graph isolation runtime start tflite",
     "variable_tensors": "errors graph launch variables",
@@ -249,7 +251,7 @@ def test_commands_use_public_names(path: Path) -> None:
         if f"{module}.".startswith(own):
             continue
         # How a child process is run is no part of the public interface, but the commands run some.
-        of_children = ("child", "channel", "surroundings")
+        of_children = ("child", "channel", "environment")
         is_sandbox = module in {f"delegate.sandbox.{name}" for name in of_children}
         if module.split(".")[0] == "delegate" and not is_sandbox:
             assert set(names) <= PUBLIC.get(module, set())

@@ -103,13 +103,13 @@ def _facts(model: str, delegate: OpenCLDelegate) -> dict[str, Any]:
 def _partition(plan: PartitionPlan) -> dict[str, Any]:
     return {
         "nodes": len({step.node_index for step in plan.steps}),
-        "dispatch": plan.form,
-        "copies": plan.transfer,
+        "dispatch": plan.dispatch_mode,
+        "copies": plan.copy_strategy,
         "kernels_enqueued": len(plan.calls),
         "programs": len({call.program for call in plan.calls}),
         "arena_bytes": plan.memory.arena_bytes,
         "constant_bytes": plan.memory.constant_bytes,
-        "fp16": plan.has_halves,
+        "fp16": plan.uses_fp16,
     }
 
 

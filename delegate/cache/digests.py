@@ -86,7 +86,7 @@ class MappedFile(mmap.mmap):
         own = np.frombuffer(self, np.uint8)
         return int(values.ctypes.data) - int(own.ctypes.data)
 
-    def let_go(self, begin: int, size_bytes: int) -> None:
+    def drop_pages(self, begin: int, size_bytes: int) -> None:
         """Keep no page of these bytes in this process; who reads them again gets them again."""
         first, behind = -(-begin // mmap.PAGESIZE), (begin + size_bytes) // mmap.PAGESIZE
         if behind > first and hasattr(self, "madvise"):

@@ -22,7 +22,7 @@ _YOUNG_SECONDS = 60  # a lease that may not be locked yet
 _UNLOCKABLE_SECONDS = 24 * 3600  # a lease where the file system knows no locks
 
 
-class _Lease:
+class _UsageList:
     """This process's list of what it uses of one cache folder."""
 
     def __init__(self, folder: str) -> None:
@@ -58,19 +58,19 @@ class _Lease:
         self._handle = None
 
 
-_lease: _Lease | None = None
+_usage_list: _UsageList | None = None
 
 
 def use(name: str) -> None:
     """Note that this process uses an entry until it ends."""
-    global _lease
+    global _usage_list
     folder = os.fspath(cache_folder())
-    if _lease is None or _lease.folder != folder:
-        if _lease is not None:
-            _lease.end()
-        _lease = _Lease(folder)
-    if name not in _lease.names:
-        _lease.add(name)
+    if _usage_list is None or _usage_list.folder != folder:
+        if _usage_list is not None:
+            _usage_list.end()
+        _usage_list = _UsageList(folder)
+    if name not in _usage_list.names:
+        _usage_list.add(name)
 
 
 def hold(name: str) -> None:
@@ -114,7 +114,7 @@ def _names_in(path: str) -> set[str]:
 
 @atexit.register
 def _end() -> None:
-    global _lease
-    if _lease is not None:
-        _lease.end()
-    _lease = None
+    global _usage_list
+    if _usage_list is not None:
+        _usage_list.end()
+    _usage_list = None

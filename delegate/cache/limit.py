@@ -65,7 +65,7 @@ _TEMPORARY_SECONDS = 3600  # then whoever wrote it has ended
 _MIB = 1 << 20
 _LOOK_SECONDS = 3600  # at most so often, unless the limit may have been passed
 _LEAST_ROOM = 16 * _MIB  # to write before looking again, where all that is left is in use
-_KEPT = 0.9  # of the limit: else each later write would pass it again
+_TARGET_SHARE = 0.9  # of the limit: else each later write would pass it again
 _log = logging.getLogger("delegate")
 
 
@@ -80,7 +80,7 @@ class CacheEntry:
 
 
 @dataclass(slots=True)
-class _Watch:
+class _ScanState:
     """What this process knows of the size of a cache folder."""
 
     folder: str = ""
@@ -89,7 +89,7 @@ class _Watch:
     due: float = 0.0  # when it looks again at the latest; of time.monotonic
 
 
-_watch = _Watch()
+_scan_state = _ScanState()
 
 
 @lru_cache(maxsize=1 << 12)
@@ -180,7 +180,7 @@ def prune_cache(most_bytes: int, down_to: int | None = None) -> list[CacheEntry]
         most, now = total if total <= most_bytes else down_to or most_bytes, time.time()
         for entry in found:
             is_left = entry.kind == UNFINISHED and now - entry.used > _TEMPORARY_SECONDS
-            if (total > most or is_left) and entry.name not in in_use and _removed(entry):
+            if (total > most or is_left) and entry.name not in in_use and _remove(entry):
                 total -= entry.bytes
                 removed.append(entry)
         if lock is not None:
@@ -201,7 +201,7 @@ def _in_use() -> set[str]:
     return {each[1] for each in known if each is not None}
 
 
-def _removed(entry: CacheEntry) -> bool:
+def _remove(entry: CacheEntry) -> bool:
     """Remove an entry unless it was used since it was found; raises OSError."""
     top = os.fspath(cache_folder())
     path = os.path.join(top, entry.name)
@@ -223,25 +223,30 @@ def _removed(entry: CacheEntry) -> bool:
 def after_writing(count: int) -> None:
     """Keep the limit, now that so many bytes were written; what fails is tried again later."""
     folder = os.fspath(cache_folder())
-    if _watch.folder != folder:
-        _watch.folder, _watch.written, _watch.room, _watch.due = folder, 0, 0, 0.0
-    _watch.written += count
+    if _scan_state.folder != folder:
+        _scan_state.folder, _scan_state.written, _scan_state.room, _scan_state.due = (
+            folder,
+            0,
+            0,
+            0.0,
+        )
+    _scan_state.written += count
     now = time.monotonic()
-    if _watch.written < _watch.room and now < _watch.due:
+    if _scan_state.written < _scan_state.room and now < _scan_state.due:
         return
-    limit, (size, age) = cache_limit_bytes(), _looked()
-    if size + _watch.written > limit or not 0 <= age < _LOOK_SECONDS:
+    limit, (size, age) = cache_limit_bytes(), _last_scan()
+    if size + _scan_state.written > limit or not 0 <= age < _LOOK_SECONDS:
         with contextlib.suppress(OSError, CacheError):
-            if removed := prune_cache(limit, int(_KEPT * limit)):
+            if removed := prune_cache(limit, int(_TARGET_SHARE * limit)):
                 mib = sum(entry.bytes for entry in removed) / _MIB
                 _log.info("%d entries of the cache, %.0f MiB, were removed", len(removed), mib)
-        _watch.written = 0
-        size, age = _looked()
-    _watch.room = limit - size if size <= limit else _LEAST_ROOM
-    _watch.due = now + _LOOK_SECONDS - min(max(age, 0), _LOOK_SECONDS)
+        _scan_state.written = 0
+        size, age = _last_scan()
+    _scan_state.room = limit - size if size <= limit else _LEAST_ROOM
+    _scan_state.due = now + _LOOK_SECONDS - min(max(age, 0), _LOOK_SECONDS)
 
 
-def _looked() -> tuple[int, float]:
+def _last_scan() -> tuple[int, float]:
     """Return how large the cache was when a process looked last, and how many seconds ago.
 
     A negative time: none looked.

@@ -17,9 +17,9 @@ from delegate import progress
 from delegate.devices.run import Array, Run, TensorDetails, batch_shape
 from delegate.errors import DelegateError, DeviceError, InvalidValue, TooLarge, Unsupported
 from delegate.graph.ir import Graph, Tensor
-from delegate.graph.kept import kept_tensors
 from delegate.graph.partition import Partition, partition_of
-from delegate.isolation.in_child import AnyExecutor, AnyState
+from delegate.graph.persistent import persistent_tensors
+from delegate.isolation.backend import AnyExecutor, AnyState
 from delegate.options import FP32, Options
 from delegate.requirements import requirements_of
 from delegate.runtime.device_list import DeviceInfo
@@ -57,7 +57,7 @@ class OneDevice:
         self._owns_device = owner is None
         target = self._engine.target(installed_rules())
         partition = self._partition(graph, target)
-        kept = kept_tensors(graph)
+        kept = persistent_tensors(graph)
         self.state = self._engine.state(batch) if kept else None
         if self.state is not None:
             self.state.add(kept, graph.initial)
@@ -65,7 +65,7 @@ class OneDevice:
             executor = self._engine.executor(partition, target, batch, state=self.state)
         self._graph = graph
         self._batch = batch
-        self._in_floats = partial(self._executor_in_floats, options, partition)
+        self._make_in_fp32 = partial(self._fp32_executor, options, partition)
         self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS
         if self.state is not None:
             self.slots = 1  # a run needs what the one before has kept
@@ -82,7 +82,7 @@ class OneDevice:
     @property
     def tuning_left(self) -> int:
         """Count the choices that were not measured."""
-        return self._engine.left
+        return self._engine.unmeasured
 
     def run(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> list[Array]:
         """Return the outputs; `is_given`: the arrays are of `empty_input`. Raises: DeviceError."""
@@ -137,14 +137,14 @@ class OneDevice:
             (graph.outputs, partition.outputs, "is an output, and no node computes it"),
         ):
             for tensor in wanted:
-                if tensor not in found and not tensor.kept:
+                if tensor not in found and not tensor.state_name:
                     raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
         return partition
 
     def _watch(self) -> RangeWatch[AnyExecutor]:
-        return RangeWatch(self._in_floats if self.state is None else None)
+        return RangeWatch(self._make_in_fp32 if self.state is None else None)
 
-    def _executor_in_floats(self, options: Options, partition: Partition) -> AnyExecutor:
+    def _fp32_executor(self, options: Options, partition: Partition) -> AnyExecutor:
         engine = open_engine(replace(options, precision=FP32), device=self._engine.device)
         target = self._engine.target(installed_rules())
         return engine.executor(partition, target, self._batch)
@@ -180,7 +180,8 @@ class _Slot:
     ) -> None:
         self.executor = executor
         self._watch = watch
-        self._halves: AnyExecutor | None = None  # the one before, whose memory arrays may have
+        # whose memory arrays may have
+        self._fp16_executor: AnyExecutor | None = None
         self._graph = graph
         self._batch = batch
         self._lock = threading.Lock()
@@ -217,7 +218,7 @@ class _Slot:
                 named = zip(self._graph.inputs, arrays, strict=True)
                 arrays = [self._stage(tensor, array) for tensor, array in named]
             run = Run(self._finish, self._read(arrays), count, is_given)
-            run.is_begun = True
+            run.is_started = True
             try:
                 self._require_inputs(run.arrays, count)
             except InvalidValue as error:
@@ -230,7 +231,7 @@ class _Slot:
     def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return memory that is fast to copy from and to the device."""
         size = math.prod(shape) * dtype.itemsize
-        return self.executor.transfer.host_array(size).view(dtype).reshape(shape)
+        return self.executor.copy_strategy.host_array(size).view(dtype).reshape(shape)
 
     @contextlib.contextmanager
     def ended(self) -> Iterator[None]:
@@ -245,8 +246,8 @@ class _Slot:
             self._finish_last()
             self.executor.close()
             self._watch.close()
-            if self._halves is not None:
-                self._halves.close()
+            if self._fp16_executor is not None:
+                self._fp16_executor.close()
 
     def _finish(self, run: Run) -> None:
         """Wait for the end of a run, unless another one has begun, before which it ended."""
@@ -258,7 +259,7 @@ class _Slot:
         """Wait for the end of the last run; the lock is held."""
         if (run := self._last) is not None:
             try:
-                self.executor.transfer.wait()
+                self.executor.copy_strategy.wait()
                 self._look(run.arrays, [*map(as_bytes, self._results.values())], run.count)
                 self._require(self._results, run.count)
                 results = (self._results[tensor] for tensor in self._graph.outputs)
@@ -272,7 +273,7 @@ class _Slot:
         """Go on in float32 where the outputs say that halves hold too little."""
         after = self._watch.checked(self.executor, inputs, outputs, count)
         if after is not self.executor:
-            self._halves, self.executor = self.executor, after
+            self._fp16_executor, self.executor = self.executor, after
             self._requirements = requirements_of(after.plan, after.inputs, after.outputs)
 
     def _require_inputs(self, inputs: Sequence[Array], count: int) -> None:
@@ -282,7 +283,7 @@ class _Slot:
     def _require(self, results: Mapping[Tensor, Array], count: int) -> None:
         """Check what a run computed; the state is lost where that fails. Raises: InvalidValue."""
         if self._requirements is not None:
-            with self.executor.guarded():
+            with self.executor.guard():
                 found = [as_bytes(results[tensor]) for tensor in self.executor.outputs]
                 self._requirements.require_outputs(found, count)
 

@@ -109,7 +109,7 @@ class Signal:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def give(self) -> None:
+    def notify(self) -> None:
         """Let one thread go on."""
         if self._lock.locked():
             with contextlib.suppress(RuntimeError):  # another thread gave it meanwhile
@@ -127,7 +127,7 @@ class Run:
         device: whose outputs these are; None: there are none yet, or no device could.
         arrays: what the device reads until the end; count: of pictures in them.
         is_given: the arrays are of `Model.empty_input`.
-        is_begun: a device has it; outcome: what came of it; ended: given when it is there.
+        is_started: a device has it; outcome: what came of it; ended: given when it is there.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class Run:
         """`await_end`: called again and again while somebody waits."""
         self.arrays, self.count, self.is_given = arrays, count, is_given
         self.device: DeviceInfo | None = None
-        self.is_begun = False
+        self.is_started = False
         self.outcome: list[Array] | Exception | None = None
         self.ended = Signal()
         self._await_end = await_end
-        self._listen: Callable[[], object] | None = None
+        self._listener: Callable[[], object] | None = None
         self._lock = threading.Lock()  # of the outcome and the listener
 
     @property
@@ -161,14 +161,14 @@ class Run:
         process.require_own()
         while self.outcome is None:
             self._await_end(self)
-        self.ended.give()  # to the next thread that waits
+        self.ended.notify()  # to the next thread that waits
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
     def cancel(self) -> None:
         """Leave it out, if no device has begun it."""
-        if not self.is_begun:
+        if not self.is_started:
             self.end(DeviceError("the run was cancelled"))
 
     def when_done(self, listen: Callable[[], object]) -> None:
@@ -179,7 +179,7 @@ class Run:
         """
         with self._lock:
             if self.outcome is None:
-                self._listen = listen
+                self._listener = listen
                 return
         listen()
 
@@ -189,8 +189,8 @@ class Run:
             if self.outcome is not None:
                 return
             self.outcome = outcome
-            listen, self._listen = self._listen, None
-        self.ended.give()
+            listen, self._listener = self._listener, None
+        self.ended.notify()
         if listen is not None:
             listen()
 

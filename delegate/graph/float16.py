@@ -35,7 +35,7 @@ def widened(node: Node) -> Node | None:
     if not has_float16(node) or node.op.islower() or node.body is not None:
         return None
     ends = (*node.inputs, *node.outputs)
-    if any(tensor is not None and (tensor.is_variable or tensor.kept) for tensor in ends):
+    if any(tensor is not None and (tensor.is_variable or tensor.state_name) for tensor in ends):
         return None
     wide = {t: _wide(t) for t in ends if t is not None and t.dtype == "float16"}
     inputs = tuple(None if t is None else wide.get(t, t) for t in node.inputs)

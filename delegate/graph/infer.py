@@ -83,7 +83,7 @@ def likely_shapes(
     return {**shapes, **likely}
 
 
-class Known:
+class InferredGraph:
     """What is known of a graph at TFLite's shapes: inferred once a graph, not once a partition.
 
     TFLite prepares one node after another, so from partition to partition more of its shapes are

@@ -23,12 +23,12 @@ from delegate.graph.shapes import output_shapes
 MOST_NODES = 4096
 # Of all graphs that calls lead to, as often as they are looked at: a small file could ask for 2^30.
 _MOST_VISITS = 1 << 15
-# Inner tensors have indices of their own, below those of graph/kept.py: so many for each node.
+# Inner tensors have indices of their own, below those of graph/persistent.py: so many a node.
 _INDICES = 1 << 20
 Infer = Callable[[Graph], Graph]
 
 
-class _Left(Exception):
+class _NotInlined(Exception):
     """Why a node is not inlined."""
 
 
@@ -42,7 +42,7 @@ class Visits:
         """Return the graph, or leave the node that calls it if there are too many."""
         self._left -= len(graph.nodes) + 1
         if self._left < 0:
-            raise _Left(f"calls lead to more than {_MOST_VISITS} nodes")
+            raise _NotInlined(f"calls lead to more than {_MOST_VISITS} nodes")
         return graph
 
 
@@ -58,7 +58,7 @@ def inlined(node: Node, infer: Infer) -> Node:
     try:
         made, results = _if(node, infer) if node.op == "IF" else _while(node, infer)
         nodes, outputs = _placed(made, results, node)
-    except _Left as obstacle:
+    except _NotInlined as obstacle:
         shapes = _sizes(node, infer)
         sizes = [t.shape for t in node.outputs] if shapes is None else shapes
         outputs = tuple(
@@ -81,7 +81,7 @@ def _if(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
     assert node.calls is not None
     branch, other = node.calls.graphs if value else node.calls.graphs[::-1]
     if len(branch.outputs) != len(node.outputs) or len(other.outputs) != len(node.outputs):
-        raise _Left("its branches have another number of outputs")
+        raise _NotInlined("its branches have another number of outputs")
     made = _called(branch, given, infer)
     return _checked(made), made.outputs
 
@@ -91,9 +91,11 @@ def _while(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
     assert node.calls is not None
     condition, body = node.calls.graphs
     if not len(state) == len(body.inputs) == len(body.outputs) == len(node.outputs):
-        raise _Left("its body has another number of inputs or outputs")
+        raise _NotInlined("its body has another number of inputs or outputs")
     if _is_overwritten(body):
-        raise _Left("its body hands an input on to a later place, and TFLite overwrites it before")
+        raise _NotInlined(
+            "its body hands an input on to a later place, and TFLite overwrites it before"
+        )
     nodes: list[Node] = []
     rounds = 0
     while _holds(condition, state, infer):
@@ -102,7 +104,7 @@ def _while(node: Node, infer: Infer) -> tuple[list[Node], Sequence[Tensor]]:
         nodes += _checked(made)
         state = made.outputs
         if len(nodes) + rounds > MOST_NODES:
-            raise _Left(f"more than {MOST_NODES} nodes once unrolled")
+            raise _NotInlined(f"more than {MOST_NODES} nodes once unrolled")
     return nodes, state
 
 
@@ -119,7 +121,7 @@ def _is_overwritten(body: Graph) -> bool:
 def _holds(condition: Graph, state: Sequence[Tensor], infer: Infer) -> bool:
     made = _called(condition, state, infer)
     if len(made.outputs) != 1:
-        raise _Left("its condition has another number of outputs")
+        raise _NotInlined("its condition has another number of outputs")
     return _value(made.outputs[0], "how often it runs is known only at run time")
 
 
@@ -127,41 +129,43 @@ def _value(condition: Tensor, unknown: str) -> bool:
     """Return the value of a bool, or leave the node with the reason `unknown`."""
     data = condition.data
     if data is None or condition.is_sparse or condition.dtype != "bool" or data.size != 1:
-        raise _Left(unknown)
+        raise _NotInlined(unknown)
     (value,) = data.reshape(-1).view(np.uint8).tolist()
     if value > 1:  # undefined in C, so in TFLite
-        raise _Left("its condition is a byte besides 0 and 1")
+        raise _NotInlined("its condition is a byte besides 0 and 1")
     return bool(value)
 
 
 def _given(node: Node) -> list[Tensor]:
     found = [tensor for tensor in node.inputs if tensor is not None]
     if len(found) < len(node.inputs) or not found:
-        raise _Left("an input is left out")
+        raise _NotInlined("an input is left out")
     return found
 
 
 def _called(graph: Graph, given: Sequence[Tensor], infer: Infer) -> Graph:
     """Return a graph on the tensors that it is called with, and on new ones of its own."""
     if len(graph.inputs) != len(given) or len({*graph.inputs}) < len(given):
-        raise _Left("a graph that it calls has another number of inputs")
+        raise _NotInlined("a graph that it calls has another number of inputs")
     changed: dict[Tensor, Tensor] = {}
     for own, outer in zip(graph.inputs, given, strict=True):
         if (own.dtype, own.quantization) != (outer.dtype, outer.quantization):
-            raise _Left(f"{outer.dtype}, {own.dtype} in a graph that it calls: they must be one")
+            raise _NotInlined(
+                f"{outer.dtype}, {own.dtype} in a graph that it calls: they must be one"
+            )
         if own.data is not None or outer.is_sparse:
-            raise _Left("an input of a graph that it calls is a constant there, or sparse")
+            raise _NotInlined("an input of a graph that it calls is a constant there, or sparse")
         changed[own] = outer
     if any(tensor.is_variable for tensor in graph.tensors):
-        raise _Left("a graph that it calls keeps state in a variable tensor")
+        raise _NotInlined("a graph that it calls keeps state in a variable tensor")
     known = {*given, *(tensor for tensor in graph.tensors if tensor.data is not None)}
     for node in graph.nodes:
         if not all(t is None or changed.get(t, t) in known for t in node.inputs):
-            raise _Left("the nodes of a graph that it calls are out of order")
+            raise _NotInlined("the nodes of a graph that it calls are out of order")
         changed |= {tensor: replace(tensor, shape_signature=()) for tensor in node.outputs}
         known.update(changed[tensor] for tensor in node.outputs)
     if not all(changed.get(tensor, tensor) in known for tensor in graph.outputs):
-        raise _Left("a graph that it calls does not compute an output of its own")
+        raise _NotInlined("a graph that it calls does not compute an output of its own")
     made = with_tensors(graph, changed)
     # Inputs with values are constants, which no caller changes.
     return infer(replace(made, inputs=tuple(t for t in made.inputs if t.data is None)))
@@ -172,11 +176,11 @@ def _checked(graph: Graph) -> list[Node]:
     found: list[Node] = []
     for node in graph.nodes:
         if node.calls is not None and node.body is None:
-            raise _Left(f"{node.op} in it: {node.calls.obstacle}")
+            raise _NotInlined(f"{node.op} in it: {node.calls.obstacle}")
         if node.outputs and all(tensor.is_folded for tensor in node.outputs):
             continue
         if node.calls is None and output_shapes(node) is None:
-            raise _Left(f"{node.op} in it: {UNSIZED}")
+            raise _NotInlined(f"{node.op} in it: {UNSIZED}")
         found += plain_nodes([node])
     return found
 
@@ -191,10 +195,12 @@ def _placed(
     copies: list[tuple[Tensor, Tensor]] = []
     for result, value in zip(node.outputs, results, strict=True):
         if (result.dtype, result.quantization) != (value.dtype, value.quantization):
-            raise _Left(f"{value.dtype} as {result.dtype}: an output must have its result's type")
+            raise _NotInlined(
+                f"{value.dtype} as {result.dtype}: an output must have its result's type"
+            )
         data = value.data
         if data is not None and (value.is_sparse or data.dtype.name != value.dtype):
-            raise _Left(f"an output is a constant of {value.dtype}")
+            raise _NotInlined(f"an output is a constant of {value.dtype}")
         is_known = data is not None
         outputs.append(
             replace(result, shape=value.shape, data=data, is_folded=is_known, ranges=value.ranges)
@@ -235,7 +241,7 @@ def _sizes(node: Node, infer: Infer) -> tuple[tuple[int, ...], ...] | None:
         made = _shapes(called[1], given, infer)
         is_same = made == tuple(tensor.shape for tensor in given)
         return made if is_same and len(made) == len(node.outputs) else None
-    except _Left:
+    except _NotInlined:
         return None
 
 
@@ -244,7 +250,7 @@ def _shapes(graph: Graph, given: Sequence[Tensor], infer: Infer) -> tuple[tuple[
     made = _called(graph, given, infer)
     is_known = all(node.calls is not None or output_shapes(node) is not None for node in made.nodes)
     if not is_known or dynamic_tensors(made, ()):
-        raise _Left(UNSIZED)
+        raise _NotInlined(UNSIZED)
     if any(math.prod(tensor.shape) < 1 for tensor in made.outputs):
-        raise _Left(UNSIZED)
+        raise _NotInlined(UNSIZED)
     return tuple(tensor.shape for tensor in made.outputs)

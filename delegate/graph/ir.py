@@ -55,8 +55,8 @@ class Tensor:
     origin: int | None = None
     blocks: Blocks | None = None  # where a row has several scales
     # The name of a value that outlives runs, of which this is a version: the one that a run finds,
-    # or one that a node makes, of which the last is what the run leaves. graph/kept.py; "": none.
-    kept: str = ""
+    # or one that a node makes; a run leaves the last. See graph/persistent.py. "": none.
+    state_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ class Node:
     calls: Calls | None = None  # of a WHILE or an IF
     # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
-    # The node with floats, of one that has halves in their places: delegate/halves.py.
+    # The node with floats, of one that has halves in their places: delegate/fp16.py.
     full: Node | None = None
 
 
@@ -115,7 +115,8 @@ class Graph:
     # What the signature that was asked for calls them: name -> the tensor's index in the file.
     input_names: Mapping[str, int] = field(default_factory=dict)
     output_names: Mapping[str, int] = field(default_factory=dict)
-    unkept: str = ""  # why its resource variables are not kept, and stay on the CPU; "": they are
+    # why its resource variables stay on the CPU
+    why_not_persistent: str = ""
 
     @property
     def changeable(self) -> frozenset[Tensor]:

@@ -46,7 +46,7 @@ class Partition:
         """
         nodes = [n for n in self.nodes if not any(map(_is_hidden, n.inputs))]
         made = (tensor for node in nodes for tensor in node.outputs)
-        return frozenset(tensor for tensor in made if not tensor.kept and tensor.index >= 0)
+        return frozenset(tensor for tensor in made if not tensor.state_name and tensor.index >= 0)
 
     def with_nodes(self, new: Mapping[Node, Node | None]) -> Partition:
         """Return the partition with other nodes, or none, in the place of these.
@@ -85,7 +85,7 @@ def partitions(
             for node in waiting:
                 if node in before and before[node] not in taken:
                     continue
-                is_ready = all(t is None or t.kept or t in ready for t in node.inputs)
+                is_ready = all(t is None or t.state_name or t in ready for t in node.inputs)
                 if is_ready and kind in (None, node.index in claimed):
                     kind = node.index in claimed
                     group.append(node)
@@ -112,7 +112,9 @@ def partition_of(graph: Graph, members: Collection[int]) -> Partition:
     inside = {tensor for node in group for tensor in node.outputs}
     read = {t for node in group for t in node.inputs if t is not None and t.data is None}
     wanted = set(graph.outputs)
-    wanted.update({t.kept: t for node in group for t in node.outputs if t.kept}.values())
+    wanted.update(
+        {t.state_name: t for node in group for t in node.outputs if t.state_name}.values()
+    )
     for node in graph.nodes:
         if node.index not in members:
             wanted.update(tensor for tensor in node.inputs if tensor is not None)
@@ -138,7 +140,7 @@ def is_inlined(node: Node) -> bool:
 
 def _is_hidden(tensor: Tensor | None) -> bool:
     """Whether nobody who looks at TFLite's tensors sees its value."""
-    return tensor is not None and bool(tensor.kept) and not tensor.is_variable
+    return tensor is not None and bool(tensor.state_name) and not tensor.is_variable
 
 
 def _index(tensor: Tensor) -> int:
@@ -222,7 +224,7 @@ def may_be_dynamic(node: Node) -> bool:
     TFLite may learn it during a run and it is known here all the same: of sizes that are folded.
     """
     if node.op == "READ_VARIABLE":  # one that is kept has a shape for good, which it began with
-        return not any(t is not None and t.kept for t in node.inputs)
+        return not any(t is not None and t.state_name for t in node.inputs)
     if node.calls is not None:
         return not node.calls.is_sized
     if node.op in SIZED_BY_VALUES or node.op in _SUBGRAPH_CALLS or node.is_custom:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.graph.kept import FIRST, version
+from delegate.graph.persistent import FIRST, next_version
 
 READ, ASSIGN, HANDLE, ONCE = "READ_VARIABLE", "ASSIGN_VARIABLE", "VAR_HANDLE", "CALL_ONCE"
 OPS = frozenset({READ, ASSIGN, HANDLE, ONCE})
@@ -34,7 +34,7 @@ class Resources:
     why_not: str = ""
 
 
-class _Stays(Exception):
+class _NotPersistent(Exception):
     """Why the variables stay on the CPU."""
 
 
@@ -46,21 +46,21 @@ def touches(graph: Graph) -> bool:
 def resources_of(graphs: Sequence[Graph]) -> Resources:
     """Return what a file's graphs, all of them, say of its resource variables."""
     try:
-        initial = _beginnings(graphs)
+        initial = _initial_values(graphs)
         called = {number for graph in graphs for number in _called(graph)}
         for graph in graphs:
             for node, name, tensor in _touched(graph):
                 if graph.subgraph in called:
-                    raise _Stays("a body of control flow touches a resource variable")
+                    raise _NotPersistent("a body of control flow touches a resource variable")
                 if name not in initial:
-                    raise _Stays(f"no CALL_ONCE begins the resource variable {name!r}")
+                    raise _NotPersistent(f"no CALL_ONCE begins the resource variable {name!r}")
                 begun = initial[name]
                 if (tensor.shape, tensor.dtype) != (begun.shape, begun.dtype.name):
-                    raise _Stays(
+                    raise _NotPersistent(
                         f"node {node.index} ({node.op}) has {tensor.dtype} of {tensor.shape}, and "
                         f"the resource variable {name!r} begins as {begun.dtype} of {begun.shape}"
                     )
-    except _Stays as why:
+    except _NotPersistent as why:
         return Resources(why_not=str(why))
     return Resources(initial)
 
@@ -75,7 +75,7 @@ def with_resources(graph: Graph, resources: Resources) -> Graph:
     if not touches(graph):
         return graph
     if resources.why_not:
-        return replace(graph, unkept=resources.why_not)
+        return replace(graph, why_not_persistent=resources.why_not)
     tensors, nodes = [*graph.tensors], [*graph.nodes]
     names = _names(graph)
     now: dict[str, Tensor] = {}
@@ -83,7 +83,7 @@ def with_resources(graph: Graph, resources: Resources) -> Graph:
     known = {tensor: replace(tensor, data=_NOTHING, is_folded=True) for tensor in names}
 
     def changed(name: str, like: Tensor) -> Tensor:
-        now[name] = version(tensors, name, like)
+        now[name] = next_version(tensors, name, like)
         return now[name]
 
     for place, node in enumerate(nodes):
@@ -107,7 +107,7 @@ def with_resources(graph: Graph, resources: Resources) -> Graph:
     )
 
 
-def _beginnings(graphs: Sequence[Graph]) -> dict[str, NDArray[Any]]:
+def _initial_values(graphs: Sequence[Graph]) -> dict[str, NDArray[Any]]:
     """Return what CALL_ONCE's graphs begin the variables with; they assign constants alone."""
     initial: dict[str, NDArray[Any]] = {}
     numbers = {
@@ -118,15 +118,17 @@ def _beginnings(graphs: Sequence[Graph]) -> dict[str, NDArray[Any]]:
     }
     for number in sorted(numbers):
         if not 0 <= number < len(graphs):
-            raise _Stays(f"CALL_ONCE calls graph {number}, which is not there")
+            raise _NotPersistent(f"CALL_ONCE calls graph {number}, which is not there")
         if other := [n.op for n in graphs[number].nodes if n.op not in (HANDLE, ASSIGN)]:
-            raise _Stays(f"the graph of CALL_ONCE has {other[0]}")
+            raise _NotPersistent(f"the graph of CALL_ONCE has {other[0]}")
         for _, name, tensor in _touched(graphs[number]):
             values = tensor.data
             if values is None or tensor.is_sparse or values.dtype.name != tensor.dtype:
-                raise _Stays(f"the resource variable {name!r} begins with no constant")
+                raise _NotPersistent(f"the resource variable {name!r} begins with no constant")
             if name in initial and initial[name].tobytes() != values.tobytes():
-                raise _Stays(f"the resource variable {name!r} begins with this and with that")
+                raise _NotPersistent(
+                    f"the resource variable {name!r} begins with this and with that"
+                )
             initial[name] = values
     return initial
 
@@ -142,12 +144,12 @@ def _touched(graph: Graph) -> Iterator[tuple[Node, str, Tensor]]:
         if node.op in (READ, ASSIGN):
             value = node.outputs[0] if node.op == READ else node.inputs[-1]
             if handles != [node.inputs[0]] or value is None:
-                raise _Stays(f"node {node.index} ({node.op}) has a handle of another graph")
+                raise _NotPersistent(f"node {node.index} ({node.op}) has a handle of another graph")
             yield node, names[handles[0]], value
         elif handles:
-            raise _Stays(f"node {node.index} ({node.op}) takes a resource variable")
+            raise _NotPersistent(f"node {node.index} ({node.op}) takes a resource variable")
     if not names.keys().isdisjoint((*graph.inputs, *graph.outputs)):
-        raise _Stays("a resource variable is an input or output of a graph")
+        raise _NotPersistent("a resource variable is an input or output of a graph")
 
 
 def _names(graph: Graph) -> dict[Tensor, str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from delegate.graph.ir import Tensor
 from delegate.isolation.device import IsolatedDevice
-from delegate.plan.contents import Source
+from delegate.plan.contents import ContentSource
 
 _numbers = itertools.count()
 
@@ -25,15 +25,15 @@ class IsolatedConstants:
         device: IsolatedDevice,
         content: bytes,
         ends: tuple[Sequence[Tensor], Sequence[Tensor]],
-        source: Source,
+        source: ContentSource,
     ) -> None:
         """Let the child load them.
 
         `content`: the plan, as plan.codec has it; `ends`: the tensors that its ends stand for.
-        Raises: MissingContent, MissingBinary, DeviceError: as InProcess.constants.
+        Raises: MissingContent, MissingBinary, DeviceError: as LocalBackend.constants.
         """
         self.number = next(_numbers)
-        self._what = content, ends, source
+        self._arguments = content, ends, source
         self._worker = device.worker
         self._child = 0  # the one that has them
         self._holds = 1
@@ -44,10 +44,10 @@ class IsolatedConstants:
     def require_there(self) -> None:
         """Let the child have them; the caller has the worker, and a child."""
         if self._child != self._worker.number:
-            self._worker.ask("add_constants", self.number, *self._what)
+            self._worker.ask("add_constants", self.number, *self._arguments)
             self._child = self._worker.number
 
-    def another(self) -> IsolatedConstants:
+    def acquire(self) -> IsolatedConstants:
         """Return one more hold on them."""
         self._holds += 1
         return self
@@ -56,4 +56,4 @@ class IsolatedConstants:
         """Give one hold back; without any the child frees them."""
         self._holds -= 1
         if self._holds == 0 and self._child == self._worker.number:
-            self._worker.later("drop_constants", self.number)
+            self._worker.defer("drop_constants", self.number)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from delegate.isolation.worker import Worker
+from delegate.isolation.worker import IsolationProcess
 from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo
 
@@ -37,7 +37,7 @@ class IsolatedDevice:
             same = replace(options, device=facts["info"]["index"])
             return "open", same, facts["identity"], level
 
-        self.worker = Worker(opening, options.run_timeout)
+        self.worker = IsolationProcess(opening, options.run_timeout)
         facts = self.worker.facts
         self.info = DeviceInfo(**facts["info"])
         self.type: str = facts["type"]

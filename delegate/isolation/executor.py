@@ -18,7 +18,7 @@ from delegate.launch import size_bytes
 from delegate.plan.codec import UnreadablePlan
 from delegate.plan.contents import MissingContent
 from delegate.plan.record import PartitionPlan
-from delegate.runtime.inspection import LaunchTime, Steps
+from delegate.runtime.inspection import LaunchTime, PlanInspector
 
 # What a child does with an executor, by its number times four and one of these.
 RUN, SUBMIT, WAIT = range(3)
@@ -31,7 +31,7 @@ class IsolatedExecutor:
     """As runtime.executor.Executor, which a child has; a new child makes it anew.
 
     Attributes:
-        plan, inputs, outputs, batch, form, has_halves: as Executor's.
+        plan, inputs, outputs, batch, dispatch_mode, uses_fp16: as Executor's.
     """
 
     def __init__(
@@ -51,7 +51,11 @@ class IsolatedExecutor:
             tuple(tensor for tensor in tensors if state is None or not state.has(tensor))
             for tensors in (plan.inputs, plan.outputs)
         )
-        self.batch, self.form, self.has_halves = plan.batch, plan.form, plan.has_halves
+        self.batch, self.dispatch_mode, self.uses_fp16 = (
+            plan.batch,
+            plan.dispatch_mode,
+            plan.uses_fp16,
+        )
         self._worker, self._state = device.worker, state
         self._number, self._child = next(_numbers), 0
         self._constants, self._own_queue = constants, own_queue
@@ -62,9 +66,9 @@ class IsolatedExecutor:
         except OSError as error:
             constants.close()
             raise DeviceError(f"no shared memory: {error.strerror or error}") from error
-        self._given = self._memory.arrays[: len(self.inputs)]
-        self._results = self._memory.arrays[len(self.inputs) :]
-        self._awaited: tuple[int, Sequence[Bytes]] | None = None  # a child, and where results go
+        self._input_arrays = self._memory.arrays[: len(self.inputs)]
+        self._output_arrays = self._memory.arrays[len(self.inputs) :]
+        self._submitted: tuple[int, Sequence[Bytes]] | None = None  # a child, and where results go
         self._guard = _Guard(state)
         try:
             with self._worker:
@@ -76,7 +80,7 @@ class IsolatedExecutor:
 
     def _make(self) -> None:
         """Let this child have it; the caller has the worker."""
-        worker, state, memory = self._worker, self._state, self.transfer._memory
+        worker, state, memory = self._worker, self._state, self.copy_strategy._memory
         assert memory is not None
         if state is not None:
             state.require_there()
@@ -102,13 +106,13 @@ class IsolatedExecutor:
         with self._worker, self._guard:
             self._begin(inputs)
             self._worker.run(self._number * ACTIONS + SUBMIT)
-        self._awaited = self._child, outputs
+        self._submitted = self._child, outputs
 
     def wait(self) -> None:
         """Return when the submitted run's outputs are there; raises DeviceError."""
-        if self._awaited is None:
+        if self._submitted is None:
             return
-        (child, outputs), self._awaited = self._awaited, None
+        (child, outputs), self._submitted = self._submitted, None
         with self._worker, self._guard:
             if self._worker.number != child:
                 raise DeviceError("the process that executes the plan ended before this run did")
@@ -121,11 +125,11 @@ class IsolatedExecutor:
             self._make()
         if self._state is not None:
             self._state.require()
-        for place, values in zip(self._given, inputs, strict=True):
+        for place, values in zip(self._input_arrays, inputs, strict=True):
             place[:] = values
 
     def _copy_to(self, outputs: Sequence[Bytes]) -> None:
-        for values, place in zip(outputs, self._results, strict=True):
+        for values, place in zip(outputs, self._output_arrays, strict=True):
             values[:] = place
 
     def _require_sizes(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
@@ -134,7 +138,7 @@ class IsolatedExecutor:
                 raise DeviceError(f"{given.nbytes} bytes given, {size} planned")
 
     @property
-    def transfer(self) -> IsolatedExecutor:
+    def copy_strategy(self) -> IsolatedExecutor:
         """What runs it: itself; raises DeviceError where it was closed."""
         if self._memory is None:
             raise DeviceError("the delegate was closed")
@@ -144,7 +148,7 @@ class IsolatedExecutor:
         """Return host bytes to copy from and to; undefined values."""
         return np.zeros(size, np.uint8)
 
-    def guarded(self) -> _Guard:
+    def guard(self) -> _Guard:
         """As Executor's."""
         return self._guard
 
@@ -152,9 +156,9 @@ class IsolatedExecutor:
         """As Executor's."""
         if self._memory is None:
             raise DeviceError("the delegate was closed")
-        return self._constants.another()
+        return self._constants.acquire()
 
-    def steps(self) -> Steps:
+    def inspector(self) -> PlanInspector:
         """Raises: DelegateError."""
         raise DelegateError(_NO_STEPS)
 
@@ -168,7 +172,7 @@ class IsolatedExecutor:
         if memory is None:
             return
         if self._child == self._worker.number:
-            self._worker.later("drop_executor", self._number)
+            self._worker.defer("drop_executor", self._number)
         self._constants.close()
 
 

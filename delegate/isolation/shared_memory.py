@@ -41,7 +41,7 @@ class SharedMemory:
         weakref.finalize(self, os.close, handle).atexit = False
 
 
-def opened(path: str, sizes: Sequence[int]) -> tuple[Bytes, ...]:
+def open_arrays(path: str, sizes: Sequence[int]) -> tuple[Bytes, ...]:
     """Return the arrays of another process' SharedMemory; raises OSError."""
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -11,13 +11,13 @@ import numpy as np
 
 from delegate.graph.ir import Tensor
 from delegate.isolation.device import IsolatedDevice
-from delegate.runtime.kept_values import KeptValues
-from delegate.runtime.places import Values
+from delegate.runtime.arena import Values
+from delegate.runtime.persistent_tensors import PersistentTensors
 
 _numbers = itertools.count()
 
 
-class IsolatedState(KeptValues):
+class IsolatedState(PersistentTensors):
     """Stands for a State in the child, which begins with it and ends with it.
 
     Attributes:
@@ -25,25 +25,25 @@ class IsolatedState(KeptValues):
     """
 
     def __init__(self, device: IsolatedDevice, *about: Any, **more: Any) -> None:
-        """`about`, `more`: as KeptValues."""
+        """`about`, `more`: as PersistentTensors."""
         super().__init__(*about, **more)
         self.number = next(_numbers)
         self._about = about, more
         self._worker = device.worker
-        self._worker.holders.add(self)
+        self._worker.observers.add(self)
         self._added: list[tuple[list[Tensor], dict[str, Values]]] = []
         self._child = 0  # the one that has it; 0: none
         self._sent = 0  # of `_added`
 
     def add(self, tensors: Iterable[Tensor], initial: Mapping[str, Values] | None = None) -> None:
-        """As KeptValues."""
+        """As PersistentTensors."""
         new = [*tensors]
         super().add(new, initial)
-        names = {tensor.kept for tensor in new}
+        names = {tensor.state_name for tensor in new}
         own = {name: values for name, values in (initial or {}).items() if name in names}
         self._added.append((new, own))
 
-    def _begun(self) -> None:
+    def _value_added(self) -> None:
         pass  # the child is told before it runs anything
 
     def require_there(self) -> None:
@@ -63,17 +63,17 @@ class IsolatedState(KeptValues):
             self.lose(why)
 
     def reset(self) -> None:
-        """As KeptValues."""
+        """As PersistentTensors."""
         with self.lock, self._worker:
             if self._child:  # else it begins anew with the next one
-                self._asked("reset")
+                self._ask("reset")
             self._lost = ""
 
     def values(self) -> dict[str, Values]:
-        """As KeptValues."""
+        """As PersistentTensors."""
         with self.lock, self._worker:
             self.require()
-            content, found, at = self._asked("values").get("payload", b""), {}, 0
+            content, found, at = self._ask("values").get("payload", b""), {}, 0
             for name, value in self.by_name.items():
                 like = value.initial
                 flat = np.frombuffer(content, like.dtype, like.size, at)
@@ -83,15 +83,15 @@ class IsolatedState(KeptValues):
 
     def _put(self, values: Mapping[str, Values]) -> None:
         with self._worker:
-            self._asked("put", {name: np.array(given) for name, given in values.items()})
+            self._ask("put", {name: np.array(given) for name, given in values.items()})
 
-    def _asked(self, call: str, *arguments: object) -> dict[str, Any]:
+    def _ask(self, call: str, *arguments: object) -> dict[str, Any]:
         self._worker.require()
         self.require_there()
         return self._worker.ask("call_state", self.number, call, *arguments)
 
     def close(self) -> None:
-        """As KeptValues."""
+        """As PersistentTensors."""
         self.by_name = {}
         if self._child:
-            self._worker.later("drop_state", self.number)
+            self._worker.defer("drop_state", self.number)

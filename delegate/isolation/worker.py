@@ -31,12 +31,12 @@ from delegate.errors import (
 from delegate.plan.codec import UnreadablePlan
 from delegate.plan.contents import MissingContent
 from delegate.runtime.programs import MissingBinary
-from delegate.sandbox import process, surroundings
-from delegate.sandbox.child import END_SECONDS, Child, Died, command_of
+from delegate.sandbox import environment, process
+from delegate.sandbox.child import END_SECONDS, Child, ChildDied, command_of
 
 EVENT_SECONDS = 150  # from one event of a start to the next: the self-test of a device takes 120
 _ALL_SECONDS, _MOST = 60.0, 3  # deaths within so long end it
-_OVER = (
+_GIVEN_UP = (
     f"the process that executes the plan ended {_MOST} times within {_ALL_SECONDS:.0f} s, so no "
     "other one is started"
 )
@@ -50,19 +50,19 @@ _ERRORS = {
 _log = logging.getLogger("delegate")
 
 
-class Holder(Protocol):
+class ExitObserver(Protocol):
     """What has values in a child."""
 
     def child_ended(self, why: str) -> None:
         """Take note that they are gone."""
 
 
-class Worker:
+class IsolationProcess:
     """A child process with an opened device. One thread at a time has it, by `with`.
 
     Attributes:
         facts: what the child says of the device; number: of the child, from 1.
-        holders: told how each child ended.
+        observers: told how each child ended.
         is_closed: whether `close` was called.
     """
 
@@ -84,9 +84,9 @@ class Worker:
         self._child: Child | None = None
         self._stop: Any = None  # weakref's: ends the child where nobody has this any more
         self._deaths: deque[float] = deque(maxlen=_MOST)
-        self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+        self.observers: weakref.WeakSet[ExitObserver] = weakref.WeakSet()
         self._is_ready = False
-        self._late: deque[tuple[int, tuple[object, ...]]] = deque()
+        self._deferred: deque[tuple[int, tuple[object, ...]]] = deque()
         self._lock = threading.Lock()
         self._owner = 0  # the thread that has the lock
         with self:
@@ -104,7 +104,7 @@ class Worker:
         self._owner = 0
         self._lock.release()
 
-    # What follows until `later` is for the thread that has it.
+    # What follows until `defer` is for the thread that has it.
 
     def require(self) -> int:
         """Return the number of a child that has opened the device, which is started if need be.
@@ -113,8 +113,8 @@ class Worker:
         """
         if not self._is_ready:
             self._open()
-        while self._late:
-            number, request = self._late.popleft()
+        while self._deferred:
+            number, request = self._deferred.popleft()
             if number == self.number:
                 self.ask(*request)
         return self.number
@@ -122,39 +122,39 @@ class Worker:
     def ask(self, *request: object) -> dict[str, Any]:
         """Return the answer of this child; raises what it raised, and KilledChild: it ended."""
         try:
-            child = self._required()
+            child = self._require_child()
             child.send(pickle.dumps(request, protocol=5))
-            return self._heard(child.event(EVENT_SECONDS), EVENT_SECONDS)
+            return self._answer_to(child.event(EVENT_SECONDS), EVENT_SECONDS)
         except BaseException as error:
-            self._failed(error, KilledChild)
+            self._handle_error(error, KilledChild)
             raise
 
     def run(self, number: int) -> None:
         """Let this child do what it knows by a number; raises as `ask`, but DeviceError."""
         try:
-            event = self._required().exchange(number, self._seconds)
+            event = self._require_child().exchange(number, self._seconds)
             if event is not None:
-                self._heard(event, self._seconds)
+                self._answer_to(event, self._seconds)
         except BaseException as error:
-            self._failed(error, DeviceError)
+            self._handle_error(error, DeviceError)
             raise
 
-    def _failed(self, error: BaseException, kind: type[DeviceError]) -> None:
+    def _handle_error(self, error: BaseException, kind: type[DeviceError]) -> None:
         """Raise how the child ended, if it did; replace one that Ctrl-C left in the middle."""
-        if isinstance(error, Died):
+        if isinstance(error, ChildDied):
             if self.is_closed:
                 raise DeviceError("the device was closed") from None
-            why = f"the process that executes the plan {error.ended}{error.ended.remedy}"
+            why = f"the process that executes the plan {error.exit}{error.exit.remedy}"
             self._lose(why)
             raise kind(why) from None
         if not isinstance(error, Exception):
             self._replace("a run was interrupted")
 
-    def later(self, *request: object) -> None:
+    def defer(self, *request: object) -> None:
         """Ask this before what is asked next, and if nobody has it, now."""
         if os.getpid() != self._user:
             return
-        self._late.append((self.number, request))
+        self._deferred.append((self.number, request))
         if not self._is_ready or not self._lock.acquire(blocking=False):
             return
         try:
@@ -181,7 +181,7 @@ class Worker:
             return time.clock_gettime(~child.pid << 3 | 2)  # as clock_getcpuclockid(3)
         return 0.0
 
-    def _required(self) -> Child:
+    def _require_child(self) -> Child:
         # Garbage is collected in any order: who has this may be closed after the child was.
         if self._child is None or self.is_closed or not self._stop.alive:
             raise DeviceError("the device was closed")
@@ -190,8 +190,8 @@ class Worker:
     def _open(self) -> None:
         if self.is_closed:
             raise DeviceError("the device was closed")
-        if self._is_over:
-            raise NotRestarted(_OVER)
+        if self._is_given_up:
+            raise NotRestarted(_GIVEN_UP)
         if self._child is None:
             self._start()
         self.facts = self.ask(*self._opening(self.facts))
@@ -201,16 +201,16 @@ class Worker:
         command = command_of("delegate.start.isolated_child", str(os.getpid()))
         own = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy starts threads nobody needs
         try:
-            self._child = _starter()(partial(_Child, command, own))
+            self._child = _starter()(partial(_IsolatedChild, command, own))
         except OSError as error:
-            why = f"{error.strerror or error}{surroundings.remedy()}"
+            why = f"{error.strerror or error}{environment.remedy()}"
             raise DeviceError(f"no child process starts: {why}") from error
         self.number += 1
-        self._stop = weakref.finalize(self, _stopped, self._child, os.getpid())
+        self._stop = weakref.finalize(self, _stop, self._child, os.getpid())
 
-    def _heard(self, event: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _answer_to(self, event: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Return the answer to what was asked, of this event and those that follow."""
-        child = self._required()
+        child = self._require_child()
         while True:
             match event:
                 case {"number": _}:
@@ -224,7 +224,7 @@ class Worker:
                 case {"log": str(text), "level": int(level)}:
                     _log.log(level, "%s", text)
                 case {"progress": [str(word), *arguments]}:
-                    progress.relayed(word, *arguments)
+                    progress.relay(word, *arguments)
             event = child.event(seconds)
 
     def _lose(self, why: str) -> None:
@@ -240,28 +240,28 @@ class Worker:
         if self._child is not None and self._stop.detach():
             self._child.close()
         self._child, self._is_ready = None, False
-        self._late.clear()
-        for each in [*self.holders]:
+        self._deferred.clear()
+        for each in [*self.observers]:
             each.child_ended(why)
-        if self._is_over:
-            _log.warning("%s: %s", _OVER, why)
+        if self._is_given_up:
+            _log.warning("%s: %s", _GIVEN_UP, why)
         elif not self.is_closed:
             with contextlib.suppress(DeviceError):  # the next run meets it, too
                 self._start()
 
     @property
-    def _is_over(self) -> bool:
+    def _is_given_up(self) -> bool:
         deaths = self._deaths
         return len(deaths) == _MOST and deaths[-1] - deaths[0] <= _ALL_SECONDS
 
 
-class _Child(Child):
+class _IsolatedChild(Child):
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """What a driver writes is for this process' user, as if it were here."""
         super().__init__(command, environment, keeps_stderr=False, is_awaited_stopped=False)
 
 
-def _stopped(child: Child, owner: int) -> None:
+def _stop(child: Child, owner: int) -> None:
     """End a child that nobody has any more, but not of a forked process."""
     if os.getpid() == owner:
         child.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate import halves
+from delegate import fp16
 from delegate.errors import Unsupported
 from delegate.graph.float16 import widened
 from delegate.graph.float_results import FloatResult
@@ -66,7 +66,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         full = widened(node)
         if full is None:
             raise
-        return halves.of_float16(replace(node, full=full), target, lower)
+        return fp16.of_float16(replace(node, full=full), target, lower)
 
 
 def ops() -> tuple[str, ...]:

@@ -95,10 +95,10 @@ def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Altern
         **{f"{name}_shift": shift for name, (_, shift) in by.items()},
     }
     tiling = of_size(elements, _PLAIN_ELEMENTS, target)
-    plain = launch_over("add", "add_quant8", tiling, common | fixed, {"ELEM": elem})
+    fallback = launch_over("add", "add_quant8", tiling, common | fixed, {"ELEM": elem})
     lanes = lanes_of(elements, target)
     if not lanes:
-        return (Alternative("plain", (plain,)),)
+        return (Alternative("plain", (fallback,)),)
 
     def vector(name: str, fields: dict[str, int], is_float: bool) -> Alternative:
         items = ceil_div(elements, lanes)
@@ -111,7 +111,7 @@ def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Altern
         )
         return Alternative(f"{name} {lanes}", (launch,))
 
-    found = [vector("vector", fixed, False), Alternative("plain", (plain,))]
+    found = [vector("vector", fixed, False), Alternative("plain", (fallback,))]
     floats = float_sum(case)
     if floats is not None:
         fields = {name: bits(value) for name, value in asdict(floats).items()}

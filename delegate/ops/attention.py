@@ -83,11 +83,11 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     launch = launch_over(
         "attention", "attention_float", one_each(count), params | {"elements": count}, has_mask
     )
-    plain = Alternative("plain", (launch,))
+    fallback = Alternative("plain", (launch,))
     tiled = _tiled(queries, keys, params, has_mask, target)
     lanes = lanes_of(head, target)
     if not lanes or head % lanes or places < _MOST:
-        return *tiled, plain
+        return *tiled, fallback
     is_alone = target.group_items == 1
     defines = has_mask | {"LANES": lanes, "ALONE": int(is_alone)}
     if is_alone:
@@ -97,7 +97,7 @@ def lower_attention(node: Node, target: Target) -> tuple[Alternative, ...]:
     defines |= blocks
     row = launch_of("attention", "attention_row_float", count, target.group_items, params, defines)
     parts = _parts((count // rows, rows, places, head), params, has_mask, lanes, target)
-    return *tiled, *parts, Alternative(f"row {lanes}", (row,)), plain
+    return *tiled, *parts, Alternative(f"row {lanes}", (row,)), fallback
 
 
 def _parts(

@@ -46,10 +46,10 @@ def lower_composite(node: Node, target: Target) -> tuple[Alternative, ...]:
     if len({*body.outputs} & {*computed}) < len(body.outputs):
         raise Unsupported("an output of its decomposition is an input, a constant or there twice")
     ways = [(each, _lowered(each, target)) for each in _placed(body, inputs, node.outputs).nodes]
-    plain = Alternative("plain", _joined(ways, -1, target))
+    fallback = Alternative("plain", _joined(ways, -1, target))
     if all(len(alternatives) == 1 for _, alternatives in ways):
-        return (plain,)
-    return Alternative("first", _joined(ways, 0, target)), plain
+        return (fallback,)
+    return Alternative("first", _joined(ways, 0, target)), fallback
 
 
 def _placed(body: Graph, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Graph:

@@ -62,8 +62,8 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     first = moved(_moves(source, result, before, border), target)[0]
     if not first.launches:
         return (first,)
-    plain = Alternative("plain", (_launch(source, result, before, border, target),))
-    return (plain,) if target.group_items > 1 else (first, plain)
+    fallback = Alternative("plain", (_launch(source, result, before, border, target),))
+    return (fallback,) if target.group_items > 1 else (first, fallback)
 
 
 def _paddings_of(amounts: Tensor, source: Tensor) -> NDArray[np.int64]:

@@ -76,15 +76,15 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     elements = math.prod(result.shape)
     own = params | {"elements": elements}
     launch = launch_over(file, f"{file}_{family}", one_each(elements), own, defines)
-    plain = Alternative("plain", (launch,))
+    fallback = Alternative("plain", (launch,))
     # Sums of 8 bits take 32 each.
     lanes = lanes_of(depth, target, 16 if is_float or takes_max else 8)
     if lanes == 0:
-        return (plain,)
+        return (fallback,)
     blocks = ceil_div(depth, lanes)
     items = elements // depth * blocks
     tiling = by_work(items, pixels, target, _MOST_PIXELS // pixels)
     own = params | {"items": items, "channel_blocks": blocks}
     defines = defines | vectors_of(depth, lanes, target)
     vector = launch_over(file, f"{file}_vector_{family}", tiling, own, defines)
-    return Alternative(f"vector {lanes}", (vector,)), plain
+    return Alternative(f"vector {lanes}", (vector,)), fallback

@@ -61,8 +61,8 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
                 f"scale {out_scale}: only 2^-96 to 2^96, so that its reciprocal is exact"
             )
         numbers = _numbers_of_floats(out_scale, out_zero, result.dtype)
-        plain = _computed("quantize_float", source, result, numbers, target)
-        return (*_vectors(source, result, numbers, target), *plain)
+        fallback = _computed("quantize_float", source, result, numbers, target)
+        return (*_vectors(source, result, numbers, target), *fallback)
     in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
     outputs = _OUTPUTS.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:

@@ -187,7 +187,7 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
     gives_way = int(inner > 1 and target.rules.arg_max_nan_gives_way)
     kept: Params = {"inner": inner, "nan_gives_way": gives_way}
     typed: Defines = {"ELEM": ELEM[source.dtype], "IS_MIN": is_min}
-    plain = Alternative(
+    fallback = Alternative(
         "plain", (launch("arg_max", results, ceil_div(length, _STEPS), kept, typed),)
     )
     lanes = lanes_of(inner, target)
@@ -195,12 +195,12 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
         blocks = ceil_div(inner, lanes)
         items, defines = results // inner * blocks, typed | vectors_of(inner, lanes, target)
         vector = launch("arg_max_vector", items, length, kept | {"blocks": blocks}, defines)
-        return Alternative(f"vector {lanes}", (vector,)), plain
+        return Alternative(f"vector {lanes}", (vector,)), fallback
     # Over vectors of a row, unless it is too short.
     is_short = source.dtype not in ("int32", "float32") and length <= 256
     lanes = widest_lanes(length, target.vector_width * (2 if is_short else 1))
     if inner > 1 or target.group_items > 1 or not lanes:
-        return (plain,)
+        return (fallback,)
     rounds = ceil_div(length, lanes)
     if is_short:
         # After this exclusive or, the order of unsigned bytes is that of the elements, reversed
@@ -210,7 +210,7 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
         row = launch("arg_max_row_quant8", results, rounds, own, lone)
     else:
         row = launch("arg_max_row", results, rounds, {}, typed | {"LANES": lanes})
-    return Alternative(f"row {lanes}", (row,)), plain
+    return Alternative(f"row {lanes}", (row,)), fallback
 
 
 def _searched(node: Node) -> tuple[Tensor, Tensor, int]:

@@ -93,12 +93,12 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
         op = "resize_nearest_neighbor"
         return over_runs(op, resize, tables, ("units", units), lanes, 2, defines, target)
 
-    plain = Alternative("plain", (launch(1, depth, moved_type(resize.source)),))
+    fallback = Alternative("plain", (launch(1, depth, moved_type(resize.source)),))
     count = depth * np.dtype(resize.source.dtype).itemsize
     lanes = widest_lanes(count, 4 if target.group_items > 1 else 16)
     if not lanes:
-        return (plain,)
-    return Alternative(f"vector {lanes}", (launch(lanes, count, "uchar"),)), plain
+        return (fallback,)
+    return Alternative(f"vector {lanes}", (launch(lanes, count, "uchar"),)), fallback
 
 
 def _nearest(resize: Resizing, axis: int, step: int) -> Constant:

@@ -194,12 +194,12 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not (is_float or is_wide):
         defines = {"ELEM": ELEM[source.dtype], "OUT": ELEM[result.dtype]}
     launch = _launch("softmax", source, result, numbers, defines, of_size(count, 1, target))
-    plain = Alternative("plain", (launch,))
+    fallback = Alternative("plain", (launch,))
     lanes = lanes_of(depth, target, 16 if is_float else 8)
     if target.group_items == 1 and defines and depth in (4, 8, 16) and depth <= target.vector_width:
-        return _short_rows(launch, defines, target), plain
+        return _short_rows(launch, defines, target), fallback
     if depth < _LEAST_DEPTH or lanes == 0 or is_wide:
-        return (plain,)
+        return (fallback,)
     defines = defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}
     if target.group_items > 1:
         defines["SCRATCH_INTS"] = (0 if is_float else _TABLE_INTS) + target.group_items
@@ -211,16 +211,16 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
         params={name: value for name, value in launch.params.items() if name != "tile_items"},
         defines=defines,
     )
-    return Alternative(f"row {lanes}", (row,)), plain
+    return Alternative(f"row {lanes}", (row,)), fallback
 
 
-def _short_rows(plain: Launch, defines: Defines, target: Target) -> Alternative:
+def _short_rows(fallback: Launch, defines: Defines, target: Target) -> Alternative:
     """Return a launch of rows that are one vector each, many of them a tile."""
-    rows, depth = plain.params["rows"], plain.params["depth"]
+    rows, depth = fallback.params["rows"], fallback.params["depth"]
     assert isinstance(rows, int)
     assert isinstance(depth, int)
     tiling = by_elements(rows, target, ceil_div(LEAST_ELEMENTS, depth))
-    fields = {name: value for name, value in plain.params.items() if name != "tile_items"}
+    fields = {name: value for name, value in fallback.params.items() if name != "tile_items"}
     of_lanes = {**defines, "LANES": depth}
     launch = launch_over("softmax_vector", "softmax_vector_quant8", tiling, fields, of_lanes)
     return Alternative(f"vector {depth}", (launch,))

@@ -98,16 +98,16 @@ def _norm(node: Node, columns: Sequence[str], target: Target) -> tuple[Alternati
     _require_no_overflow(epsilon, constants)
     params |= {"depth": depth, "epsilon": bits(epsilon)}
     own = params | {"elements": count}
-    plain = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), own),))
+    fallback = Alternative("plain", (launch_over(op, f"{op}_float", one_each(count), own),))
     lanes = lanes_of(depth, target)
     if not lanes:
-        return (plain,)
+        return (fallback,)
     group = target.group_items
     defines: Defines = {"LANES": lanes, "ALONE": int(group == 1)}
     if group > 1:
         defines["SCRATCH_INTS"] = group
     launch = launch_of(op, f"{op}_row_float", count, group, params, defines)
-    return Alternative(f"row {lanes}", (launch,)), plain
+    return Alternative(f"row {lanes}", (launch,)), fallback
 
 
 def _columns(source: Tensor, names: Sequence[str], constants: Sequence[Tensor]) -> Params:
@@ -155,11 +155,11 @@ def lower_scaled(node: Node, target: Target) -> tuple[Alternative, ...]:
         defines: Defines = {"LANES": lanes, "HAS_RESIDUAL": int(residual is not None)}
         return Alternative(name, (launch_over("scaled", "scaled_float", tiling, fields, defines),))
 
-    plain, lanes = alternative("plain", 1, 1), lanes_of(depth, target)
+    fallback, lanes = alternative("plain", 1, 1), lanes_of(depth, target)
     if lanes == 0 or depth % lanes:
-        return (plain,)
+        return (fallback,)
     span = depth if target.group_items == 1 else lanes
-    return alternative(f"vector {lanes}", lanes, span), plain
+    return alternative(f"vector {lanes}", lanes, span), fallback
 
 
 @lowers("rope", floats=EXACT)
@@ -200,10 +200,10 @@ def lower_rope(node: Node, target: Target) -> tuple[Alternative, ...]:
         launch = launch_over("rope", "rope_float", tiling, own, {"LANES": lanes})
         return Alternative(name, (launch,))
 
-    plain, lanes = alternative("plain", 1), lanes_of(half, target)
+    fallback, lanes = alternative("plain", 1), lanes_of(half, target)
     if lanes == 0 or half % lanes:
-        return (plain,)
-    return alternative(f"vector {lanes}", lanes), plain
+        return (fallback,)
+    return alternative(f"vector {lanes}", lanes), fallback
 
 
 @lowers("silu_mul", "logistic_mul", floats=EXACT)

@@ -23,7 +23,7 @@ from delegate.ops._checks.activations import activation_of, float_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
 from delegate.ops._convolution import hybrid, hybrid_transposed
-from delegate.ops._convolution.packing import fixed_rows, int16_pairs, packed, plain, zeros
+from delegate.ops._convolution.packing import fallback, fixed_rows, int16_pairs, packed, zeros
 from delegate.ops._convolution.phases import by_phases
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -61,7 +61,7 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
         return hybrid_transposed.transpose_conv(_hybrid(node, target.rules), target)
     conv = _decoded(node, target.rules)
     kernel = f"transpose_conv_{conv.family}"
-    last = plain(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
+    last = fallback(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
     if isinstance(conv, FloatConvolution) and target.group_items == 1:
         return (*_tiled(conv, target), last)
     first = () if isinstance(conv, FloatConvolution) else by_phases(conv, target)

@@ -270,12 +270,12 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
         launch = launch_over("prelu", f"{kernel}_{family}", tiling, params, defines)
         return Alternative(name, (launch,))
 
-    plain = alternative("plain", "prelu", elements, LEAST_ELEMENTS)
+    fallback = alternative("plain", "prelu", elements, LEAST_ELEMENTS)
     depth = sizes[-1] if sizes else 1  # elements of a row, along which alpha has one step
     if target.group_items > 1 or not _LEAST_ROW <= depth <= HALF_ROUNDS:
-        return (plain,)
+        return (fallback,)
     least = ceil_div(LEAST_ELEMENTS, depth)
-    return alternative("row", "prelu_row", elements // depth, least), plain
+    return alternative("row", "prelu_row", elements // depth, least), fallback
 
 
 def _prelu_params(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:

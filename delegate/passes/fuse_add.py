@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node, Tensor
-from delegate.graph.links import Links
-from delegate.passes.matching import Found
+from delegate.passes.matching import Match
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return an ADD and the convolution before it that it can join."""
     if node.op != "ADD" or len(node.inputs) != 2:
         return None
-    before = [each for t in node.inputs if (each := links.made_for_one(t, "CONV_2D")) is not None]
+    before = [each for t in node.inputs if (each := links.sole_producer(t, "CONV_2D")) is not None]
     # The later one: the other one's result exists by then.
     last = max(before, key=links.places.__getitem__, default=None)
     return None if last is None else ((last, node), _joined(last, node))

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found, first_made, is_plain
+from delegate.passes.matching import Match, first_made, is_plain
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return the LOGISTIC, the MUL before this MUL, and this one."""
     if node.op != "MUL" or not is_plain(node):
         return None
     for tensor in node.inputs:
-        silu = links.made_for_one(tensor, "MUL")
+        silu = links.sole_producer(tensor, "MUL")
         if silu is None or not is_plain(silu):
             continue
         logistic = first_made(links, silu, "LOGISTIC")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found, first_made, is_plain, other_than
+from delegate.passes.matching import Match, first_made, is_plain, other_than
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return a LOGISTIC and the MUL that alone reads it, which is this one."""
     if node.op != "MUL" or node.outputs[0].dtype != "float32" or not is_plain(node):
         return None

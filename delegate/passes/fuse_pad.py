@@ -12,18 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found
+from delegate.passes.matching import Match
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return a convolution and the PAD that it alone reads."""
     if node.op not in _CONVOLUTIONS or node.options.get("padding") != "VALID":
         return None
-    pad = links.made_for_one(node.inputs[0], "PAD") if node.inputs else None
+    pad = links.sole_producer(node.inputs[0], "PAD") if node.inputs else None
     sizes = None if pad is None else _spatial_padding(pad)
     if pad is None or sizes is None:
         return None

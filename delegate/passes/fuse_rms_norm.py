@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found, first_made, is_of_rows, is_plain, number_of
+from delegate.passes.matching import Match, first_made, is_of_rows, is_plain, number_of
 
 
 def _norm_of(chain: list[Node]) -> Node:
@@ -26,21 +26,21 @@ def _norm_of(chain: list[Node]) -> Node:
     )
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return the six nodes that end with this MUL."""
     if node.op != "MUL" or not is_plain(node):
         return None
     for between in node.inputs:
-        times = links.made_for_one(between, "MUL")
+        times = links.sole_producer(between, "MUL")
         if times is None or not is_plain(times):
             continue
         for root in times.inputs:
-            rsqrt = links.made_for_one(root, "RSQRT")
-            add = None if rsqrt is None else links.made_for_one(rsqrt.inputs[0], "ADD")
+            rsqrt = links.sole_producer(root, "RSQRT")
+            add = None if rsqrt is None else links.sole_producer(rsqrt.inputs[0], "ADD")
             if rsqrt is None or add is None or number_of(add) is None:
                 continue
             mean = first_made(links, add, "MEAN")
-            square = None if mean is None else links.made_for_one(mean.inputs[0], "MUL")
+            square = None if mean is None else links.sole_producer(mean.inputs[0], "MUL")
             if mean is None or square is None or not (is_plain(square) and is_of_rows(mean)):
                 continue
             source = next((t for t in times.inputs if t is not root), None)

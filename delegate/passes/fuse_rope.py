@@ -11,28 +11,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found, is_plain
+from delegate.passes.matching import Match, is_plain
 
 
-def found_at(links: Links, join: Node) -> Found | None:
+def found_at(links: DefUse, join: Node) -> Match | None:
     """Return the nine nodes that end with a CONCATENATION."""
     if join.op != "CONCATENATION" or len(join.inputs) != 2 or not is_plain(join):
         return None
-    sub = links.made_for_one(join.inputs[0], "SUB")
-    add = links.made_for_one(join.inputs[1], "ADD")
+    sub = links.sole_producer(join.inputs[0], "SUB")
+    add = links.sole_producer(join.inputs[1], "ADD")
     rank = len(join.outputs[0].shape)
     if sub is None or add is None or int(join.options.get("axis", 0)) % rank != rank - 1:
         return None
     if not (is_plain(sub) and is_plain(add)):
         return None
-    products = [links.made_for_one(t, "MUL") for t in (*sub.inputs, *add.inputs)]
+    products = [links.sole_producer(t, "MUL") for t in (*sub.inputs, *add.inputs)]
     if any(each is None or not is_plain(each) for each in products):
         return None
     muls = [each for each in products if each is not None]
     (one, cos), (two, sin) = (each.inputs for each in muls[:2])
-    halves = links.maker(one, "SLICE"), links.maker(two, "SLICE")
+    halves = links.producer(one, "SLICE"), links.producer(two, "SLICE")
     sums = {frozenset(each.inputs) for each in muls[2:]}
     if sums != {frozenset((two, cos)), frozenset((one, sin))} or None in halves:
         return None
@@ -43,10 +43,10 @@ def found_at(links: Links, join: Node) -> Found | None:
     half = source.shape[-1] // 2
     if not all(_is_half(each, at, half) for each, at in zip(slices, (0, half), strict=True)):
         return None
-    readers = [*links.readers(slices[0].outputs[0]), *links.readers(slices[1].outputs[0])]
+    readers = [*links.consumers(slices[0].outputs[0]), *links.consumers(slices[1].outputs[0])]
     if set(readers) != set(muls) or len(readers) != 4:
         return None
-    if any(links.is_seen(each.outputs[0]) for each in slices):
+    if any(links.is_output(each.outputs[0]) for each in slices):
         return None
     nodes = [*slices, *muls, sub, add]
     inner = tuple(each.outputs[0] for each in nodes)

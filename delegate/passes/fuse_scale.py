@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node, Tensor
-from delegate.graph.links import Links
-from delegate.passes.matching import Found, is_plain
+from delegate.passes.matching import Match, is_plain
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return the chain that an ADD ends."""
     by_row = _by_row(node, "ADD")
-    mul = None if by_row is None else links.made_for_one(by_row[0], "MUL")
+    mul = None if by_row is None else links.sole_producer(by_row[0], "MUL")
     scaled = None if mul is None else _by_row(mul, "MUL")
     if by_row is None or mul is None or scaled is None:
         return None
     (moved, offset), (source, scale) = by_row, scaled
     chain, inner, inputs = [mul, node], [moved], [source, scale, offset]
-    add = links.made_for_one(source, "ADD")
+    add = links.sole_producer(source, "ADD")
     if add is not None and is_plain(add):
         one, other = add.inputs
         if one is not None and other is not None and one.shape == other.shape:

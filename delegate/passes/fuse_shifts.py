@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found, is_plain
+from delegate.passes.matching import Match, is_plain
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return the two products that this ADD adds, and the ADD."""
     if node.op != "ADD" or len(node.inputs) != 2 or not is_plain(node):
         return None
-    products = [links.made_for_one(tensor, "FULLY_CONNECTED") for tensor in node.inputs]
+    products = [links.sole_producer(tensor, "FULLY_CONNECTED") for tensor in node.inputs]
     for blocks, shifted in (products, products[::-1]):
         if blocks is not None and shifted is not None and _are_pair(blocks, shifted):
             made = replace(

@@ -14,31 +14,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found
+from delegate.passes.matching import Match
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return the chain whose TRANSPOSE a node is, from the CONCATENATION on."""
     if node.op != "TRANSPOSE" or not _turns_pairs(node):
         return None
     before = _only_maker(links, node, "RESHAPE")
     join = None if before is None else _only_maker(links, before, "CONCATENATION")
-    after = links.only_reader(node.outputs[0], "RESHAPE")
+    after = links.sole_consumer(node.outputs[0], "RESHAPE")
     if before is None or after is None or join is None or not _joins(join, node, after):
         return None
-    split = links.only_reader(after.outputs[0], "SPLIT")
+    split = links.sole_consumer(after.outputs[0], "SPLIT")
     chain: tuple[Node, ...] = (join, before, node, after)
     if split is not None and _halves(split):
         chain = (*chain, split)
     return chain, replace(chain[-1], op="channel_shuffle", inputs=join.inputs, options={})
 
 
-def _only_maker(links: Links, node: Node, op: str) -> Node | None:
+def _only_maker(links: DefUse, node: Node, op: str) -> Node | None:
     """Return the node of an op that makes what this one alone reads first."""
     source = node.inputs[0]
-    return links.maker(source, op) if links.only_reader(source) is node else None
+    return links.producer(source, op) if links.sole_consumer(source) is node else None
 
 
 def _turns_pairs(transpose: Node) -> bool:

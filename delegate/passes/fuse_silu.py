@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node
-from delegate.graph.links import Links
-from delegate.passes.matching import Found
+from delegate.passes.matching import Match
 
 _TYPES = ("int8", "uint8")
 
 
-def found_at(links: Links, node: Node) -> Found | None:
+def found_at(links: DefUse, node: Node) -> Match | None:
     """Return a LOGISTIC and the MUL that alone reads it."""
     if node.op != "LOGISTIC" or node.outputs[0].dtype not in _TYPES:
         return None
     source, share = node.inputs[0], node.outputs[0]
-    product = links.only_reader(share, "MUL")
+    product = links.sole_consumer(share, "MUL")
     if product is None or sorted(map(id, product.inputs)) != sorted((id(source), id(share))):
         return None
     return (node, product), replace(product, op="silu", inputs=(source,), intermediates=(share,))

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.ir import Node, Tensor
-from delegate.graph.links import Links
 from delegate.graph.partition import Partition
 
 # Nodes that one may take the place of, the last one's; and that one.
-Found = tuple[Sequence[Node], Node]
-Find = Callable[[Links, Node], Found | None]  # what there is to be found at a node
+Match = tuple[Sequence[Node], Node]
+Find = Callable[[DefUse, Node], Match | None]  # what there is to be found at a node
 
 
 def fused(partition: Partition, accepts: Callable[[Node], bool], find: Find) -> Partition:
     """Return the partition with one node in the place of several, wherever that one is accepted."""
-    links = Links(partition)
+    links = DefUse(partition)
     new: dict[Node, Node | None] = {}
     for node in partition.nodes:
         if (found := find(links, node)) is not None:
@@ -31,9 +31,9 @@ def is_plain(node: Node) -> bool:
     return str(node.options.get("fused_activation_function", "NONE")) == "NONE"
 
 
-def first_made(links: Links, node: Node, op: str) -> Node | None:
+def first_made(links: DefUse, node: Node, op: str) -> Node | None:
     """Return the first node of an op that makes what this one alone reads, whichever input."""
-    found = (links.made_for_one(tensor, op) for tensor in node.inputs)
+    found = (links.sole_producer(tensor, op) for tensor in node.inputs)
     return next((each for each in found if each is not None), None)
 
 

@@ -21,6 +21,7 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Requirement
 from delegate.plan.contents import save
 from delegate.plan.record import (
+    ArenaConstant,
     BufferPlan,
     CallPlan,
     LaunchPlan,
@@ -30,30 +31,29 @@ from delegate.plan.record import (
     Region,
     SegmentPlan,
     StepPlan,
-    Stored,
 )
 
 _LEVEL = 1  # of compression: sources repeat their includes, and a start waits for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class TunedPlan:
     """A partition's plan, and how far what it was chosen by was measured."""
 
     plan: PartitionPlan
     constants: tuple[BufferPlan, ...]  # by CallPlan.constants
     mode: str  # of tuning
-    left: int  # choices that were not measured
-    left_seconds: float  # about how long that takes; 0: not known
+    unmeasured: int  # choices that were not measured
+    unmeasured_seconds: float  # about how long that takes; 0: not known
 
 
 class UnreadablePlan(Exception):
     """Bytes are no plan."""
 
 
-def encoded(answer: Answer) -> bytes:
+def encode(tuned: TunedPlan) -> bytes:
     """Return an answer as bytes; what lies stored in the arena becomes a content."""
-    table, plan = _Table(), answer.plan
+    table, plan = _TensorTable(), tuned.plan
     programs = [*dict.fromkeys(call.program for call in plan.calls)]
     memory = plan.memory
     steps = [_packed_step(step, table) for step in plan.steps]
@@ -64,35 +64,35 @@ def encoded(answer: Answer) -> bytes:
         "memory": [memory.batch, memory.slot_bytes, memory.arena_bytes, memory.constant_bytes],
         "crossing": [memory.inputs, memory.outputs],
         "region": memory.region,
-        "stored": [[s.offset, save(s.values), s.values.nbytes] for s in memory.stored],
+        "stored": [[s.offset, save(s.values), s.values.nbytes] for s in memory.arena_constants],
         "programs": [[p.file, p.source, p.digest, p.is_binary] for p in programs],
         "calls": [_packed_call(call, programs.index(call.program)) for call in plan.calls],
         "ints": _text(np.array(plan.ints, "<i4").tobytes()),
-        "whole": [plan.control_ints, plan.form, plan.transfer, plan.has_halves],
+        "whole": [plan.control_ints, plan.dispatch_mode, plan.copy_strategy, plan.uses_fp16],
         "constants": [
             [each.size_bytes, [[s.digest, s.offset, s.size_bytes] for s in each.segments]]
-            for each in answer.constants
+            for each in tuned.constants
         ],
-        "tuning": [answer.mode, answer.left, answer.left_seconds],
+        "tuning": [tuned.mode, tuned.unmeasured, tuned.unmeasured_seconds],
         "offsets": [memory.offsets.get(tensor, -1) for tensor in table.tensors],
         "tensors": [
-            [t.index, t.name, t.shape, t.dtype, t.kept, t.is_variable] for t in table.tensors
+            [t.index, t.name, t.shape, t.dtype, t.state_name, t.is_variable] for t in table.tensors
         ],
     }
     return zlib.compress(json.dumps(body, separators=(",", ":"), default=_plain).encode(), _LEVEL)
 
 
-def decoded(
+def decode(
     content: bytes,
     ends: tuple[Sequence[Tensor], Sequence[Tensor]],
     load: Callable[[str, int], NDArray[np.uint8]],
-) -> Answer:
+) -> TunedPlan:
     """Return the answer in bytes. `ends`: the inputs and outputs that the plan's stand for.
 
     `load`: gives a content by its digest and size. Raises: UnreadablePlan; what `load` raises.
     """
     try:
-        return _answer(json.loads(zlib.decompress(content)), ends, load)
+        return _tuned_plan(json.loads(zlib.decompress(content)), ends, load)
     except (
         *(ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError),
         *(OverflowError, zlib.error),
@@ -100,13 +100,13 @@ def decoded(
         raise UnreadablePlan(str(error)) from error
 
 
-def _answer(
+def _tuned_plan(
     body: Mapping[str, Any],
     ends: tuple[Sequence[Tensor], Sequence[Tensor]],
     load: Callable[[str, int], NDArray[np.uint8]],
-) -> Answer:
+) -> TunedPlan:
     tensors = [
-        Tensor(index, name, tuple(shape), dtype, kept=kept, is_variable=is_variable)
+        Tensor(index, name, tuple(shape), dtype, state_name=kept, is_variable=is_variable)
         for index, name, shape, dtype, kept, is_variable in body["tensors"]
     ]
     for places, given in zip(body["ends"], ends, strict=False):
@@ -120,7 +120,9 @@ def _answer(
     programs = [ProgramPlan(*each) for each in body["programs"]]
     batch, slot_bytes, arena_bytes, constant_bytes = body["memory"]
     inside, outside = (tuple((at, size) for at, size in some) for some in body["crossing"])
-    stored = tuple(Stored(offset, load(digest, size)) for offset, digest, size in body["stored"])
+    stored = tuple(
+        ArenaConstant(offset, load(digest, size)) for offset, digest, size in body["stored"]
+    )
     offsets = zip(tensors, body["offsets"], strict=True)
     memory = MemoryPlan(
         batch,
@@ -137,18 +139,18 @@ def _answer(
         CallPlan(programs[at], name, items, group, used, number, base64.b64decode(block), launches)
         for at, name, (items, group), used, number, block, launches in body["calls"]
     )
-    control_ints, form, transfer, has_halves = body["whole"]
+    control_ints, dispatch_mode, copy_strategy, uses_fp16 = body["whole"]
     ints = np.frombuffer(base64.b64decode(body["ints"]), "<i4").tolist()
     steps = tuple(_step(each, tensors) for each in body["steps"])
     plan = PartitionPlan(
         *(inputs, outputs, watched, steps, memory, calls),
-        *(tuple(ints), control_ints, form, transfer, has_halves),
+        *(tuple(ints), control_ints, dispatch_mode, copy_strategy, uses_fp16),
     )
     constants = tuple(
         BufferPlan(size, tuple(SegmentPlan(*each) for each in segments))
         for size, segments in body["constants"]
     )
-    return Answer(plan, constants, *body["tuning"])
+    return TunedPlan(plan, constants, *body["tuning"])
 
 
 def contents_of(content: bytes) -> tuple[list[tuple[str, int]], list[tuple[str, str]]]:
@@ -166,7 +168,7 @@ def contents_of(content: bytes) -> tuple[list[tuple[str, int]], list[tuple[str, 
     return stored + packed, programs
 
 
-class _Table:
+class _TensorTable:
     """The tensors of a plan, each with its place."""
 
     def __init__(self) -> None:
@@ -188,10 +190,13 @@ def _packed_call(call: CallPlan, program: int) -> list[Any]:
     return [program, call.kernel, sizes, *own]
 
 
-def _packed_step(step: StepPlan, table: _Table) -> list[Any]:
+def _packed_step(step: StepPlan, table: _TensorTable) -> list[Any]:
     return [
         *(step.node_index, step.op, step.alternative, step.names),
-        [[e.file, e.kernel, e.macros, e.params, e.live_bytes, e.is_literal] for e in step.launches],
+        [
+            [e.file, e.kernel, e.macros, e.params, e.live_bytes, e.is_specialised]
+            for e in step.launches
+        ],
         table.of(step.reads),
         table.of(step.writes),
         [
@@ -206,8 +211,8 @@ def _step(packed: Sequence[Any], tensors: Sequence[Tensor]) -> StepPlan:
     return StepPlan(
         *(node, op, alternative, tuple(names)),
         tuple(
-            LaunchPlan(file, kernel, tuple(macros), tuple(params), live, is_literal)
-            for file, kernel, macros, params, live, is_literal in launches
+            LaunchPlan(file, kernel, tuple(macros), tuple(params), live, is_specialised)
+            for file, kernel, macros, params, live, is_specialised in launches
         ),
         tuple(tensors[at] for at in reads),
         tuple(tensors[at] for at in writes),

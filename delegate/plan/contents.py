@@ -27,7 +27,7 @@ _Bytes = NDArray[np.uint8]
 _unsaved: dict[str, int] = {}
 
 
-class Source(Protocol):
+class ContentSource(Protocol):
     """Where the contents of constants and binaries of an answer are. It can be pickled."""
 
     def content(self, digest: str, size_bytes: int) -> NDArray[np.uint8]:
@@ -69,7 +69,7 @@ def owner_of(values: NDArray[Any]) -> object:
 def save(values: _Bytes) -> str:
     """Keep bytes, and return their digest; where the cache is not writable, for this process."""
     digest = digest_of(values)
-    if digest in _unsaved or _is_kept(digest, values):
+    if digest in _unsaved or _is_cached(digest, values):
         return digest
     try:
         cache.write_cached(f"{FOLDER}/{digest}", values.data)
@@ -81,18 +81,18 @@ def save(values: _Bytes) -> str:
     return digest
 
 
-def _is_kept(digest: str, values: _Bytes) -> bool:
+def _is_cached(digest: str, values: _Bytes) -> bool:
     """Whether the cache has a content; a file that is damaged is written again."""
     found = cache.mapped(f"{FOLDER}/{digest}")
     return found is not None and np.array_equal(np.frombuffer(found, np.uint8), values)
 
 
-def places_elsewhere() -> dict[str, str]:
+def paths_outside_cache() -> dict[str, str]:
     """Return the files of contents that the cache did not take, by digest."""
     return {each: f"/proc/{os.getpid()}/fd/{handle}" for each, handle in _unsaved.items()}
 
 
-def adopted(elsewhere: Mapping[str, str]) -> dict[str, str]:
+def adopt(elsewhere: Mapping[str, str]) -> dict[str, str]:
     """Return paths of contents elsewhere that last as long as this process, not a child's.
 
     Raises: OSError: that has ended.
@@ -100,7 +100,7 @@ def adopted(elsewhere: Mapping[str, str]) -> dict[str, str]:
     for digest, path in elsewhere.items():
         if digest not in _unsaved:
             _unsaved[digest] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return {digest: path for digest, path in places_elsewhere().items() if digest in elsewhere}
+    return {digest: path for digest, path in paths_outside_cache().items() if digest in elsewhere}
 
 
 def load(digest: str, size_bytes: int, path: str | None = None) -> _Bytes:

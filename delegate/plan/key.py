@@ -38,7 +38,12 @@ def graph_facts(graph: Graph) -> Hashable:
     """Return all of a graph that verdicts and lowering may read."""
     places: dict[Tensor | None, int] = {None: -1}
     nodes = [_node_facts(node, places) for node in graph.nodes]
-    ends = _at(graph.inputs, places), _at(graph.outputs, places), graph.unkept, graph.is_called
+    ends = (
+        _at(graph.inputs, places),
+        _at(graph.outputs, places),
+        graph.why_not_persistent,
+        graph.is_called,
+    )
     initial = [(name, values_key(values)) for name, values in graph.initial.items()]
     return nodes, ends, initial, [_tensor_facts(tensor) for tensor in places if tensor is not None]
 
@@ -87,7 +92,7 @@ def values_key(array: NDArray[Any]) -> bytes | str:
 
 
 @cache
-def installed() -> str:
+def installation_key() -> str:
     """Return what tells this installation of the package from all others, edited ones included."""
     found = hashlib.sha256()
     for path in _files():
@@ -135,7 +140,7 @@ def _tensor_facts(tensor: Tensor) -> Hashable:
     arrays = [t for t in (tensor.data, *(tensor.ranges or ())) if t is not None]
     blocks = tensor.blocks and (values_key(tensor.blocks.scales), tensor.blocks.size)
     return (
-        (tensor.index, tensor.name, tensor.shape, tensor.dtype, tensor.kept, tensor.origin),
+        (tensor.index, tensor.name, tensor.shape, tensor.dtype, tensor.state_name, tensor.origin),
         (tensor.is_variable, tensor.is_sparse, tensor.is_folded, _quantized(tensor.quantization)),
         [(each.dtype.str, each.shape, values_key(each)) for each in arrays],
         (blocks, tensor.data is None),

@@ -19,7 +19,7 @@ from delegate.launch import Requirement
 
 # Dispatch modes: each launch by a call; neighbours of few tiles by one call; or all as the tiles of
 # one launch.
-ONE_BY_ONE, JOINED, PERSISTENT = FORMS = ("one by one", "joined", "persistent")
+ONE_BY_ONE, JOINED, PERSISTENT = DISPATCH_MODES = ("one by one", "joined", "persistent")
 
 
 class Region(NamedTuple):
@@ -29,7 +29,7 @@ class Region(NamedTuple):
     size_bytes: int
 
 
-NOWHERE = Region({}, 0)
+NO_REGION = Region({}, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class LaunchPlan:
     macros: tuple[str, ...]  # "NAME=VALUE", what it is built with
     params: tuple[str, ...]  # "name=value", the plain numbers of its parameter block
     live_bytes: int  # of all tensors that are needed then or later
-    is_literal: bool  # whether these numbers are literals in its source
+    is_specialised: bool  # whether these numbers are literals in its source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +104,7 @@ class BufferPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stored:
+class ArenaConstant:
     """A constant that launches read from the arena."""
 
     offset: int  # in each slot, in bytes
@@ -121,9 +121,9 @@ class MemoryPlan:
     inputs: tuple[tuple[int, int], ...]  # (offset, size) of what a run is given, in each slot
     outputs: tuple[tuple[int, int], ...]
     offsets: Mapping[Tensor, int]  # in each slot
-    stored: tuple[Stored, ...]
+    arena_constants: tuple[ArenaConstant, ...]
     constant_bytes: int
-    region: Region = NOWHERE
+    region: Region = NO_REGION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,9 +138,9 @@ class PartitionPlan:
     calls: tuple[CallPlan, ...]
     ints: tuple[int, ...]  # the buffer of parameter blocks and tables
     control_ints: int  # of the buffer of counters of a persistent kernel, zero at first; 0: none
-    form: str  # one of FORMS
-    transfer: str  # how bytes cross
-    has_halves: bool  # values of its float32 tensors are halves between launches
+    dispatch_mode: str  # one of DISPATCH_MODES
+    copy_strategy: str  # how bytes cross
+    uses_fp16: bool  # values of its float32 tensors are halves between launches
 
     @property
     def batch(self) -> int:

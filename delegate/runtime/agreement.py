@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 from delegate.launch import Requirement, size_bytes, storage_type
 from delegate.runtime.executor import Executor
-from delegate.runtime.rounding import are_near, are_near_halves
+from delegate.runtime.rounding import are_near, are_near_fp16
 
 Values = NDArray[Any]
 Outputs = Sequence[Values]
@@ -115,5 +115,5 @@ def _same(a: Values, b: Values) -> bool:
     if a.dtype == np.complex64:
         a, b = a.view(np.float32), b.view(np.float32)
     if a.dtype == np.float16:
-        return are_near_halves(a, b)
+        return are_near_fp16(a, b)
     return are_near(a, b) if a.dtype == np.float32 else a.tobytes() == b.tobytes()

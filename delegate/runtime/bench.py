@@ -17,7 +17,7 @@ from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch, Program, Step, is_temporary, size_bytes
 from delegate.plan.record import ONE_BY_ONE, PERSISTENT
-from delegate.runtime import turns
+from delegate.runtime import interleaved_timing
 from delegate.runtime.agreement import (
     Outputs,
     Values,
@@ -27,11 +27,11 @@ from delegate.runtime.agreement import (
     right_of,
     same_outputs,
 )
+from delegate.runtime.copy_strategies import DIRECT, STRATEGIES
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.planned import planned_executor
-from delegate.runtime.transfers import DIRECT, TRANSFERS
 from delegate.runtime.weights import Weights
 from delegate.sandbox.trials import REFERENCE, WRONG, Trial
 
@@ -39,8 +39,8 @@ _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in th
 _MOST_LAUNCHES = 50
 _MOST_ROUNDS = 10  # times as many as are wanted, where times do not agree
 _SECONDS_A_ROUND = 0.03  # after so long for each that is wanted, no more of those begin
-_JOINED = 16  # launches that are timed as one
-_CROSSINGS = 20  # runs on other bytes, in which two ways for bytes to cross are compared
+_FUSED_COUNT = 16  # launches that are timed as one
+_COMPARED_RUNS = 20  # on other bytes, in which two copy strategies are compared
 # A node and values of what it reads -> what it gives; None: nobody knows.
 Reference = Callable[[Node, Sequence[Values]], Outputs | None]
 _log = logging.getLogger("delegate")
@@ -75,7 +75,7 @@ class DeviceBench:
             with self._executor(alternative) as executor:
                 outputs_of(executor, random_inputs(executor))
 
-    def warm_up_some(self, launches: Sequence[Launch], seconds: float) -> bool:
+    def warm_up_within(self, launches: Sequence[Launch], seconds: float) -> bool:
         """Build and run once what was not run before, for so long; whether that was all of them.
 
         Each has its numbers as literals, and gives what it gives with them loaded.
@@ -87,18 +87,18 @@ class DeviceBench:
         trials = self._kernels.trials
         pairs = [*zip(self._kernels.runs(launches, 1), launches, strict=True)]
         for run, launch in progress.each(pairs, lambda pair: f"kernel {pair[1].kernel}"):
-            if trials.known(run) is None:
+            if trials.outcome(run) is None:
                 if time.perf_counter() >= end:
                     return False
-                loaded = replace(launch, is_literal=False)
-                found = [self._outputs(Alternative("", (each,))) for each in (launch, loaded)]
+                generic = replace(launch, is_specialised=False)
+                found = [self._outputs(Alternative("", (each,))) for each in (launch, generic)]
                 if not are_same(*found):
                     trials.note(run, WRONG)
                     _log.warning("%s computes wrongly with its numbers as literals", launch.kernel)
                     raise DeviceError(f"{launch.kernel} computes wrongly")
         return True
 
-    def right(
+    def are_correct(
         self, node: Node, alternatives: Sequence[Alternative], reference: Reference
     ) -> list[bool]:
         """Return for each whether it computes the node right, on random inputs.
@@ -115,7 +115,7 @@ class DeviceBench:
         def expected() -> Outputs | None:
             trial = Trial.of(REFERENCE, node.op, [(t.shape, t.dtype) for t in read])
             try:
-                with self._kernels.trials.of(trial):
+                with self._kernels.trials.attempt(trial):
                     known = reference(node, inputs)
             except KilledChild:
                 return None
@@ -127,22 +127,22 @@ class DeviceBench:
         return right_of(found, expected)
 
     def fastest(
-        self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
+        self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_fused: bool
     ) -> tuple[int, list[float]]:
         """Return which is taken, and each one's least time in seconds for a batch: `turns.fastest`.
 
-        `is_joined`: as a part of one launch with others, where the device can do that. Threads
+        `is_fused`: as a part of one launch with others, where the device can do that. Threads
         that wake for a launch take longer than many a layer.
         """
         if len(alternatives) == 1:
             return 0, [0.0]
-        form, joined = (PERSISTENT, _JOINED) if is_joined else (ONE_BY_ONE, 1)
+        dispatch_mode, fused = (PERSISTENT, _FUSED_COUNT) if is_fused else (ONE_BY_ONE, 1)
         with contextlib.ExitStack() as stack:
             made, counts = [], []
             for alternative in alternatives:
-                joint = replace(alternative, launches=alternative.launches * joined)
-                made.append(stack.enter_context(self._executor(joint, batch, form)))
-                if made[-1].form != form:
+                joint = replace(alternative, launches=alternative.launches * fused)
+                made.append(stack.enter_context(self._executor(joint, batch, dispatch_mode)))
+                if made[-1].dispatch_mode != dispatch_mode:
                     return self.fastest(alternatives, rounds, batch, False)
             for executor in made:
                 # How long it takes may depend on the values: of what memory held nobody knows.
@@ -154,37 +154,37 @@ class DeviceBench:
                 for executor, count in zip(made, counts, strict=True)
             ]
             most, seconds = _MOST_ROUNDS * rounds, _SECONDS_A_ROUND * rounds
-            taken, times = turns.fastest(runs, rounds, most, seconds)
-        return taken, [each / joined for each in times]
+            taken, times = interleaved_timing.fastest(runs, rounds, most, seconds)
+        return taken, [each / fused for each in times]
 
-    def transfers(self) -> dict[str, Callable[[int], float]]:
+    def copy_strategies(self) -> dict[str, Callable[[int], float]]:
         """Return for each way bytes can cross here a function of a count: it gives seconds a run.
 
         A run is a picture of MobileNet up, a launch, and its scores down. What brings other bytes
         than the first way is left out. The one that is expected to be the fastest comes first.
         """
         made: dict[str, Executor] = {}
-        for transfer in TRANSFERS:
-            if transfer == DIRECT and not self._device.shares_memory:
+        for name in STRATEGIES:
+            if name == DIRECT and not self._device.shares_memory:
                 continue
             with contextlib.suppress(KilledChild, KernelBuildError):
                 executor = planned_executor(
-                    self._device, self._kernels, _crossing(), transfer=transfer
+                    self._device, self._kernels, _copy_program(), copy_strategy=name
                 )
                 first = next(iter(made.values()), executor)
-                if all(same_outputs(executor, first, seed) for seed in range(_CROSSINGS)):
-                    made[transfer] = executor
+                if all(same_outputs(executor, first, seed) for seed in range(_COMPARED_RUNS)):
+                    made[name] = executor
                 else:
-                    _log.warning("'%s' brings wrong bytes on this device and is not used", transfer)
+                    _log.warning("'%s' brings wrong bytes on this device and is not used", name)
         # Where bytes need not cross, that is expected to be the fastest.
-        in_order = sorted(made, key=lambda transfer: transfer != DIRECT)
-        return {transfer: partial(_seconds_a_run, made[transfer]) for transfer in in_order}
+        in_order = sorted(made, key=lambda name: name != DIRECT)
+        return {name: partial(_seconds_a_run, made[name]) for name in in_order}
 
     def _executor(
         self,
         alternative: Alternative,
         batch: int = 1,
-        form: str = ONE_BY_ONE,
+        dispatch_mode: str = ONE_BY_ONE,
         ends: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None = None,
     ) -> Executor:
         """`ends`: what goes in and comes out; None: what is read and not written, and what is
@@ -195,7 +195,9 @@ class DeviceBench:
             ends = read, tuple(t for t in written if not is_temporary(t))
         program = Program((Step(0, "", alternative),), *ends)
         weights = self._weights
-        return planned_executor(self._device, self._kernels, program, batch, form, weights=weights)
+        return planned_executor(
+            self._device, self._kernels, program, batch, dispatch_mode, weights=weights
+        )
 
     def _outputs(self, alternative: Alternative) -> Outputs:
         """Return all that it writes, temporaries too: it may be a part of an alternative."""
@@ -210,7 +212,7 @@ def _touched(alternative: Alternative) -> tuple[tuple[Tensor, ...], tuple[Tensor
     return tuple(t for t in read if t.data is None and t not in written), tuple(written)
 
 
-def _crossing() -> Program:
+def _copy_program() -> Program:
     """Return a program of one launch: a picture of MobileNet goes in, its scores come out."""
     picture = Tensor(0, "", (224 * 224 * 3,), "uint8")
     scores = Tensor(1, "", (1001,), "uint8")

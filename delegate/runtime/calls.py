@@ -9,44 +9,45 @@ from dataclasses import dataclass, field, replace
 from delegate.launch import Launch, Program
 from delegate.plan.record import (
     JOINED,
-    NOWHERE,
+    NO_REGION,
     ONE_BY_ONE,
     PERSISTENT,
     CallPlan,
     ProgramPlan,
     Region,
 )
-from delegate.runtime import joined as joined_file
+from delegate.runtime import fused_launches as joined_file
 from delegate.runtime import persistent as persistent_file
 from delegate.runtime.device import Device
-from delegate.runtime.joined import Joined, joined_kernels
+from delegate.runtime.fused_launches import FusedLaunches, fused_kernels
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import LARGEST_BYTES, Layout, block_of, layout_of
-from delegate.runtime.persistent import Persistent, persistent_kernel
+from delegate.runtime.layout import LARGEST_BYTES, MemoryLayout, block_of, layout_of
+from delegate.runtime.persistent import PersistentKernel, persistent_kernel
 from delegate.sandbox.trials import RUN, Trial
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calls:
+class KernelCalls:
     """The kernels of a program in a dispatch mode."""
 
     kernels: Kernels
     launches: Sequence[Launch]
-    layout: Layout
-    whole: Persistent | None = None  # runs all launches
-    joined: Mapping[int, Joined] = field(default_factory=dict)  # run several, by the first's place
+    layout: MemoryLayout
+    persistent: PersistentKernel | None = None  # runs all launches
+    # run several, by the first's place
+    fused: Mapping[int, FusedLaunches] = field(default_factory=dict)
 
     @property
-    def form(self) -> str:
-        """The mode that it is, one of FORMS."""
-        return PERSISTENT if self.whole else JOINED if self.joined else ONE_BY_ONE
+    def dispatch_mode(self) -> str:
+        """One of DISPATCH_MODES."""
+        return PERSISTENT if self.persistent else JOINED if self.fused else ONE_BY_ONE
 
     @property
     def runs(self) -> list[Trial]:
         """The trials to run each kernel once."""
-        if (whole := self.whole) is not None:
-            sizes = whole.groups, whole.group_items, self.layout.batch
-            return [_run_of(whole.program, persistent_file.KERNEL_NAME, sizes)]
+        if (persistent := self.persistent) is not None:
+            sizes = persistent.groups, persistent.group_items, self.layout.batch
+            return [_run_of(persistent.program, persistent_file.KERNEL_NAME, sizes)]
         own = self.kernels.runs(self.launches, self.layout.batch)
         return [
             own[place]
@@ -55,15 +56,15 @@ class Calls:
             for place, each in self._in_order()
         ]
 
-    def _in_order(self) -> Iterator[tuple[int, Joined | None]]:
+    def _in_order(self) -> Iterator[tuple[int, FusedLaunches | None]]:
         """Yield the place of each launch that has a call of its own, or is the first of several."""
         place = 0
         while place < len(self.launches):
-            several = self.joined.get(place)
+            several = self.fused.get(place)
             yield place, several
             place += several.count if several else 1
 
-    def planned(
+    def call_plans(
         self, constants: Sequence[int | None], blocks: Sequence[int]
     ) -> tuple[CallPlan, ...]:
         """Return the calls in order.
@@ -79,13 +80,13 @@ class Calls:
             found = constants[first : first + count]
             return next((each for each in found if each is not None), None)
 
-        if (whole := self.whole) is not None:
-            items = whole.group_items
-            sizes = whole.groups * items, items
+        if (persistent := self.persistent) is not None:
+            items = persistent.group_items
+            sizes = persistent.groups * items, items
             all_of_them = len(self.launches)
             return (
                 CallPlan(
-                    whole.program,
+                    persistent.program,
                     persistent_file.KERNEL_NAME,
                     *sizes,
                     of(0, all_of_them),
@@ -123,32 +124,32 @@ def calls_of(
     kernels: Kernels,
     program: Program,
     batch: int,
-    form: str,
-    region: Region = NOWHERE,
-) -> Calls:
+    dispatch_mode: str,
+    region: Region = NO_REGION,
+) -> KernelCalls:
     """Return what runs a program in a mode; where the device cannot do it, one by one.
 
     Raises:
         DeviceError, KernelBuildError: as Kernels.trial; it does not fit.
     """
     launches = program.launches
-    if form == PERSISTENT and len(launches) > 1:
-        layout = _that_fits(device, layout_of(program, batch, True, region))
-        whole = persistent_kernel(device, kernels, launches, layout)
-        if whole is not None:
-            layout = _that_fits(device, replace(layout, groups=whole.groups))
-            return Calls(kernels, launches, layout, whole)
-    layout = _that_fits(device, layout_of(program, batch, False, region))
-    is_joined = form == JOINED and batch == 1
-    joined = joined_kernels(device, kernels, launches) if is_joined else {}
-    return Calls(kernels, launches, layout, joined=joined)
+    if dispatch_mode == PERSISTENT and len(launches) > 1:
+        layout = _checked_layout(device, layout_of(program, batch, True, region))
+        persistent = persistent_kernel(device, kernels, launches, layout)
+        if persistent is not None:
+            layout = _checked_layout(device, replace(layout, groups=persistent.groups))
+            return KernelCalls(kernels, launches, layout, persistent)
+    layout = _checked_layout(device, layout_of(program, batch, False, region))
+    is_fused = dispatch_mode == JOINED and batch == 1
+    fused = fused_kernels(device, kernels, launches) if is_fused else {}
+    return KernelCalls(kernels, launches, layout, fused=fused)
 
 
 def _run_of(program: ProgramPlan, kernel: str, sizes: tuple[int, ...]) -> Trial:
     return Trial(RUN, program.file, program.digest, kernel, sizes)
 
 
-def _that_fits(device: Device, layout: Layout) -> Layout:
+def _checked_layout(device: Device, layout: MemoryLayout) -> MemoryLayout:
     for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
         device.check_buffer(what, size, LARGEST_BYTES)
     return layout

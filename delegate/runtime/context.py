@@ -41,10 +41,10 @@ def is_failed(error: Exception) -> bool:
 
 
 # Looked up once: networks of a few microseconds notice it.
-_enter, _exit = process.Inside.__enter__, process.Inside.__exit__
+_enter, _exit = process.ProtectedCall.__enter__, process.ProtectedCall.__exit__
 
 
-class opencl(process.Inside):
+class opencl(process.ProtectedCall):
     """A context of a driver's calls, whose errors become DeviceError with the status name.
 
     It may be entered again and again, by several threads.

@@ -11,7 +11,7 @@ import pyopencl as cl
 from delegate.errors import DeviceError, TooLarge
 from delegate.profiles import DeviceProfile
 from delegate.runtime.context import Context, opencl, shared_context
-from delegate.runtime.device_list import DeviceInfo, found
+from delegate.runtime.device_list import DeviceInfo, device_entries
 from delegate.runtime.forbidden import argument_bytes
 from delegate.runtime.pages import in_large_pages
 
@@ -52,7 +52,7 @@ class Device:
         shares_context: bool = False,
     ) -> None:
         """Open it; `shares_context`: with the other devices of this process that do so, too."""
-        entry = next((e for e in found() if e[0] == info), None)
+        entry = next((e for e in device_entries() if e[0] == info), None)
         if entry is None:
             raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
         self.info, self.cl_device = entry

@@ -16,7 +16,7 @@ from delegate.runtime.context import opencl
 from delegate.sandbox import process
 
 _log = logging.getLogger("delegate")
-_said: set[str] = set()
+_warned: set[str] = set()
 _empty_platforms: list[str] = []  # their names, of the last listing
 _TYPES = (
     (cl.device_type.GPU, "gpu"),
@@ -73,10 +73,10 @@ def list_devices() -> tuple[DeviceInfo, ...]:
         NoDeviceError: no platform or no device; says what was found and what to install.
         DeviceError: this process was forked from one that had used OpenCL.
     """
-    return tuple(info for info, _ in found())
+    return tuple(info for info, _ in device_entries())
 
 
-def found() -> list[tuple[DeviceInfo, cl.Device]]:
+def device_entries() -> list[tuple[DeviceInfo, cl.Device]]:
     """Return the devices of `list_devices`, each with pyopencl's object.
 
     Raises:
@@ -112,8 +112,8 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
             except DeviceError as error:
                 silent.append(f"a device of platform {name} does not say what it is: {error}")
     for each in dict.fromkeys(silent):
-        if each not in _said:
-            _said.add(each)
+        if each not in _warned:
+            _warned.add(each)
             _log.warning("%s; it is left out", each)
     if not entries:
         raise NoDeviceError(_why_none(empty, silent))

@@ -48,7 +48,7 @@ def prepare() -> None:
         folder = _default(below_home)
         if os.environ.get(variable) or folder is None or (why := _obstacle(folder)) is None:
             continue
-        if (other := _other(name)) is not None:
+        if (other := _fallback_folder(name)) is not None:
             os.environ[variable] = str(other)
             _log.debug("%s cannot keep its kernels in %s (%s): %s", name, folder, why, other)
     _prepare_pyopencl()
@@ -72,7 +72,7 @@ def _prepare_pyopencl() -> None:
     It keeps Python code there that sets a kernel's arguments. It looks for the user's cache folder
     once, as its module is imported, and has no variable of its own.
     """
-    if _obstacle(cache.user_folder("pytools")) and (other := _other("pyopencl")):
+    if _obstacle(cache.user_folder("pytools")) and (other := _fallback_folder("pyopencl")):
         name = "XDG_CACHE_HOME"
         before = {name: os.environ[name]} if name in os.environ else {}
         os.environ[name] = str(other)
@@ -83,7 +83,7 @@ def _prepare_pyopencl() -> None:
             os.environ.update(before)
 
 
-def _other(name: str) -> Path | None:
+def _fallback_folder(name: str) -> Path | None:
     """Return a folder of ours for a driver's files; None: there is no place for it."""
     with contextlib.suppress(CacheError):
         folder = cache.make_folder(f"drivers/{name.lower()}")

@@ -16,24 +16,24 @@ from delegate import progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.launch import size_bytes
 from delegate.plan.record import ONE_BY_ONE, MemoryPlan, PartitionPlan
+from delegate.runtime.arena import Arena
 from delegate.runtime.context import opencl
+from delegate.runtime.copy_strategies import CopyStrategy, ReadyKernel, copy_strategy_for
 from delegate.runtime.device import Device
-from delegate.runtime.inspection import LaunchTime, Steps
+from delegate.runtime.inspection import LaunchTime, PlanInspector
 from delegate.runtime.layout import Bytes, as_bytes
-from delegate.runtime.link import Link
-from delegate.runtime.places import Arena
 from delegate.runtime.programs import Programs
 from delegate.runtime.state import State
-from delegate.runtime.transfers import Copied, ReadyKernel, transfer_for
+from delegate.runtime.state_binding import StateBinding
 from delegate.runtime.upload import write
-from delegate.runtime.weights import Taken
+from delegate.runtime.weights import Lease
 
 
 class Executor:
     """A plan with its memory and kernels on a device. It decides nothing.
 
     Attributes:
-        plan, batch; form: how its launches reach the device, one of FORMS.
+        plan, batch; dispatch_mode: how its launches reach the device.
         inputs, outputs: the tensors that a run is given and gives.
     Raises:
         DeviceError: it does not fit, or the driver refuses a program or memory, or does not keep
@@ -45,7 +45,7 @@ class Executor:
         device: Device,
         programs: Programs,
         plan: PartitionPlan,
-        constants: Taken,
+        constants: Lease,
         own_queue: bool = False,
         state: State | None = None,
         trying: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
@@ -62,39 +62,43 @@ class Executor:
             tuple(tensor for tensor in tensors if state is None or not state.has(tensor))
             for tensors in (plan.inputs, plan.outputs)
         )
-        self.batch, self.form = plan.batch, plan.form
+        self.batch, self.dispatch_mode = plan.batch, plan.dispatch_mode
         self.trying = trying
         self._device = device
         self._state = state
-        self._constants: Taken | None = constants
+        self._constants: Lease | None = constants
         self._arena: Arena | None = None  # that others have, too; None: it has its own
         self._buffers: list[cl.Buffer] = []
-        self._transfer: Copied | None = None
+        self._copy_strategy: CopyStrategy | None = None
         # The arrays of the last run, whose sizes were found to be right.
-        self._sized: tuple[Sequence[Bytes] | None, Sequence[Bytes] | None] = (None, None)
+        self._last_arrays: tuple[Sequence[Bytes] | None, Sequence[Bytes] | None] = (None, None)
         try:
             self._queue = device.another_queue() if own_queue else device.queue
-            self._kind = transfer_for(plan.transfer, self.batch, device.shares_memory)
+            self._strategy_class = copy_strategy_for(
+                plan.copy_strategy, self.batch, device.shares_memory
+            )
             self._programs = [programs.load(call.program) for call in plan.calls]
             with progress.phase("upload"):
                 if state is not None:
                     own = plan.memory
                     self._arena = state.arena(own.arena_bytes, own.region)
                 arena = self._upload()
-            self._transfer = self._made(arena)
+            self._copy_strategy = self._make_strategy(arena)
         except BaseException:
             self.close()
             raise
 
     @property
-    def has_halves(self) -> bool:
+    def uses_fp16(self) -> bool:
         """Whether values of its float32 tensors are halves between launches."""
-        return self.plan.has_halves
+        return self.plan.uses_fp16
 
-    def _made(self, arena: cl.Buffer) -> Copied:
+    def _make_strategy(self, arena: cl.Buffer) -> CopyStrategy:
         """Return what runs it in this arena."""
-        memory, link = self._crossing(arena)
-        return self._kind(self._device, self._queue, arena, memory, self._ready(arena), link)
+        memory, binding = self._run_memory(arena)
+        return self._strategy_class(
+            self._device, self._queue, arena, memory, self._ready(arena), binding
+        )
 
     def _ready(self, arena: cl.Buffer) -> list[ReadyKernel]:
         """Return the kernels in order, with their arguments."""
@@ -106,7 +110,7 @@ class Executor:
             with self._device.calling(f"clSetKernelArg {call.kernel}"):
                 # A kernel without constants is given some buffer in their place.
                 used = call.constants
-                constants = arena if used is None else self._constants.buffers[used]
+                constants = arena if used is None else self._constants.cl_buffers[used]
                 own: list[object] = [*self._buffers[self._own :], np.int32(call.number)]
                 if call.block:
                     own = [np.frombuffer(call.block, np.uint8)]
@@ -114,7 +118,7 @@ class Executor:
             made.append((kernel, (call.global_size,), (call.local_size,)))
         return made
 
-    def _crossing(self, arena: cl.Buffer) -> tuple[MemoryPlan, Link | None]:
+    def _run_memory(self, arena: cl.Buffer) -> tuple[MemoryPlan, StateBinding | None]:
         """Return where what a run is given and gives lies, and what brings the rest."""
         memory, state = self.plan.memory, self._state
         inputs, outputs = (
@@ -124,7 +128,7 @@ class Executor:
         crossing = replace(memory, inputs=inputs, outputs=outputs)
         if state is None:
             return crossing, None
-        return crossing, Link(state, self._arena, arena, self.plan)
+        return crossing, StateBinding(state, self._arena, arena, self.plan)
 
     def _upload(self) -> cl.Buffer:
         """Fill every buffer; return the arena."""
@@ -140,7 +144,7 @@ class Executor:
             # Kernels address memory by params: wrong ones could end the process.
             ints = as_bytes(np.array(plan.ints or (0,), np.int32))
             self._buffer(flags.READ_ONLY, ints, True)
-            for stored in memory.stored:
+            for stored in memory.arena_constants:
                 for slot in range(memory.batch):
                     place = slot * memory.slot_bytes + stored.offset
                     cl.enqueue_copy(self._queue, arena, stored.values, dst_offset=place)
@@ -172,38 +176,38 @@ class Executor:
         self._checked(inputs, outputs).run(inputs, outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Enqueue a run; the arrays are the device's until `transfer.wait`. Raises as `run`."""
+        """Enqueue a run; the device has the arrays until `copy_strategy.wait`. Raises as `run`."""
         self._checked(inputs, outputs).submit(inputs, outputs)
 
     @property
-    def transfer(self) -> Copied:
+    def copy_strategy(self) -> CopyStrategy:
         """What runs it, with its memory and kernels; raises DeviceError where it was closed."""
-        if self._transfer is None:
+        if self._copy_strategy is None:
             raise DeviceError("the delegate was closed")
-        if self._arena is not None and self._arena.buffer is not self._transfer.arena:
+        if self._arena is not None and self._arena.buffer is not self._copy_strategy.arena:
             self._move(self._arena)
-        return self._transfer
+        return self._copy_strategy
 
     def _move(self, arena: Arena) -> None:
         """Go on in another buffer, as the arena that it has was too small for another executor."""
-        old = self._transfer
-        self._transfer = self._made(arena.buffer)
+        old = self._copy_strategy
+        self._copy_strategy = self._make_strategy(arena.buffer)
         if old is not None:
             old.close()
 
-    def _checked(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> Copied:
-        transfer = self.transfer
-        memory = transfer.memory
-        if self._sized[0] is inputs and self._sized[1] is outputs:
-            return transfer
+    def _checked(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> CopyStrategy:
+        strategy = self.copy_strategy
+        memory = strategy.memory
+        if self._last_arrays[0] is inputs and self._last_arrays[1] is outputs:
+            return strategy
         for given, (_, size) in zip(
             (*inputs, *outputs), (*memory.inputs, *memory.outputs), strict=True
         ):
             if given.nbytes != size * self.batch:
                 raise DeviceError(f"{given.nbytes} bytes given, {size * self.batch} planned")
         if isinstance(inputs, tuple) and isinstance(outputs, tuple):  # they stay what they are
-            self._sized = inputs, outputs
-        return transfer
+            self._last_arrays = inputs, outputs
+        return strategy
 
     def repeat(self, count: int, wait: bool = False) -> float:
         """Run the launches alone `count` times; return one time's seconds on this clock.
@@ -213,16 +217,16 @@ class Executor:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        transfer = self.transfer
-        if transfer.link is not None:
-            transfer.link.leave()
+        strategy = self.copy_strategy
+        if strategy.binding is not None:
+            strategy.binding.evict()
         with self.trying(), self._device.calling("running"):
-            if transfer.link is not None:
-                transfer.link.store()
+            if strategy.binding is not None:
+                strategy.binding.write_constants()
             self._queue.finish()
             begin = time.perf_counter()
             for _ in range(count):
-                transfer.enqueue()
+                strategy.enqueue()
                 if wait:
                     self._queue.finish()
             self._queue.finish()
@@ -230,36 +234,36 @@ class Executor:
 
     def first_run(self) -> None:
         """Run the launches once, on zeros: a driver's first run is slow. Raises as `repeat`."""
-        self.transfer.put_zeros()
+        self.copy_strategy.write_zeros()
         self.repeat(1)
 
     def run_call(self, number: int) -> None:
         """Run one kernel of the plan by itself; raises DeviceError."""
-        call, ready = self.plan.calls[number], self.transfer.kernels[number]
+        call, ready = self.plan.calls[number], self.copy_strategy.kernels[number]
         with self._device.calling(f"running {call.kernel}"):
             cl.enqueue_nd_range_kernel(self._queue, *ready)
             self._queue.finish()
 
-    def guarded(self) -> AbstractContextManager[object]:
+    def guard(self) -> AbstractContextManager[object]:
         """Return a context behind a run in which an error loses the state, as within the run."""
-        return self.transfer.calling("running")
+        return self.copy_strategy.calling("running")
 
-    def steps(self) -> Steps:
+    def inspector(self) -> PlanInspector:
         """Return what runs the plan a node at a time.
 
         Raises:
             DelegateError: its launches are not apart, or it runs several pictures at once.
         """
-        transfer = self.transfer
-        if self.form != ONE_BY_ONE or self.batch != 1:
+        strategy = self.copy_strategy
+        if self.dispatch_mode != ONE_BY_ONE or self.batch != 1:
             raise DelegateError("its launches are not apart: make the delegate with profiling=True")
-        return Steps(self.plan, transfer, self.inputs, self.outputs)
+        return PlanInspector(self.plan, strategy, self.inputs, self.outputs)
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
-        if self._transfer is None or not self._transfer.events:
+        if self._copy_strategy is None or not self._copy_strategy.events:
             return []  # it did not run yet
-        return self.steps().times(self._transfer.events)
+        return self.inspector().times(self._copy_strategy.events)
 
     def __enter__(self) -> Executor:
         return self
@@ -267,21 +271,21 @@ class Executor:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def constants(self) -> Taken:
+    def constants(self) -> Lease:
         """Return one more hold on its constants, the caller's to close; raises DeviceError."""
         if self._constants is None:
             raise DeviceError("the delegate was closed")
-        return self._constants.weights.held(self._constants)
+        return self._constants.weights.acquire(self._constants)
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
-        if self._transfer is not None:
-            if self._transfer.link is not None and self._arena is None:
-                self._transfer.link.leave()
-            self._transfer.close()
+        if self._copy_strategy is not None:
+            if self._copy_strategy.binding is not None and self._arena is None:
+                self._copy_strategy.binding.evict()
+            self._copy_strategy.close()
         if self._constants is not None:
             self._constants.close()
-        self._transfer = self._constants = None
+        self._copy_strategy = self._constants = None
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:
             buffer.release()

@@ -23,8 +23,8 @@ from typing import Any
 from delegate import cache
 from delegate.errors import CacheError, NoDeviceError
 from delegate.runtime import driver_caches
-from delegate.sandbox import helper, surroundings
-from delegate.sandbox.helper import Heard
+from delegate.sandbox import environment, helper
+from delegate.sandbox.helper import Response
 
 TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
 # A failed library is tried again after an hour: the cause may be elsewhere.
@@ -178,48 +178,48 @@ def ask_platforms(
     listing = None if icds is None else _listing(icds)
     if other_loader is not None:
         listing = {**(listing or {}), "LD_PRELOAD": other_loader}
-    heard = _asked(listing)
-    return (heard.answer, None) if heard.is_answered else ([], heard.ended.sentence)
+    response = _ask_child(listing)
+    return (response.answer, None) if response.is_answered else ([], response.exit.sentence)
 
 
-def _asked(listing: Mapping[str, str] | None) -> Heard:
+def _ask_child(listing: Mapping[str, str] | None) -> Response:
     # In the request, too: importing pyopencl sets a variable.
-    seconds, environment = TIMEOUT_SECONDS, listing or {}
-    return helper.ask_another("platforms", listing, step_seconds=seconds, **environment)
+    seconds, variables = TIMEOUT_SECONDS, listing or {}
+    return helper.ask_fresh_child("platforms", listing, step_seconds=seconds, **variables)
 
 
 def _failures(found: Sequence[Icd]) -> dict[str, str]:
     """Return why libraries cannot be opened, by their Icd.path; remembered."""
     name = f"icds/{_state_of(found)}"
     # Under low limits another start's finding counts for nothing: it had another room.
-    known = None if surroundings.shortages() else _known(cache.load(name))
+    known = None if environment.shortages() else _stored_failures(cache.load(name))
     if known is not None:
         return known
     begun = time.perf_counter()
     failures, is_kept = {}, True
-    heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
-    if not heard.is_answered and not heard.ended.is_own:  # which may be over
-        heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
-    if not heard.is_answered:
-        if not heard.ended.is_own:
-            end = heard.ended
+    response = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
+    if not response.is_answered and not response.exit.is_self_inflicted:  # which may be over
+        response = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
+    if not response.is_answered:
+        if not response.exit.is_self_inflicted:
+            end = response.exit
             raise NoDeviceError(f"a child process that listed platforms {end}{end.remedy}")
         # One more at a time, as two libraries may only fail together.
         good: list[Icd] = []
         for icd in found:
-            one = _asked(_listing([*good, icd]))
+            one = _ask_child(_listing([*good, icd]))
             if one.is_answered:
                 good.append(icd)
             else:
-                failures[icd.path] = one.ended.sentence
-                is_kept &= one.ended.is_own
+                failures[icd.path] = one.exit.sentence
+                is_kept &= one.exit.is_self_inflicted
     if is_kept:
         cache.store(name, json.dumps({"time": time.time(), "failures": failures}).encode())
     _log.debug("drivers were tried in %.2f s", time.perf_counter() - begun)
     return failures
 
 
-def _known(content: bytes | None) -> dict[str, str] | None:
+def _stored_failures(content: bytes | None) -> dict[str, str] | None:
     """Return the failures that were kept; None: there are none, or they are old or foreign."""
     try:
         kept = json.loads(content or b"")
@@ -232,7 +232,7 @@ def _known(content: bytes | None) -> dict[str, str] | None:
 
 def _state_of(found: Sequence[Icd]) -> str:
     """Return a name for all that a listing may depend on."""
-    facts: list[object] = [sys.executable, surroundings.digest()]
+    facts: list[object] = [sys.executable, environment.digest()]
     facts += [os.path.exists(place) for place in _PLACES]
     for place in ("/etc/ld.so.cache", *(each for icd in found for each in (icd.path, icd.library))):
         try:

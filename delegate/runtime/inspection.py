@@ -17,8 +17,8 @@ from delegate.graph.ir import Tensor
 from delegate.graph.packed import BITS, packed, unpacked
 from delegate.launch import size_bytes
 from delegate.plan.record import LaunchPlan, PartitionPlan
+from delegate.runtime.copy_strategies import CopyStrategy
 from delegate.runtime.layout import Bytes, as_bytes
-from delegate.runtime.transfers import Copied
 
 _INLINED = "inlined"  # the alternative of a node in whose place others run
 Values = Mapping[int, NDArray[Any]]  # tensor index -> its values, in its shape
@@ -90,11 +90,11 @@ class StepRun:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class PlanInspector:
     """A plan of one picture, and what runs it."""
 
     plan: PartitionPlan
-    transfer: Copied
+    strategy: CopyStrategy
     inputs: Sequence[Tensor]  # of the plan, those that a run is given
     outputs: Sequence[Tensor]
 
@@ -114,18 +114,18 @@ class Steps:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        known, kernels = given or {}, iter(self.transfer.kernels)
+        known, kernels = given or {}, iter(self.strategy.kernels)
         made = []
-        link = self.transfer.link
-        with self.transfer.calling("running a node at a time"):
-            if link is not None:
-                link.restore()
+        binding = self.strategy.binding
+        with self.strategy.calling("running a node at a time"):
+            if binding is not None:
+                binding.restore()
                 if given is not None:
-                    link.leave()
+                    binding.evict()
             for tensor, values in zip(self.inputs, inputs, strict=True):
                 if tensor.index not in known:
                     self._write(tensor, values)
-            self.transfer.queue.finish()
+            self.strategy.queue.finish()
             for step in self.plan.steps:
                 for tensor in step.reads:
                     if tensor.index in known:
@@ -133,7 +133,7 @@ class Steps:
                         if tensor.dtype in BITS:
                             values = packed(values, tensor.dtype)
                         self._write(tensor, as_bytes(values))
-                sizes = [self._alone(each, *next(kernels)) for each in step.launches]
+                sizes = [self._run_alone(each, *next(kernels)) for each in step.launches]
                 made.append(
                     StepRun(
                         step.node_index,
@@ -144,40 +144,42 @@ class Steps:
                         {t.index: self._values(t) for t in step.writes if t in wanted},
                     )
                 )
-            if link is not None and given is None:
-                link.keep()
+            if binding is not None and given is None:
+                binding.save()
             for tensor, result in zip(self.outputs, outputs, strict=True):
                 np.copyto(result, self._content(tensor))
         return made
 
-    def timed(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes], called: int) -> PartitionRun:
+    def run_timed(
+        self, inputs: Sequence[Bytes], outputs: Sequence[Bytes], called: int
+    ) -> PartitionRun:
         """Run once, its parts one after the other; `called`: when TFLite did.
 
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        transfer, clock = self.transfer, time.perf_counter_ns
+        strategy, clock = self.strategy, time.perf_counter_ns
         calls, events = [], []
-        with transfer.calling("running"):
+        with strategy.calling("running"):
             begun = clock()
-            transfer.put(inputs)
-            if transfer.link is not None:
-                transfer.link.restore()
-            transfer.queue.finish()
+            strategy.write_inputs(inputs)
+            if strategy.binding is not None:
+                strategy.binding.restore()
+            strategy.queue.finish()
             uploaded = clock()
-            for kernel in transfer.kernels:
+            for kernel in strategy.kernels:
                 before = clock()
-                events.append(cl.enqueue_nd_range_kernel(transfer.queue, *kernel))
+                events.append(cl.enqueue_nd_range_kernel(strategy.queue, *kernel))
                 calls.append((before, clock()))
-            transfer.queue.flush()
+            strategy.queue.flush()
             enqueued = clock()
             self._wait()
-            if transfer.link is not None:
-                transfer.link.keep()
+            if strategy.binding is not None:
+                strategy.binding.save()
             computed = clock()
-            transfer.take(outputs)
+            strategy.read_outputs(outputs)
             ended = clock()
-        memory = transfer.memory
+        memory = strategy.memory
         return PartitionRun(
             called=called,
             begun=begun,
@@ -199,7 +201,7 @@ class Steps:
         """Return what the events of a run's launches tell: zeros where that cannot be a time."""
         rows = []
         steps = [(step, launch) for step in self.plan.steps for launch in step.launches]
-        every = zip(steps, self.transfer.kernels, events, strict=True)
+        every = zip(steps, self.strategy.kernels, events, strict=True)
         for (step, launch), (_, (items,), (group,)), event in every:
             clock = _clock_of(event)
             took, name = (clock[3] - clock[2]) / 1000, step.alternative
@@ -207,12 +209,12 @@ class Steps:
             rows.append(LaunchTime(*own))
         return rows
 
-    def _alone(
+    def _run_alone(
         self, launch: LaunchPlan, kernel: cl.Kernel, items: tuple[int], group: tuple[int]
     ) -> LaunchSize:
         """Run a kernel, wait for it, and return its sizes and its time."""
         begin = time.perf_counter()
-        cl.enqueue_nd_range_kernel(self.transfer.queue, kernel, items, group)
+        cl.enqueue_nd_range_kernel(self.strategy.queue, kernel, items, group)
         self._wait()
         microseconds = (time.perf_counter() - begin) * 1e6
         return LaunchSize(
@@ -230,23 +232,23 @@ class Steps:
 
         NOTE: rusticl 22.3 on llvmpipe returns from clFinish while kernels run; a read waits.
         """
-        self.transfer.queue.finish()
-        cl.enqueue_copy(self.transfer.queue, np.empty(4, np.uint8), self.transfer.arena)
+        self.strategy.queue.finish()
+        cl.enqueue_copy(self.strategy.queue, np.empty(4, np.uint8), self.strategy.arena)
 
     def _write(self, tensor: Tensor, values: Bytes) -> None:
-        transfer, offset = self.transfer, self.transfer.memory.offsets[tensor]
+        strategy, offset = self.strategy, self.strategy.memory.offsets[tensor]
         if values.nbytes != size_bytes(tensor):
             raise DeviceError(
                 f"tensor {tensor.index} is given {values.nbytes} bytes of another size"
             )
         if values.nbytes:
-            cl.enqueue_copy(transfer.queue, transfer.arena, values, dst_offset=offset)
+            cl.enqueue_copy(strategy.queue, strategy.arena, values, dst_offset=offset)
 
     def _content(self, tensor: Tensor) -> Bytes:
-        transfer, offset = self.transfer, self.transfer.memory.offsets[tensor]
+        strategy, offset = self.strategy, self.strategy.memory.offsets[tensor]
         content = np.empty(size_bytes(tensor), np.uint8)
         if content.nbytes:
-            cl.enqueue_copy(transfer.queue, content, transfer.arena, src_offset=offset)
+            cl.enqueue_copy(strategy.queue, content, strategy.arena, src_offset=offset)
         return content
 
     def _values(self, tensor: Tensor) -> NDArray[Any]:

@@ -28,8 +28,8 @@ from delegate.sandbox.trials import (
     KERNEL,
     REFUSED,
     RUN,
-    Free,
     Trial,
+    Trials,
 )
 from delegate.store import FACTS, Store
 
@@ -49,18 +49,18 @@ class Kernels:
     """
 
     def __init__(
-        self, device: Device, trials: Free | None = None, has_binaries: bool = True
+        self, device: Device, trials: Trials | None = None, has_binaries: bool = True
     ) -> None:
         """`trials`: what may be built here, and run. `has_binaries`: the cache may have them."""
         self._has_binaries = has_binaries
-        self.trials = trials or Free()
+        self.trials = trials or Trials()
         self.programs = Programs(device)
         self._device = device
         self._builds: dict[str, Trial] = {}  # by source
-        self._told: set[str] = set()  # sources of the failures that were logged
+        self._logged: set[str] = set()  # sources of the failures that were logged
         self._store = Store(device.identity)
         # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
-        self._driver_keeps: object = self._store.load(FACTS).get(_KEEPS)
+        self._driver_caches: object = self._store.load(FACTS).get(_KEEPS)
         self._seconds_left = ASKING_SECONDS
 
     def build(self, launch: Launch) -> cl.Program:
@@ -96,8 +96,8 @@ class Kernels:
             failed = context.failures.get(name)
             if failed is None:
                 return context.programs[name]
-        if source not in self._told:
-            self._told.add(source)
+        if source not in self._logged:
+            self._logged.add(source)
             _log.warning("%s; the driver's log:\n%s", failed, failed.log)
         # A new one each time: an error that was raised keeps alive all that its frames refer to.
         raise KernelBuildError(failed.file, failed.defines, failed.log)
@@ -105,15 +105,15 @@ class Kernels:
     def _load_or_build(self, file: str, source: str) -> cl.Program:
         build = self.build_of(file, source)
         name = binary_name(build.name, build.digest)
-        with self.trials.of(build):
+        with self.trials.attempt(build):
             binary = disk_cache.load(name) if self._has_binaries else None
             if (program := self.programs.from_binary(file, binary)) is not None:
                 self._device.context.of_binaries.add(build.digest)
                 return program
             program = self.programs.compiled(file, source)
-        if not self._has_binaries or (self._driver_keeps and build.is_of_a_model):
+        if not self._has_binaries or (self._driver_caches and build.is_of_a_model):
             return program  # NOTE: PoCL takes 5 s for a language model's, and saves 0.1 a start
-        if self._driver_keeps and (binary is None or self._seconds_left <= 0):
+        if self._driver_caches and (binary is None or self._seconds_left <= 0):
             disk_cache.store(name, b"")  # a later start asks: it has less to do
             return program
         return self._with_binary(program, file, source, build)
@@ -122,9 +122,9 @@ class Kernels:
         """Store a program's binary; return the program to use."""
         name = binary_name(build.name, build.digest)
         try:
-            with self.trials.of(build._replace(kind=BINARY_OF)):
+            with self.trials.attempt(build._replace(kind=BINARY_OF)):
                 binary = self._binary_of(program, file, source)
-                if not (binary and disk_cache.store(name, binary) and self.trials.tells):
+                if not (binary and disk_cache.store(name, binary) and self.trials.reports):
                     return program
                 # Who repeats this begins with the binary, so it is what is tried here.
                 loaded = self.programs.from_binary(file, binary)
@@ -141,12 +141,12 @@ class Kernels:
             binaries = program.get_info(cl.program_info.BINARIES)
         asked = time.perf_counter() - begin
         self._seconds_left -= asked
-        if self._driver_keeps is None and asked > LONG_SECONDS:
-            self._driver_keeps = self._is_kept(asked, file, source)
-            self._store.save(FACTS, {_KEEPS: self._driver_keeps})
+        if self._driver_caches is None and asked > LONG_SECONDS:
+            self._driver_caches = self._is_driver_cached(asked, file, source)
+            self._store.save(FACTS, {_KEEPS: self._driver_caches})
         return binaries[0] if binaries else None
 
-    def _is_kept(self, asked: float, file: str, source: str) -> bool:
+    def _is_driver_cached(self, asked: float, file: str, source: str) -> bool:
         """Whether a driver that took so many seconds for a binary builds it again in far less.
 
         NOTE: for a binary PoCL compiles for work-groups of any size, and before the first run again
@@ -181,7 +181,7 @@ class Kernels:
         """Return the trials to run launches once."""
         return [self.trial(RUN, launch, batch) for launch in launches]
 
-    def anew(
+    def rebuild(
         self, file: str, source: str, more_options: Sequence[str] = ()
     ) -> tuple[cl.Program, str]:
         """Build a source whatever was built before; return the program and the driver's log.
@@ -199,16 +199,16 @@ class Kernels:
             KernelBuildError: as `build`. DeviceError: the driver cannot make the kernel, or it
                 cannot run within the device's or its profile's limits.
         """
-        kernel, limit = self.made(self.build(launch), self.trial(KERNEL, launch))
+        kernel, limit = self.create_kernel(self.build(launch), self.trial(KERNEL, launch))
         return kernel, max(1, min(launch.group_items, limit))
 
-    def made(self, program: cl.Program, trial: Trial) -> tuple[cl.Kernel, int]:
+    def create_kernel(self, program: cl.Program, trial: Trial) -> tuple[cl.Kernel, int]:
         """Return a kernel object, and the largest work-group that it can run at; `trial`: of it.
 
         Raises:
             DeviceError: as `kernel`.
         """
-        with self.trials.of(trial):
+        with self.trials.attempt(trial):
             with opencl(f"clCreateKernel {trial.kernel}"):
                 kernel = cl.Kernel(program, trial.kernel)
             return kernel, self._device.group_limit(kernel)
@@ -223,7 +223,7 @@ class Kernels:
         """
         for launch in launches:
             checked = self.trial(CHECK, launch)
-            if self.trials.known(checked) == DONE:
+            if self.trials.outcome(checked) == DONE:
                 continue
             try:
                 self.kernel(launch)

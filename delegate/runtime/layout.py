@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Launch, Program, constants_of, size_bytes
-from delegate.plan.record import NOWHERE, MemoryPlan, Region, Stored
-from delegate.runtime.replicated import Replication, not_replicated, replicated
+from delegate.plan.record import NO_REGION, ArenaConstant, MemoryPlan, Region
+from delegate.runtime.per_group_copies import GroupCopies, group_copies, no_group_copies
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
@@ -23,12 +23,12 @@ ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
 # find does not count, but it must be theirs to read behind the last tensor, too.
 SLACK_BYTES = 64
 LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
-_REPLICA_ALIGNMENT = 256  # bytes: cores that fetch lines in pairs fetch no other's
+_GROUP_COPY_ALIGNMENT = 256  # bytes: cores that fetch lines in pairs fetch no other's
 HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class MemoryLayout:
     """What lies where; offsets and sizes are in bytes."""
 
     batch: int
@@ -36,25 +36,29 @@ class Layout:
     inputs: tuple[tuple[int, int], ...]  # (offset, size) in each picture's arena
     outputs: tuple[tuple[int, int], ...]
     offsets: Mapping[Tensor, int]  # of every tensor, in each picture's arena
-    stored: Mapping[Tensor, int]  # tensors with data that launches read from the arena -> offset
+    # tensors with data that launches read from the arena -> offset
+    arena_constants: Mapping[Tensor, int]
     firsts: tuple[int, ...]  # where each launch's own parameters begin in the blocks of all
-    # Of each launch; those of a phase may run at once. Rising in the order of `replication`.
+    # Of each launch; those of a phase may run at once. Rising in the order of `group_copies`.
     phases: Sequence[int]
     constant_bytes: int  # of all launches, in one buffer
-    replication: Replication
+    group_copies: GroupCopies
     region: Region
     # A group's replicas; they lie behind the arena, group after group, at `offsets` for the first.
-    replica_bytes: int = 0
+    group_copy_bytes: int = 0
     groups: int = 1  # which have replicas
 
     @property
     def arena_bytes(self) -> int:
         """The arenas of all pictures, and the replicas."""
-        return self.slot_bytes * self.batch + self.replica_bytes * self.groups
+        return self.slot_bytes * self.batch + self.group_copy_bytes * self.groups
 
     def memory(self) -> MemoryPlan:
         """Return what an executor needs of it."""
-        stored = (Stored(at, as_bytes(np.asarray(t.data))) for t, at in self.stored.items())
+        stored = (
+            ArenaConstant(at, as_bytes(np.asarray(t.data)))
+            for t, at in self.arena_constants.items()
+        )
         sizes = self.batch, self.slot_bytes, self.arena_bytes, self.inputs, self.outputs
         own = self.offsets, tuple(stored), self.constant_bytes, self.region
         return MemoryPlan(*sizes, *own)
@@ -74,7 +78,7 @@ class Layout:
 
     def strides(self, launches: Sequence[Launch]) -> tuple[int, ...]:
         """Return how far each int of `blocks` moves from one group to the next, in bytes."""
-        own, size = self.replication.tensors, self.replica_bytes
+        own, size = self.group_copies.tensors, self.group_copy_bytes
         return tuple(
             size if isinstance(value, Tensor) and value in own else 0
             for launch in launches
@@ -83,36 +87,36 @@ class Layout:
 
 
 def layout_of(
-    program: Program, batch: int = 1, is_whole: bool = False, region: Region = NOWHERE
-) -> Layout:
+    program: Program, batch: int = 1, is_whole: bool = False, region: Region = NO_REGION
+) -> MemoryLayout:
     """Return the layout of a program that runs for `batch` pictures at once.
 
     `is_whole`: its launches are one; others go one by one, and each node's results are there after
     its last launch. `region`: where kept values begin an arena that other programs have, too.
     """
     # A batch fills the device by itself.
-    replication = replicated(program) if is_whole and batch == 1 else not_replicated(program)
+    copies = group_copies(program) if is_whole and batch == 1 else no_group_copies(program)
     phases: Sequence[int]
     if is_whole:
-        phases = phases_of(program, replication)
+        phases = phases_of(program, copies)
     else:
         phases = [n for n, step in enumerate(program.steps) for _ in step.alternative.launches]
-    slot_bytes, offsets = plan_arena(program, phases, replication, region)
-    replica_bytes, own = plan_replica(program, replication)
+    slot_bytes, offsets = plan_arena(program, phases, copies, region)
+    copy_bytes, own = plan_group_copies(program, copies)
     offsets = {**offsets, **{tensor: slot_bytes + offset for tensor, offset in own.items()}}
     sizes = (HEAD_INTS + len(launch.params) for launch in program.launches)
-    return Layout(
+    return MemoryLayout(
         batch=batch,
         slot_bytes=slot_bytes,
         inputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.inputs),
         outputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.outputs),
         offsets=offsets,
-        stored={t: offset for t, offset in offsets.items() if t.data is not None},
+        arena_constants={t: offset for t, offset in offsets.items() if t.data is not None},
         firsts=tuple(accumulate(sizes, initial=HEAD_INTS))[:-1],
         phases=phases,
         constant_bytes=plan_constants(constants_of(program.launches))[0],
-        replication=replication,
-        replica_bytes=replica_bytes,
+        group_copies=copies,
+        group_copy_bytes=copy_bytes,
         region=region,
     )
 
@@ -122,18 +126,18 @@ def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
     return as_bytes(np.array(blocks[first - HEAD_INTS : first + fields], np.int32))
 
 
-def phases_of(program: Program, replication: Replication) -> tuple[int, ...]:
+def phases_of(program: Program, copies: GroupCopies) -> tuple[int, ...]:
     """Return a phase for each launch, of which none needs another launch of its own.
 
     None reads what another one of the phase writes, and none writes what another one touches; but
     for what each group has for itself, and makes in order.
     """
-    launches, root, own = program.launches, program.roots(), replication.tensors
+    launches, root, own = program.launches, program.roots(), copies.tensors
     phases = [0] * len(launches)
     read: set[Tensor] = set()  # in the last phase
     written: set[Tensor] = set()
     phase = 0
-    for place in replication.order:
+    for place in copies.order:
         launch = launches[place]
         reads = {root.get(tensor, tensor) for tensor in launch.reads if tensor not in own}
         writes = {root.get(tensor, tensor) for tensor in launch.writes if tensor not in own}
@@ -146,7 +150,7 @@ def phases_of(program: Program, replication: Replication) -> tuple[int, ...]:
 
 
 def plan_arena(
-    program: Program, phases: Sequence[int], replication: Replication, region: Region = NOWHERE
+    program: Program, phases: Sequence[int], copies: GroupCopies, region: Region = NO_REGION
 ) -> tuple[int, Mapping[Tensor, int]]:
     """Return the arena's size and each tensor's offset, both in bytes; `phases`: as of Layout.
 
@@ -156,7 +160,7 @@ def plan_arena(
     where nobody needs the old value any more: no copy is needed then. What a replicated launch
     reads stays to the end of the run.
     """
-    root, own = program.roots(), replication.tensors
+    root, own = program.roots(), copies.tensors
     touched: dict[Tensor, list[int]] = defaultdict(list)  # in which phases; -1: before the run
     now, end = 0, max(phases, default=0) + 1
 
@@ -174,45 +178,47 @@ def plan_arena(
             place, now = next(places)
             for tensor in (*launch.reads, *launch.writes):
                 touch(tensor, now)
-            if place in replication.launches:
+            if place in copies.launches:
                 for tensor in launch.reads:
                     touch(tensor, end)
     for tensor in program.outputs:
         touch(tensor, end)
-    homes = _homes(program, touched, root)
+    homes = _in_place_outputs(program, touched, root)
     for tensor in homes:
         del touched[tensor]
     for tensor in touched:
         if tensor.data is not None:
             touched[tensor] = [-1, end]
     for tensor in program.inputs:
-        if tensor.kept:
+        if tensor.state_name:
             touched[tensor].append(end)
-    fixed = {tensor: at for tensor, at in _places_in(region, program).items() if tensor in touched}
+    fixed = {
+        tensor: at for tensor, at in _region_offsets(region, program).items() if tensor in touched
+    }
     free = {tensor: phases for tensor, phases in touched.items() if tensor not in fixed}
-    size, offsets = _placed(free, region.size_bytes)
+    size, offsets = _place_tensors(free, region.size_bytes)
     offsets |= fixed
     offsets |= {tensor: offsets[home] for tensor, home in homes.items()}
     offsets |= {view: offsets[source] for view, source in root.items() if view not in own}
     return size, offsets
 
 
-def plan_replica(program: Program, replication: Replication) -> tuple[int, Mapping[Tensor, int]]:
+def plan_group_copies(program: Program, copies: GroupCopies) -> tuple[int, Mapping[Tensor, int]]:
     """Return the bytes of what each group has for itself, and each tensor's offset in them."""
-    launches, root, own = program.launches, program.roots(), replication.tensors
+    launches, root, own = program.launches, program.roots(), copies.tensors
     touched: dict[Tensor, list[int]] = defaultdict(list)
-    for now, place in enumerate(replication.order):
+    for now, place in enumerate(copies.order):
         for tensor in (*launches[place].reads, *launches[place].writes):
             if tensor in own:
                 touched[root.get(tensor, tensor)].append(now)
     if not touched:
         return 0, {}
-    size, offsets = _placed(touched)
+    size, offsets = _place_tensors(touched)
     offsets |= {view: offsets[root[view]] for view in own if root.get(view) in offsets}
-    return -(-size // _REPLICA_ALIGNMENT) * _REPLICA_ALIGNMENT, offsets
+    return -(-size // _GROUP_COPY_ALIGNMENT) * _GROUP_COPY_ALIGNMENT, offsets
 
 
-def _placed(
+def _place_tensors(
     touched: Mapping[Tensor, Sequence[int]], begin: int = 0
 ) -> tuple[int, dict[Tensor, int]]:
     """Return the bytes that tensors need, from `begin` on, and each one's offset.
@@ -223,8 +229,8 @@ def _placed(
     placed: list[tuple[int, int, int, int]] = []
     offsets: dict[Tensor, int] = {}
     lives = {tensor: (min(phases), max(phases)) for tensor, phases in touched.items()}
-    for tensor in sorted(lives, key=lambda t: (-room_of(t), lives[t][0], t.index)):
-        offset, size, (own_first, own_last) = begin, room_of(tensor), lives[tensor]
+    for tensor in sorted(lives, key=lambda t: (-padded_bytes(t), lives[t][0], t.index)):
+        offset, size, (own_first, own_last) = begin, padded_bytes(tensor), lives[tensor]
         for at, behind, first, last in placed:
             if at >= offset + size:
                 break
@@ -236,41 +242,41 @@ def _placed(
     return size + SLACK_BYTES, offsets
 
 
-def _places_in(region: Region, program: Program) -> Mapping[Tensor, int]:
+def _region_offsets(region: Region, program: Program) -> Mapping[Tensor, int]:
     """Return where values lie that a program finds, and new ones of which it finds no old one."""
     root, offsets = program.roots(), region.offsets
-    found = {tensor.kept: tensor for tensor in program.inputs if tensor.kept in offsets}
-    new = {t.kept: root.get(t, t) for t in program.outputs if t.kept in offsets}
+    found = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name in offsets}
+    new = {t.state_name: root.get(t, t) for t in program.outputs if t.state_name in offsets}
     made = {tensor: name for name, tensor in new.items() if name not in found}
     places = {tensor: offsets[name] for tensor, name in made.items() if tensor.data is None}
     return places | {tensor: offsets[name] for name, tensor in found.items()}
 
 
-def _homes(
+def _in_place_outputs(
     program: Program, touched: Mapping[Tensor, Sequence[int]], root: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
     """Return what may be made where a run finds a kept value: new value -> the old one.
 
     No launch needs the old value from the phase on that writes the new one.
     """
-    old = {tensor.kept: tensor for tensor in program.inputs if tensor.kept}
+    old = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name}
     homes: dict[Tensor, Tensor] = {}
     for tensor in program.outputs:
-        new, home = root.get(tensor, tensor), old.get(tensor.kept)
+        new, home = root.get(tensor, tensor), old.get(tensor.state_name)
         if home is None or new in homes:
             continue
         is_free = max(touched[home]) < min(touched[new])
-        if is_free and room_of(new) == room_of(home) and new.data is None:
+        if is_free and padded_bytes(new) == padded_bytes(home) and new.data is None:
             homes[new] = home
     return homes
 
 
-def room_of(tensor: Tensor) -> int:
+def padded_bytes(tensor: Tensor) -> int:
     """Return the bytes that a tensor takes in an arena."""
     return max(-(-size_bytes(tensor) // ALIGNMENT), 1) * ALIGNMENT
 
 
-def aligned(constant: Constant) -> int:
+def aligned_bytes(constant: Constant) -> int:
     """Return the bytes that a constant takes in a buffer."""
     return -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
 
@@ -281,7 +287,7 @@ def plan_constants(constants: Iterable[Constant]) -> tuple[int, Mapping[Constant
     size = 0
     for constant in constants:
         offsets[constant] = size
-        size += aligned(constant)
+        size += aligned_bytes(constant)
     return size + SLACK_BYTES, offsets
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from delegate.runtime.layout import Bytes
-from delegate.sandbox.process import keep_for_good
+from delegate.sandbox.process import never_free
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def unmap(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
     try:
         mapping.release(queue)
     except cl.Error:
-        keep_for_good(mapping)
+        never_free(mapping)
         raise
 
 

@@ -38,11 +38,11 @@ def in_large_pages(size: int) -> Bytes | None:
     return values[begin : begin + size]
 
 
-def let_go(values: NDArray[Any]) -> None:
+def drop_pages(values: NDArray[Any]) -> None:
     """Keep no page of a file in this process whose bytes an array is, if it is of a mapped file.
 
     Weights that lie on the device are not needed, and TFLite maps the file, too.
     """
     file = owner_of(values)
     if isinstance(file, MappedFile):
-        file.let_go(file.offset_of(values), values.nbytes)
+        file.drop_pages(file.offset_of(values), values.nbytes)

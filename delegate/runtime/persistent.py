@@ -13,8 +13,14 @@ from delegate.launch import Launch
 from delegate.plan.record import ProgramPlan
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import HEAD_INTS, Layout
-from delegate.runtime.side_by_side import body, in_groups_of, numbered, scratch_of, tile_function
+from delegate.runtime.layout import HEAD_INTS, MemoryLayout
+from delegate.runtime.multi_kernel_source import (
+    body,
+    in_groups_of,
+    numbered,
+    scratch_of,
+    tile_function,
+)
 from delegate.runtime.sources import source_of
 from delegate.sandbox.trials import KERNEL
 
@@ -25,7 +31,7 @@ _log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Persistent:
+class PersistentKernel:
     """A program as one launch."""
 
     program: ProgramPlan
@@ -39,8 +45,8 @@ def persistent_kernel(
     device: Device,
     kernels: Kernels,
     launches: Sequence[Launch],
-    layout: Layout,
-) -> Persistent | None:
+    layout: MemoryLayout,
+) -> PersistentKernel | None:
     """Return the one kernel that runs all launches; None where the device was not proven to order
     memory between groups as it needs, or does not build it.
     """
@@ -53,9 +59,9 @@ def persistent_kernel(
     launches = [in_groups_of(group_items, launch) for launch in launches]
     # A group has a copy of the block of the launch that it runs, with its own replicas' places.
     space = "private" if one_item else "local"
-    source, runs, table = _side_by_side(launches, layout, space)
-    replicated = layout.replication.launches
-    shared = (each.tiles for place, each in enumerate(launches) if place not in replicated)
+    source, runs, table = _merged_source(launches, layout, space)
+    copied = layout.group_copies.launches
+    shared = (each.tiles for place, each in enumerate(launches) if place not in copied)
     tiles = layout.batch * sum(shared)
     block_ints = HEAD_INTS + max(len(launch.params) for launch in launches)
     defines = {
@@ -73,7 +79,7 @@ def persistent_kernel(
         source += source_of(_FILE, defines)
         build = kernels.build_of(file, source)
         program = kernels.source(file, source, defines)
-        _, limit = kernels.made(program, build._replace(kind=KERNEL, kernel=KERNEL_NAME))
+        _, limit = kernels.create_kernel(program, build._replace(kind=KERNEL, kernel=KERNEL_NAME))
     except (DeviceError, KernelBuildError) as error:
         _log.info("launches run one by one: %s", error)
         return None
@@ -83,11 +89,11 @@ def persistent_kernel(
     # A group copies as many ints as the longest block has from where the last one begins.
     table += [0] * block_ints
     made_of = kernels.plan_of(file, source)
-    return Persistent(made_of, groups, group_items, table, control_ints)
+    return PersistentKernel(made_of, groups, group_items, table, control_ints)
 
 
-def _side_by_side(
-    launches: Sequence[Launch], layout: Layout, space: str
+def _merged_source(
+    launches: Sequence[Launch], layout: MemoryLayout, space: str
 ) -> tuple[str, list[str], list[int]]:
     """Return the source of all builds, a RUN for each of them, and the table of the launches."""
     bodies: dict[str, int] = {}
@@ -95,9 +101,9 @@ def _side_by_side(
     runs: list[str] = []
     table: list[int] = []
     tiles = after = phase = 0
-    for place in layout.replication.order:
-        launch, is_replicated = launches[place], place in layout.replication.launches
-        values = launch.params.values() if launch.is_literal else ()
+    for place in layout.group_copies.order:
+        launch, is_copied = launches[place], place in layout.group_copies.launches
+        values = launch.params.values() if launch.is_specialised else ()
         ints = tuple(value if isinstance(value, int) else None for value in values)
         made_of = (launch.file, launch.kernel, *launch.params, *launch.defines.items(), ints)
         if made_of not in numbers:
@@ -108,11 +114,11 @@ def _side_by_side(
         if layout.phases[place] != phase:
             after, phase = tiles, layout.phases[place]
         own = launch.tiles * layout.batch
-        tiles += 0 if is_replicated else own
-        table += [numbers[made_of], layout.firsts[place], own, after, int(is_replicated)]
+        tiles += 0 if is_copied else own
+        table += [numbers[made_of], layout.firsts[place], own, after, int(is_copied)]
     return numbered(bodies), runs, table
 
 
 def _file_of(launches: Sequence[Launch]) -> str:
     """Return the name that trials have: if a child gives up a literal one, the others stay."""
-    return f"{_FILE}_literal" if any(launch.is_literal for launch in launches) else _FILE
+    return f"{_FILE}_literal" if any(launch.is_specialised for launch in launches) else _FILE

@@ -9,14 +9,14 @@ from functools import partial
 from delegate import progress
 from delegate.graph.ir import Tensor
 from delegate.launch import Program, Step, size_bytes
-from delegate.plan.record import NOWHERE, ONE_BY_ONE, LaunchPlan, PartitionPlan, Region, StepPlan
-from delegate.runtime.calls import Calls, calls_of
+from delegate.plan.record import NO_REGION, ONE_BY_ONE, LaunchPlan, PartitionPlan, Region, StepPlan
+from delegate.runtime.calls import KernelCalls, calls_of
+from delegate.runtime.copy_strategies import COPIED
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.state import State
-from delegate.runtime.transfers import COPIED
-from delegate.runtime.weights import Taken, Weights
+from delegate.runtime.weights import Lease, Weights
 from delegate.sandbox.trials import EXECUTOR, Trial
 
 
@@ -25,35 +25,40 @@ def planned_executor(
     kernels: Kernels,
     program: Program,
     batch: int = 1,
-    form: str = ONE_BY_ONE,
-    transfer: str = COPIED,
+    dispatch_mode: str = ONE_BY_ONE,
+    copy_strategy: str = COPIED,
     weights: Weights | None = None,
     state: State | None = None,
-    region: Region = NOWHERE,
+    region: Region = NO_REGION,
 ) -> Executor:
     """Plan a program, and return what runs the plan.
 
-    `form`: one of FORMS; where the device cannot do it, launches go one by one. `transfer`: how
-    bytes cross, one of TRANSFERS. `weights`: where constants are, shared with other executors;
+    `dispatch_mode`: where the device cannot do it, launches go one by one. `copy_strategy`: one
+    of STRATEGIES. `weights`: where constants are, shared with other executors;
     None: with none. `state`: as of Executor. `region`: where kept values begin the arena.
 
     Raises:
         DeviceError: as Executor. KernelBuildError: a kernel does not build.
     """
     trials = kernels.trials
-    calls = calls_of(device, kernels, program, batch, form, region)
+    calls = calls_of(device, kernels, program, batch, dispatch_mode, region)
     layout = calls.layout
-    facts = calls.runs, calls.form, transfer, layout.arena_bytes, layout.inputs
+    facts = calls.runs, calls.dispatch_mode, copy_strategy, layout.arena_bytes, layout.inputs
     trial = Trial.of(EXECUTOR, *facts)
-    with trials.of(trial):
-        plan, constants = _plan(device, program, calls, transfer, weights or Weights(device))
+    with trials.attempt(trial):
+        plan, constants = _plan(device, program, calls, copy_strategy, weights or Weights(device))
         made = Executor(
-            device, kernels.programs, plan, constants, state=state, trying=partial(trials.of, trial)
+            device,
+            kernels.programs,
+            plan,
+            constants,
+            state=state,
+            trying=partial(trials.attempt, trial),
         )
         try:
             for number, run in enumerate(calls.runs):
                 if trials.is_due(run):
-                    with trials.of(run):
+                    with trials.attempt(run):
                         made.run_call(number)
         except BaseException:
             made.close()
@@ -62,37 +67,39 @@ def planned_executor(
 
 
 def _plan(
-    device: Device, program: Program, calls: Calls, transfer: str, weights: Weights
-) -> tuple[PartitionPlan, Taken]:
-    layout, as_one = calls.layout, calls.form != ONE_BY_ONE
+    device: Device, program: Program, calls: KernelCalls, copy_strategy: str, weights: Weights
+) -> tuple[PartitionPlan, Lease]:
+    layout, as_one = calls.layout, calls.dispatch_mode != ONE_BY_ONE
     kib = (layout.arena_bytes + layout.constant_bytes) >> 10
     with progress.phase("upload"), device.calling(f"allocating {kib} KiB"):
-        constants = weights.take(device.queue, program.launches, as_one)
+        constants = weights.lease(device.queue, program.launches, as_one)
     try:
-        return _numbers(program, calls, transfer, constants), constants
+        return _numbers(program, calls, copy_strategy, constants), constants
     except BaseException:
         constants.close()
         raise
 
 
-def _numbers(program: Program, calls: Calls, transfer: str, constants: Taken) -> PartitionPlan:
-    layout, launches, whole = calls.layout, program.launches, calls.whole
-    places = constants.places
-    blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in places])
-    buffers = [None if p is None else constants.buffers.index(p.buffer) for p in places]
-    more = () if whole is None else (*layout.strides(launches), *whole.table)
+def _numbers(
+    program: Program, calls: KernelCalls, copy_strategy: str, constants: Lease
+) -> PartitionPlan:
+    layout, launches, persistent = calls.layout, program.launches, calls.persistent
+    slices = constants.slices
+    blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in slices])
+    buffers = [None if p is None else constants.cl_buffers.index(p.buffer) for p in slices]
+    more = () if persistent is None else (*layout.strides(launches), *persistent.table)
     return PartitionPlan(
         inputs=program.inputs,
         outputs=program.outputs,
         watched=program.watched,
         steps=_steps(program),
         memory=layout.memory(),
-        calls=calls.planned(buffers, blocks),
+        calls=calls.call_plans(buffers, blocks),
         ints=(*blocks, *more),
-        control_ints=0 if whole is None else whole.control_ints,
-        form=calls.form,
-        transfer=transfer,
-        has_halves=any(step.op == "to_halves" for step in program.steps),
+        control_ints=0 if persistent is None else persistent.control_ints,
+        dispatch_mode=calls.dispatch_mode,
+        copy_strategy=copy_strategy,
+        uses_fp16=any(step.op == "to_halves" for step in program.steps),
     )
 
 
@@ -111,7 +118,7 @@ def _steps(program: Program) -> tuple[StepPlan, ...]:
                     tuple(f"{name}={value}" for name, value in launch.defines.items()),
                     tuple(f"{n}={v}" for n, v in launch.params.items() if isinstance(v, int)),
                     next(live),
-                    launch.is_literal,
+                    launch.is_specialised,
                 )
                 for launch in step.alternative.launches
             ),
@@ -158,6 +165,6 @@ def _read(step: Step) -> tuple[Tensor, ...]:
     own = set(_written(step))
     every: Sequence[Tensor] = [*dict.fromkeys([*(() if view is None else view[:1]), *read])]
     # Of what is kept TFLite has variable tensors, as a run finds them.
-    is_seen = [not t.kept or (t.is_variable and t.index >= 0) for t in every]
+    is_seen = [not t.state_name or (t.is_variable and t.index >= 0) for t in every]
     every_seen = [t for t, seen in zip(every, is_seen, strict=True) if seen]
     return tuple(t for t in every_seen if t.data is None and t not in own)

@@ -98,7 +98,7 @@ class Programs:
                 # drivers, and its copy of a source that fails, in the temporary folder.
                 with opencl("clGetProgramInfo"):
                     program.get_info(cl.program_info.REFERENCE_COUNT)
-                with process.Inside():
+                with process.ProtectedCall():
                     options = [*self.options(file), *more_options]
                     return program.build(options=options, cache_dir=False)
             except cl.Error as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of a program with halves whose results show that its values are beyond their range.
 
-Which floats may be halves is decided before any value is known (delegate/halves_range.py). What a
+Which floats may be halves is decided before any value is known (delegate/fp16_range.py). What a
 run gives then tells: an infinity, NaN, or an output that is all zeros. Such a run is done again in
 float32, and where that gives something else, so are all later ones.
 """
@@ -25,7 +25,7 @@ _NOT_FINITE, _ZEROS = "infinite or no number", "zero everywhere"
 _log = logging.getLogger("delegate")
 
 
-class Watched(Protocol):
+class WatchedExecutor(Protocol):
     """What an executor has, in this process or another one."""
 
     @property
@@ -37,7 +37,7 @@ class Watched(Protocol):
         """Pictures of a run."""
 
     @property
-    def has_halves(self) -> bool:
+    def uses_fp16(self) -> bool:
         """Whether values of its float32 tensors are halves between launches."""
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
@@ -47,7 +47,7 @@ class Watched(Protocol):
         """Give the device's memory back."""
 
 
-_Executor = TypeVar("_Executor", bound=Watched)
+_Executor = TypeVar("_Executor", bound=WatchedExecutor)
 
 
 class RangeWatch(Generic[_Executor]):
@@ -60,7 +60,7 @@ class RangeWatch(Generic[_Executor]):
         """
         self._make = make
         self._floats: _Executor | None = None
-        self._left = _MOST_AGREED
+        self._remaining = _MOST_AGREED
 
     def checked(
         self,
@@ -75,31 +75,31 @@ class RangeWatch(Generic[_Executor]):
 
         Raises: DelegateError: the run in float32 fails.
         """
-        if not executor.has_halves or not self._left:
+        if not executor.uses_fp16 or not self._remaining:
             return executor
-        told = _told(executor, outputs, count)
-        if not any(told):
+        symptoms = _symptoms(executor, outputs, count)
+        if not any(symptoms):
             return executor
         if self._make is None:
-            if _NOT_FINITE in told:
-                self._left = 0
-                _log.warning("%s: halves may be the reason", _words(executor, told))
+            if _NOT_FINITE in symptoms:
+                self._remaining = 0
+                _log.warning("%s: halves may be the reason", _words(executor, symptoms))
             return executor
         if self._floats is None:
             self._floats = self._make()
-        halves = [each.copy() for each in outputs]
+        fp16_outputs = [each.copy() for each in outputs]
         self._floats.run(inputs, outputs)
-        if _told(executor, outputs, count) == told:
-            self._left -= 1
-            for mine, theirs in zip(outputs, halves, strict=True):
+        if _symptoms(executor, outputs, count) == symptoms:
+            self._remaining -= 1
+            for mine, theirs in zip(outputs, fp16_outputs, strict=True):
                 mine[...] = theirs
             return executor
         _log.warning(
             "%s in halves, and not in float32: the model's values are beyond the range of halves, "
             "so it runs in float32 from now on; leave out precision=\"fp16\" (--allow_fp16)",
-            _words(executor, told),
+            _words(executor, symptoms),
         )  # fmt: skip
-        self._left, found, self._floats = 0, self._floats, None
+        self._remaining, found, self._floats = 0, self._floats, None
         return found
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class RangeWatch(Generic[_Executor]):
             self._floats = None
 
 
-def _told(executor: Watched, outputs: Sequence[Bytes], count: int) -> list[str]:
+def _symptoms(executor: WatchedExecutor, outputs: Sequence[Bytes], count: int) -> list[str]:
     """Return for each output why it is no result; "": it may be one."""
     pairs = zip(executor.outputs, outputs, strict=True)
     return [_why(tensor, values, executor.batch, count) for tensor, values in pairs]
@@ -124,8 +124,8 @@ def _why(tensor: Tensor, values: Bytes, batch: int, count: int) -> str:
     return _ZEROS if numbers.size > 1 and not numbers.any() else ""
 
 
-def _words(executor: Watched, told: Sequence[str]) -> str:
-    place = next(place for place, why in enumerate(told) if why)
+def _words(executor: WatchedExecutor, symptoms: Sequence[str]) -> str:
+    place = next(place for place, why in enumerate(symptoms) if why)
     tensor = executor.outputs[place]
     name = f" ({tensor.name})" if tensor.name else ""
-    return f"tensor {tensor.index}{name} is {told[place]}"
+    return f"tensor {tensor.index}{name} is {symptoms[place]}"

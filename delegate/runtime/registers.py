@@ -33,7 +33,7 @@ def registers(device: Device, kernels: Kernels) -> int:
         DeviceError: the device is lost.
     """
     profile = device.profile
-    own = 0 if device.type == "cpu" else _asked(device, kernels)
+    own = 0 if device.type == "cpu" else _query_compiler(device, kernels)
     known = [own] if profile is None else [own, profile.registers]
     return min((each for each in known if each), default=0)
 
@@ -53,27 +53,27 @@ def registers_launch(vectors: int) -> Launch:
     )
 
 
-def _asked(device: Device, kernels: Kernels) -> int:
+def _query_compiler(device: Device, kernels: Kernels) -> int:
     if any(option.startswith(_OPTION) for option in kernels.programs.options("runtime_registers")):
         return 0  # this compiler is told how many to use, and the blocks were measured with that
     launches = [registers_launch(vectors) for vectors in _VECTORS]
     sources = [kernels.source_of(launch) for launch in launches]
     store, digest = Store(device.identity), hashlib.sha256("\0".join(sources).encode()).hexdigest()
     name = f"registers, by {digest[:16]}"
-    kept = store.load(FACTS).get(name)
-    if isinstance(kept, int):
-        return kept
+    stored = store.load(FACTS).get(name)
+    if isinstance(stored, int):
+        return stored
     trials, trial = kernels.trials, Trial.of(REGISTERS, device.identity, digest)
-    found = _found(device, kernels, launches)
+    found = _measure(device, kernels, launches)
     if found is not None:
         store.save(FACTS, {name: found})
     trials.note(trial, DONE)
     return found or 0
 
 
-def _found(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> int | None:
+def _measure(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> int | None:
     """Return what the compiler says; None: it cannot be asked."""
-    asked: list[tuple[int, int, int]] = []  # values, private bytes, work-items a group
+    measured: list[tuple[int, int, int]] = []  # values, private bytes, work-items a group
     for vectors, launch in zip(_VECTORS, launches, strict=True):
         try:
             kernel, items = kernels.kernel(launch)
@@ -85,14 +85,14 @@ def _found(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> int 
             if is_lost(error):
                 raise
             return None
-        asked.append((4 * vectors, private, items))
-    return most_kept(asked)
+        measured.append((4 * vectors, private, items))
+    return most_registers(measured)
 
 
-def most_kept(asked: list[tuple[int, int, int]]) -> int:
+def most_registers(measured: list[tuple[int, int, int]]) -> int:
     """Return the values that are kept, from (values, private bytes, items a group), few first."""
-    _, least_bytes, most_items = asked[0]
-    kept = [values for values, private, _ in asked if private == least_bytes]
-    whole = [values for values, _, items in asked if items == most_items]
-    is_silent = len(kept) == len(asked) > len(whole)
-    return max(whole if is_silent else kept)
+    _, least_bytes, most_items = measured[0]
+    in_registers = [values for values, private, _ in measured if private == least_bytes]
+    whole = [values for values, _, items in measured if items == most_items]
+    is_silent = len(in_registers) == len(measured) > len(whole)
+    return max(whole if is_silent else in_registers)

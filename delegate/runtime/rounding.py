@@ -63,7 +63,7 @@ def are_near(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return _are_near(a, b, _RELATIVE, _OF_LARGEST)
 
 
-def are_near_halves(a: NDArray[Any], b: NDArray[Any]) -> bool:
+def are_near_fp16(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether halves of two ways to compute a node are as good."""
     return _are_near(a.astype(np.float32), b.astype(np.float32), _HALF_RELATIVE, _HALF_OF_LARGEST)
 

@@ -44,13 +44,13 @@ def defines_of(launch: Launch, is_argument: bool = False) -> dict[str, str]:
     return {f"USES_{launch.kernel.upper()}": "1", **chosen, **own, **launch.fields()}
 
 
-def may_be_argument(launch: Launch, proven: Collection[str], most_bytes: int) -> bool:
+def may_be_argument(launch: Launch, proven: Collection[str], max_bytes: int) -> bool:
     """Whether a launch's block of params may be an argument of its kernel, no place in memory.
 
-    `most_bytes`: of all arguments of a kernel.
+    `max_bytes`: of all arguments of a kernel.
     """
     needed = 2 * POINTER_BYTES + block_bytes(len(launch.params))  # beside the arena and constants
-    return PARAMS_ARGUMENT in proven and len(launch.params) > 0 and needed <= most_bytes
+    return PARAMS_ARGUMENT in proven and len(launch.params) > 0 and needed <= max_bytes
 
 
 def block_bytes(fields: int) -> int:
@@ -66,15 +66,15 @@ def chosen_of(defines: Mapping[str, str]) -> dict[str, str]:
 
 def source_for(launch: Launch, is_argument: bool) -> str:
     """Return what the driver compiles for a launch, the same object for launches that share it."""
-    if launch.is_literal:
+    if launch.is_specialised:
         return source_of(launch.file, defines_of(launch, is_argument))
     file, defines = launch.file, tuple(launch.defines.items())
     fields = tuple(launch.params)
-    return _loaded(text_of(f"{file}.cl"), file, launch.kernel, fields, defines, is_argument)
+    return _generic_source(text_of(f"{file}.cl"), file, launch.kernel, fields, defines, is_argument)
 
 
 @lru_cache(1 << 12)  # a model has far fewer kernels than nodes
-def _loaded(
+def _generic_source(
     text: str,
     file: str,
     kernel: str,

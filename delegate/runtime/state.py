@@ -16,29 +16,29 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError
 from delegate.plan.record import Region
+from delegate.runtime.arena import Arena, Location, Values
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
-from delegate.runtime.kept_values import KeptValues
-from delegate.runtime.places import Arena, Place, Values
+from delegate.runtime.persistent_tensors import PersistentTensors
 
 
-class State(KeptValues):
+class State(PersistentTensors):
     """Those in the memory of a device that this process has.
 
     Attributes:
         device: where they are.
-        settled: the mark of the Link whose last run left all values where its next one finds them.
+        resident: the token of the StateBinding whose next run finds all values in place.
     """
 
     def __init__(self, device: Device, *about: Any, **more: Any) -> None:
-        """`about`, `more`: as KeptValues."""
+        """`about`, `more`: as PersistentTensors."""
         super().__init__(*about, **more)
         self.device = device
         self._arena: Arena | None = None
-        self.settled: object = None
+        self.resident: object = None
 
-    def _begun(self) -> None:
-        self.settled = None
+    def _value_added(self) -> None:
+        self.resident = None
         if self._has_arena:
             # Executors that were made before have the arena before, and the new value's place is
             # behind all that they know.
@@ -63,21 +63,21 @@ class State(KeptValues):
                     self._arena.replace(made)
             return self._arena
 
-    def own(self, name: str) -> Place:
+    def own_buffer(self, name: str) -> Location:
         """Return the place of a value in a buffer of its own; raises DeviceError: no room."""
         value = self.by_name[name]
-        if value.own is None:
+        if value.own_buffer is None:
             size = max(value.initial.nbytes, 1)
             made = self.device.buffer(f"state {name}", cl.mem_flags.READ_WRITE, size)
-            value.own = Place(made, 0, value.initial[0].nbytes)
-        return value.own
+            value.own_buffer = Location(made, 0, value.initial[0].nbytes)
+        return value.own_buffer
 
     def reset(self) -> None:
         """Begin every value anew, also after a run that failed."""
         with self.lock:
-            self.settled = None
+            self.resident = None
             for value in self.by_name.values():
-                value.become(value.initial)
+                value.set_values(value.initial)
             self._lost = ""
 
     def values(self) -> dict[str, Values]:
@@ -88,9 +88,9 @@ class State(KeptValues):
                 return {name: each.read(self.device.queue) for name, each in self.by_name.items()}
 
     def _put(self, values: Mapping[str, Values]) -> None:
-        for name, given in values.items():
-            self.by_name[name].become(np.array(given))
-        self.settled = None
+        for name, new in values.items():
+            self.by_name[name].set_values(np.array(new))
+        self.resident = None
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
@@ -98,7 +98,7 @@ class State(KeptValues):
             self.by_name, self._arena = {}, None
 
 
-class Guarded:
+class StateGuard:
     """A context of a driver's calls, as `opencl`, in which an error or Ctrl-C loses a state."""
 
     def __init__(self, calling: opencl, state: State) -> None:

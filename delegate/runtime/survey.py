@@ -27,7 +27,7 @@ from delegate.runtime.planned import planned_executor
 from delegate.runtime.registers import registers
 
 # NVIDIA's compiler then says in the log what a kernel needs.
-_TELLING = ("cl_nv_compiler_options", "-cl-nv-verbose")
+_VERBOSE_OPTION = ("cl_nv_compiler_options", "-cl-nv-verbose")
 _LEAST_SECONDS = 0.2  # a measurement; slow devices do fewer rounds in it
 _COPY_BYTES = 16 << 20
 _MULTIPLY_ADDS = 16  # a round of runtime_rates.cl
@@ -83,7 +83,7 @@ class DeviceRates:
     float_giga_mads: float
 
 
-def tried_platforms() -> tuple[PlatformInfo, ...]:
+def probe_platforms() -> tuple[PlatformInfo, ...]:
     """Return every platform, those without devices too; none where no loader or driver is.
 
     A library that ends the process that opens it ends this one.
@@ -274,7 +274,7 @@ class KernelBuilder:
         self._kernels = Kernels(self._device)
         with opencl("clGetDeviceInfo"):
             extensions = self._device.cl_device.extensions.split()
-        extension, option = _TELLING
+        extension, option = _VERBOSE_OPTION
         self._more = [option] if extension in extensions else []
 
     def options(self, file: str) -> tuple[str, ...]:
@@ -289,7 +289,7 @@ class KernelBuilder:
         """
         wanted, cl_device = cl.kernel_work_group_info, self._device.cl_device
         begin = time.perf_counter()
-        program, log = self._kernels.anew(file, source, self._more)
+        program, log = self._kernels.rebuild(file, source, self._more)
         with opencl(f"clCreateKernel {kernel}"):
             built = cl.Kernel(program, kernel)
             private = built.get_work_group_info(wanted.PRIVATE_MEM_SIZE, cl_device)

@@ -15,7 +15,7 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError
 from delegate.launch import Constant
-from delegate.runtime.layout import SLACK_BYTES, Bytes, aligned, as_bytes
+from delegate.runtime.layout import SLACK_BYTES, Bytes, aligned_bytes, as_bytes
 from delegate.runtime.mapping import mapped
 
 _PIECE_BYTES = 1 << 20  # of host memory through which constants go up
@@ -25,7 +25,7 @@ _Made = TypeVar("_Made")
 
 
 @dataclass(eq=False)
-class Key:
+class ContentKey:
     """A content. Constants of which one is known to be made as the other have the same one.
 
     Of others the digests are compared, which are not taken before there is another one to compare.
@@ -36,17 +36,17 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BufferRange:
     """A part of a buffer, and the constants that fill it; zeros lie between them."""
 
     buffer: cl.Buffer
     begin: int  # in the buffer, in bytes
     size_bytes: int
     offsets: Mapping[Constant, int]  # in the part, in bytes; rising
-    done: Callable[[Constant], object]  # is called with each that was packed
+    on_packed: Callable[[Constant], object]  # is called with each that was packed
 
 
-def upload(queue: cl.CommandQueue, part: Part) -> None:
+def upload(queue: cl.CommandQueue, part: BufferRange) -> None:
     """Fill a part of a buffer, and read back what was written.
 
     Raises:
@@ -78,7 +78,7 @@ def upload(queue: cl.CommandQueue, part: Part) -> None:
                 write_next(values[first:][:_PIECE_BYTES])
         else:
             piece[offset - written :][: values.size] = values
-        part.done(constant)
+        part.on_packed(constant)
     write_piece(part.size_bytes)
 
 
@@ -97,16 +97,16 @@ def write(
         raise DeviceError(NOT_KEPT)
 
 
-def pack_in_place(queue: cl.CommandQueue, part: Part) -> None:
+def pack_in_place(queue: cl.CommandQueue, part: BufferRange) -> None:
     """Do what `upload` does where the host has the device's memory: nothing is copied twice."""
     place = part.begin, part.size_bytes
     with mapped(queue, part.buffer, cl.map_flags.WRITE_INVALIDATE_REGION, *place) as memory:
 
         def put(constant: Constant, values: Bytes) -> int:
-            own = memory[part.offsets[constant] :][: aligned(constant)]
+            own = memory[part.offsets[constant] :][: aligned_bytes(constant)]
             own[: values.size] = values
             own[values.size :] = 0
-            part.done(constant)
+            part.on_packed(constant)
             return sum_of(values)
 
         memory[part.size_bytes - SLACK_BYTES :] = 0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes for what may die: a driver that crashes or hangs ends only the child.
 
-`Child` takes requests and tells events, with a time limit for each. `Died` says how it ended. `ask`
-runs one for a single request. What a child runs has its end of the channel from `channel.serving`.
+`Child` takes requests and tells events, with a time limit for each. `ChildDied` says how it ended.
+`ask` runs one for a single request. What a child runs has its end of the channel from
+`channel.serving`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from delegate.sandbox import surroundings
+from delegate.sandbox import environment
 from delegate.sandbox.channel import Channel, Payload
 
 END_SECONDS = 2.0  # for the own end of a child that has done its work, drivers' included
@@ -28,7 +29,7 @@ LAST_WAIT_SECONDS = 5.0  # a process inside a hung driver may not even end by SI
 _SLICE_SECONDS = 0.5  # from one look at the child, and at Ctrl-C, to the next
 _ROOT = str(Path(__file__).resolve().parents[2])
 _Self = TypeVar("_Self")
-_BY_CHANCE = re.compile(r"\S*[\d/]\S*")  # words that differ from process to process
+_VARYING_WORDS = re.compile(r"\S*[\d/]\S*")  # words that differ from process to process
 # What a process does to itself; every other signal comes from outside, or from a limit.
 _OWN_SIGNALS = {
     *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
@@ -37,7 +38,7 @@ _OWN_SIGNALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildExit:
     """How a child ended."""
 
     code: int | None  # its exit code, minus a signal's number; None: it told nothing in time
@@ -52,9 +53,9 @@ class Ended:
         did = f"died with {self.signal}" if self.signal else f"ended with code {self.code}"
         return f"{did}: {lines[-1]}" if lines else did
 
-    def is_like(self, other: Ended) -> bool:
+    def resembles(self, other: ChildExit) -> bool:
         """Whether both ends are the same, but for numbers and names of files in their words."""
-        return _BY_CHANCE.sub("", str(self)) == _BY_CHANCE.sub("", str(other))
+        return _VARYING_WORDS.sub("", str(self)) == _VARYING_WORDS.sub("", str(other))
 
     @property
     def signal(self) -> str | None:
@@ -72,15 +73,15 @@ class Ended:
         return self.code is None
 
     @property
-    def is_own(self) -> bool:
+    def is_self_inflicted(self) -> bool:
         """Whether it ended itself, or hung: nobody killed it, and no limit of this process."""
         is_killed = self.code is not None and self.code < 0 and -self.code not in _OWN_SIGNALS
-        return not is_killed and not surroundings.shortages()
+        return not is_killed and not environment.shortages()
 
     @property
     def remedy(self) -> str:
         """What to do about it, for the end of a sentence; "": not known."""
-        return "" if self.is_own else surroundings.remedy(was_killed=True)
+        return "" if self.is_self_inflicted else environment.remedy(was_killed=True)
 
     @property
     def sentence(self) -> str:
@@ -88,16 +89,16 @@ class Ended:
         return f"it {self}{self.remedy}"
 
 
-class Died(Exception):
+class ChildDied(Exception):
     """A child ended, or told nothing in time.
 
     Attributes:
-        ended: how.
+        exit: how.
     """
 
-    def __init__(self, ended: Ended) -> None:
-        super().__init__(ended.sentence)
-        self.ended = ended
+    def __init__(self, child_exit: ChildExit) -> None:
+        super().__init__(child_exit.sentence)
+        self.exit = child_exit
 
 
 class Child:
@@ -106,7 +107,7 @@ class Child:
     def __init__(
         self,
         command: Sequence[str],
-        environment: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
         *,
         keeps_stderr: bool = True,
         has_own_session: bool = True,
@@ -119,7 +120,7 @@ class Child:
         Args:
             command: mostly what `command_of` returns.
             environment: variables to set beside this process's own.
-            keeps_stderr: what it writes there is kept for `Ended`; else it is this process's.
+            keeps_stderr: what it writes there is kept for `ChildExit`; else it is this process's.
             has_own_session: `kill` then ends all that the child started, too. Either way Ctrl-C
                 does not reach the child.
             is_awaited_stopped: no time counts in which it is stopped, as by Ctrl-Z.
@@ -143,7 +144,7 @@ class Child:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._stderr if keeps_stderr else None,
-                    env=os.environ | dict(environment or {}),
+                    env=os.environ | dict(variables or {}),
                     start_new_session=has_own_session,
                     pipesize=pipe_bytes,
                 )
@@ -183,7 +184,7 @@ class Child:
 
         No time counts in which this process is stopped, as Ctrl-Z does.
 
-        Raises: Died: the child ended, or told nothing for so long.
+        Raises: ChildDied: the child ended, or told nothing for so long.
         """
         while True:
             self._check()
@@ -194,12 +195,12 @@ class Child:
                         raise EOFError
                     message = self._channel.receive(part)
             except EOFError:
-                raise Died(Ended(self.wait(), self.stderr(), seconds)) from None
+                raise ChildDied(ChildExit(self.wait(), self.stderr(), seconds)) from None
             if message is not None:
                 return message
             waited += 0.0 if self._is_stopped() else part
             if waited >= seconds:
-                raise Died(Ended(None, self.stderr(), seconds))
+                raise ChildDied(ChildExit(None, self.stderr(), seconds))
 
     def ask(self, seconds: float, payload: Payload = b"", **request: Any) -> dict[str, Any]:
         """Send a request and return the first event; raises as `event`."""
@@ -267,24 +268,24 @@ class Child:
 
 
 def ask_once(
-    module: str, seconds: float, environment: Mapping[str, str] | None = None, **request: Any
-) -> tuple[list[Any], Ended]:
+    module: str, seconds: float, variables: Mapping[str, str] | None = None, **request: Any
+) -> tuple[list[Any], ChildExit]:
     """Run a module that serves, for one request; return all its answers, and how it ended.
 
     `seconds`: the time limit of each answer. A child that cannot start has ended, too.
     """
     answers = []
     try:
-        with Child(command_of(module), environment) as child:
+        with Child(command_of(module), variables) as child:
             child.send(is_last=True, **request)
             while True:
                 event = child.event(seconds)
                 if "answer" in event:  # else it is a driver's, from before the child served
                     answers.append(event["answer"])
     except OSError as error:
-        return answers, Ended(1, f"it cannot be started: {error.strerror or error}")
-    except Died as died:
-        return answers, died.ended
+        return answers, ChildExit(1, f"it cannot be started: {error.strerror or error}")
+    except ChildDied as died:
+        return answers, died.exit
 
 
 def command_of(module: str, *arguments: str) -> list[str]:

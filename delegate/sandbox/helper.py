@@ -18,33 +18,33 @@ from typing import Any
 
 from delegate import progress
 from delegate.errors import NoDeviceError
-from delegate.sandbox import surroundings
-from delegate.sandbox.child import END_SECONDS, Child, Died, Ended, command_of
-from delegate.sandbox.sent import Sender
+from delegate.sandbox import environment
+from delegate.sandbox.child import END_SECONDS, Child, ChildDied, ChildExit, command_of
+from delegate.sandbox.request_pickler import RequestPickler
 from delegate.sandbox.trials import Trial
 
 STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes some seconds
 BETWEEN_SECONDS = 120  # from one step to the next: imports, packing constants, releasing memory
 _SLACK_SECONDS = 10  # then the child ends itself: this process may be gone
-_ALIVE = Ended(0)
+_ALIVE = ChildExit(0)
 _log = logging.getLogger("delegate")
 
 
 @dataclass(slots=True)
-class Heard:
+class Response:
     """What a child said of one request."""
 
-    found: dict[Trial, str] = field(default_factory=dict)  # how trials ended
+    outcomes: dict[Trial, str] = field(default_factory=dict)  # how trials ended
     trying: list[Trial] = field(default_factory=list)  # those under way, the innermost last
-    has_said: bool = False  # anything
+    has_events: bool = False  # anything
     is_answered: bool = False  # it did all that was asked
     answer: Any = None
     payload: bytes = b""  # of the answer
-    ended: Ended = _ALIVE  # how, if not
+    exit: ChildExit = _ALIVE  # how, if not
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def handle_event(self, event: Mapping[str, Any]) -> None:
         """Take an event of the child."""
-        self.has_said = True
+        self.has_events = True
         match event:
             case {"trying": trial}:
                 self.trying.append(Trial.unpacked(trial))
@@ -52,17 +52,17 @@ class Heard:
                 trial = Trial.unpacked(packed)
                 if self.trying and self.trying[-1] == trial:
                     self.trying.pop()
-                self.found[trial] = how
+                self.outcomes[trial] = how
             case {"log": text, "level": level}:
                 _log.log(level, "%s", text)
             case {"progress": [str(word), *arguments]}:
-                progress.relayed(word, *arguments)
+                progress.relay(word, *arguments)
             case {"answer": answer}:
                 self.is_answered, self.answer = True, answer
                 self.payload = event.get("payload", b"")
 
 
-def ask(*request: object, step_seconds: int | None = None) -> Heard:
+def ask(*request: object, step_seconds: int | None = None) -> Response:
     """Return what the child says to a request; it goes on living if it answers.
 
     `step_seconds`: for each step; STEP_SECONDS if not given.
@@ -78,30 +78,30 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
                 try:
                     _helper = _Helper()
                 except OSError as error:
-                    why = f"{error.strerror or error}{surroundings.remedy()}"
+                    why = f"{error.strerror or error}{environment.remedy()}"
                     raise NoDeviceError(f"no child process starts: {why}") from error
             assert _helper is not None
             try:
                 with progress.relay_ends():
-                    heard = _helper.heard(request, step_seconds)
+                    response = _helper.response_to(request, step_seconds)
             except BaseException:
                 _close(is_idle=False)
                 raise
-            if heard.is_answered:
-                return heard
+            if response.is_answered:
+                return response
             _close(is_idle=False)
             # An older one that says nothing had ended before: that is no news of this request.
-            if is_fresh or heard.has_said or heard.ended.is_late:
-                return heard
+            if is_fresh or response.has_events or response.exit.is_late:
+                return response
 
 
-def ask_another(*request: object, step_seconds: int, **environment: str) -> Heard:
+def ask_fresh_child(*request: object, step_seconds: int, **variables: str) -> Response:
     """Return what a child of its own, with these variables, says to a request."""
     try:
-        with _Helper(**environment) as child:
-            return child.heard(request, step_seconds)
+        with _Helper(**variables) as child:
+            return child.response_to(request, step_seconds)
     except OSError as error:
-        return Heard(ended=Ended(1, f"it cannot be started: {error.strerror or error}"))
+        return Response(exit=ChildExit(1, f"it cannot be started: {error.strerror or error}"))
 
 
 def begin() -> None:
@@ -125,33 +125,35 @@ class _Helper(Child):
         is_new: whether it was given no request yet.
     """
 
-    def __init__(self, **environment: str) -> None:
-        """`environment`: variables beside this process's."""
+    def __init__(self, **variables: str) -> None:
+        """`variables`: variables beside this process's."""
         self.environment = dict(os.environ)
         self.is_new = True
-        self._sender = Sender()
-        own = {"OPENBLAS_NUM_THREADS": "1", **environment}  # NumPy starts threads nobody needs
+        self._sender = RequestPickler()
+        own = {"OPENBLAS_NUM_THREADS": "1", **variables}  # NumPy starts threads nobody needs
         # In this process's group: who ends the group ends the child.
         super().__init__(command_of("delegate.start.helper_child"), own, has_own_session=False)
 
     def request(self, request: object, step_seconds: int) -> None:
         """Send a request."""
         limits = step_seconds + _SLACK_SECONDS, BETWEEN_SECONDS + _SLACK_SECONDS
-        room = surroundings.room_before() if surroundings.shortages() else None
-        sent = (request, *limits, room, _log.getEffectiveLevel())
+        usage = environment.initial_usage() if environment.shortages() else None
+        sent = (request, *limits, usage, _log.getEffectiveLevel())
         self.is_new = False
-        self.send(self._sender.pickled(sent))
+        self.send(self._sender.dumps(sent))
 
-    def heard(self, request: object, step_seconds: int) -> Heard:
+    def response_to(self, request: object, step_seconds: int) -> Response:
         """Send a request and listen to its end, or the child's."""
-        heard = Heard()
+        response = Response()
         self.request(request, step_seconds)
         try:
-            while not heard.is_answered:
-                heard.hear(self.event(step_seconds if heard.trying else BETWEEN_SECONDS))
-        except Died as died:
-            heard.ended = died.ended
-        return heard
+            while not response.is_answered:
+                response.handle_event(
+                    self.event(step_seconds if response.trying else BETWEEN_SECONDS)
+                )
+        except ChildDied as died:
+            response.exit = died.exit
+        return response
 
 
 _helper: _Helper | None = None

@@ -24,13 +24,13 @@ from delegate.errors import DeviceError
 
 # A driver that hangs does not keep the process from ending.
 LAST_WAIT_SECONDS = 5.0
-_LEAVING_SECONDS = 0.01  # from the last line of `Inside` to the C code that called Python
+_LEAVING_SECONDS = 0.01  # from the last line of `ProtectedCall` to the C code that called Python
 # Of arch_prctl on x86-64, where it has no function in the C library; see
 # https://docs.kernel.org/arch/x86/xstate.html
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_user = 0  # the process that called drivers first: this one, or one that it was forked from
-_stays: dict[int, int] = {}  # thread -> how many `Inside` it is in
+_driver_pid = 0  # the process that called drivers first: this one, or one that it was forked from
+_depths: dict[int, int] = {}  # thread -> how many `ProtectedCall` it is in
 _ending: int | None = None  # the thread that ends the process
 
 
@@ -40,19 +40,19 @@ def require_own() -> None:
     Raises:
         DeviceError: it was forked from a process that had done so.
     """
-    global _user
+    global _driver_pid
     # Asked each time: a fork by C code, in a program that embeds Python, calls no hook of Python's.
     own = os.getpid()
-    if not _user:
-        _user = own
-    elif _user != own:
+    if not _driver_pid:
+        _driver_pid = own
+    elif _driver_pid != own:
         raise DeviceError(
             "this process was forked from one that had used OpenCL, where drivers hang: start "
             "workers with spawn, as multiprocessing.get_context('spawn') does"
         )
 
 
-class Inside:
+class ProtectedCall:
     """A context of calls that Python must not end: the process waits for its end before its own.
 
     A thread that comes when the process ends stays here for good. One object serves all threads,
@@ -62,19 +62,19 @@ class Inside:
     # NOTE: networks of a few microseconds notice each line of these two.
     def __enter__(self) -> None:
         thread = get_ident()
-        stays = _stays[thread] = _stays.get(thread, 0) + 1
+        stays = _depths[thread] = _depths.get(thread, 0) + 1
         if _ending is not None and stays == 1 and _ending != thread:
-            del _stays[thread]
+            del _depths[thread]
             while True:
                 time.sleep(3600.0)
 
     def __exit__(self, *exception: object) -> None:
         thread = get_ident()
-        stays = _stays[thread]
+        stays = _depths[thread]
         if stays == 1:
-            del _stays[thread]
+            del _depths[thread]
         else:
-            _stays[thread] = stays - 1
+            _depths[thread] = stays - 1
 
 
 def tile_registers_refused() -> str:
@@ -103,7 +103,7 @@ def die_with(parent: int) -> None:
         signal.raise_signal(signal.SIGKILL)
 
 
-def keep_for_good(thing: object) -> None:
+def never_free(thing: object) -> None:
     """Never free an object of this process, at the process's end neither."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
@@ -111,12 +111,12 @@ def keep_for_good(thing: object) -> None:
 @atexit.register
 def _end() -> None:
     global _ending
-    if _user not in (0, os.getpid()):
+    if _driver_pid not in (0, os.getpid()):
         return  # the other threads are not in a forked process
     _ending = get_ident()
     last = time.monotonic() + LAST_WAIT_SECONDS
-    if not set(_stays) - {_ending}:
+    if not set(_depths) - {_ending}:
         return
-    while set(_stays) - {_ending} and time.monotonic() < last:
+    while set(_depths) - {_ending} and time.monotonic() < last:
         time.sleep(0.001)
     time.sleep(_LEAVING_SECONDS)

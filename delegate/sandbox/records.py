@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from delegate.errors import DeviceError
-from delegate.sandbox import helper, surroundings
-from delegate.sandbox.helper import Heard
+from delegate.sandbox import environment, helper
+from delegate.sandbox.helper import Response
 from delegate.sandbox.trials import BINARY_OF, BUILD, FILE, SELF_TEST, Trial
 from delegate.store import BANS, TRIALS, Store, stores
 
 BAN_SECONDS = 7 * 24 * 3600
 # Deaths of a start. Then the device is given up: a driver that hangs costs a minute each time.
-_MOST = {"all": 30, "late": 5, "killed": 6, "strays": 3}
+_MOST_DEATHS = {"all": 30, "late": 5, "killed": 6, "strays": 3}
 _MOST_OF_A_FILE = 3  # its other builds use the same instructions
 _log = logging.getLogger("delegate")
 
@@ -34,14 +34,14 @@ _log = logging.getLogger("delegate")
 class Ban:
     """A trial that two children died of alike: no start does it until the ban lapses.
 
-    It lapses after BAN_SECONDS, and for a process with another environment (`surroundings.digest`).
+    It lapses after BAN_SECONDS, and for a process with another environment (`environment.digest`).
     """
 
     device: str  # DeviceInfo.identity, and its profile's
     trial: Trial
     end: str  # how the children ended
     since: float  # in seconds since the epoch
-    where: str  # surroundings.digest of the process that banned it
+    where: str  # environment.digest of the process that banned it
 
     @property
     def key(self) -> str:
@@ -57,7 +57,7 @@ class Ban:
     def holds(self) -> bool:
         """Whether it holds for this process."""
         is_young = self.since <= time.time() < self.until
-        return is_young and self.where == surroundings.digest()
+        return is_young and self.where == environment.digest()
 
     @property
     def why(self) -> str:
@@ -74,14 +74,16 @@ class Records:
             start alone.
     """
 
-    def __init__(self, identity: str, broken: Callable[[], str] = lambda: "") -> None:
-        """`broken`: tries a plain kernel in another child; how that fails, "" if it works."""
+    def __init__(self, identity: str, driver_fault: Callable[[], str] = lambda: "") -> None:
+        """`driver_fault`: tries a plain kernel in another child; how that fails, "" if it works."""
         self._store = Store(identity)
-        self._broken = broken
-        self._first: dict[Trial, Heard] = {}
+        self._driver_fault = driver_fault
+        self._first: dict[Trial, Response] = {}
         self._deaths: Counter[str] = Counter()
         self.done: dict[Trial, str] = {
-            trial: how for trial, how in _done(self._store).items() if trial.kind == SELF_TEST
+            trial: how
+            for trial, how in _stored_results(self._store).items()
+            if trial.kind == SELF_TEST
         }
         self.left_out: dict[Trial, str] = {
             ban.trial: ban.why for ban in _bans(self._store) if ban.holds
@@ -94,7 +96,7 @@ class Records:
 
     def ask(
         self, request: Callable[[], tuple[object, ...]], step_seconds: int | None = None
-    ) -> Heard:
+    ) -> Response:
         """Let children do a request until one answers, and return what that one said.
 
         What ends two of them is left out. `request`: makes it anew for each child; () ends it.
@@ -102,12 +104,12 @@ class Records:
             DeviceError: the device is given up, or no child starts.
         """
         while wanted := request():
-            heard = helper.ask(*wanted, step_seconds=step_seconds)
-            self.add({t: how for t, how in heard.found.items() if t.kind == SELF_TEST})
-            if heard.is_answered:
-                return heard
-            self.blame(heard)
-        return Heard()
+            response = helper.ask(*wanted, step_seconds=step_seconds)
+            self.add({t: how for t, how in response.outcomes.items() if t.kind == SELF_TEST})
+            if response.is_answered:
+                return response
+            self.blame(response)
+        return Response()
 
     def add(self, found: Mapping[Trial, str]) -> None:
         """Keep what was found; other processes' findings stay."""
@@ -120,60 +122,73 @@ class Records:
 
         Returns: whether later starts will know of it.
         """
-        new = Ban(self._store.identity, trial, end, time.time(), surroundings.digest())
+        new = Ban(self._store.identity, trial, end, time.time(), environment.digest())
         self.left_out[trial] = new.why
         lapsed = [ban.key for ban in _bans(self._store) if ban.until <= new.since]
         return self._store.save(BANS, {new.key: [end, new.since]}, gone={*lapsed} - {new.key})
 
-    def blame(self, heard: Heard) -> Trial | None:
+    def blame(self, response: Response) -> Trial | None:
         """Return the trial that this start goes on without; None: another child tries it again.
 
         Raises:
             DeviceError: there were too many deaths, or a plain kernel does not work either.
         """
-        self._counted(heard)
-        if not heard.trying:
+        self._count_death(response)
+        if not response.trying:
             return None  # by chance, as it seems
-        trial = heard.trying[-1].blamed
-        first = self._first.setdefault(trial, heard)
-        ended = heard.ended
+        trial = response.trying[-1].blamed
+        first = self._first.setdefault(trial, response)
+        child_exit = response.exit
         # A device does without an instruction, and without all launches as one kernel.
-        is_optional = (trial.kind == SELF_TEST or trial.is_of_a_model) and ended.is_own
+        is_optional = (
+            trial.kind == SELF_TEST or trial.is_of_a_model
+        ) and child_exit.is_self_inflicted
         level = logging.DEBUG if is_optional else logging.WARNING
-        what = f"a child process {ended}, as it tried to {trial.words}"
-        if first is heard:
+        what = f"a child process {child_exit}, as it tried to {trial.words}"
+        if first is response:
             if not is_optional:  # of which one line is enough
                 _log.warning("%s: another one tries it again", what)
             return None
-        if not (first.ended.is_own and ended.is_own and ended.is_like(first.ended)):
-            _log.log(level, "%s again: this start does without%s", what, ended.remedy)
+        if not (
+            first.exit.is_self_inflicted
+            and child_exit.is_self_inflicted
+            and child_exit.resembles(first.exit)
+        ):
+            _log.log(level, "%s again: this start does without%s", what, child_exit.remedy)
             self.left_out[trial] = what
-            self._leave_file_out(trial, heard, is_kept=False)
+            self._exclude_file(trial, response, is_kept=False)
             return trial
-        if broken := self._broken():
-            raise DeviceError(f"the device does not work in this environment: {broken}")
-        is_kept = self.ban(trial, str(ended))
+        if fault := self._driver_fault():
+            raise DeviceError(f"the device does not work in this environment: {fault}")
+        is_kept = self.ban(trial, str(child_exit))
         until = (
             "for a week, or until `tflite-opencl info --lift_bans`"
             if is_kept
             else "of this start: no later one will know, as the cache cannot be written"
         )
         _log.log(level, "%s, as another one did: it is left out %s", what, until)
-        self._leave_file_out(trial, heard, is_kept=True)
+        self._exclude_file(trial, response, is_kept=True)
         return trial
 
-    def _counted(self, heard: Heard) -> None:
-        ended, is_stray = heard.ended, heard.ended.is_own and not heard.trying
-        self._deaths.update(all=1, late=ended.is_late, killed=not ended.is_own, strays=is_stray)
-        if any(self._deaths[kind] >= most for kind, most in _MOST.items()):
-            raise DeviceError(f"a child process that tried the device {ended}{ended.remedy}")
+    def _count_death(self, response: Response) -> None:
+        child_exit, is_stray = (
+            response.exit,
+            response.exit.is_self_inflicted and not response.trying,
+        )
+        self._deaths.update(
+            all=1, late=child_exit.is_late, killed=not child_exit.is_self_inflicted, strays=is_stray
+        )
+        if any(self._deaths[kind] >= most for kind, most in _MOST_DEATHS.items()):
+            raise DeviceError(
+                f"a child process that tried the device {child_exit}{child_exit.remedy}"
+            )
 
-    def _leave_file_out(self, trial: Trial, heard: Heard, is_kept: bool) -> None:
+    def _exclude_file(self, trial: Trial, response: Response, is_kept: bool) -> None:
         """Try nothing else of a kernel file if a build of it hangs, or several end their child."""
         if trial.kind not in (BUILD, BINARY_OF):
             return
-        ended = sum(each.name == trial.name for each in self.left_out)
-        if ended < _MOST_OF_A_FILE and not heard.ended.is_late:
+        deaths = sum(each.name == trial.name for each in self.left_out)
+        if deaths < _MOST_OF_A_FILE and not response.exit.is_late:
             return
         _log.warning("nothing else of %s.cl is tried on this device", trial.name)
         whole = Trial(FILE, trial.name)
@@ -199,7 +214,7 @@ def lift_bans() -> int:
     return count
 
 
-def _done(store: Store) -> dict[Trial, str]:
+def _stored_results(store: Store) -> dict[Trial, str]:
     found = ((_trial(key), how) for key, how in store.load(TRIALS).items())
     return {trial: str(how) for trial, how in found if trial is not None}
 

@@ -3,7 +3,7 @@
 
 A trial is one such thing: to build a kernel's file, to run a kernel at its sizes, to make an
 executor. It is named by all that the driver is given, so it means the same in every process. A
-child does a trial and tells how it ended (`Told`); `Free` is for processes that need no child.
+child does a trial and tells how it ended (`ReportedTrials`); `Trials` is for processes without one.
 """
 
 from __future__ import annotations
@@ -93,38 +93,38 @@ class Trial(NamedTuple):
 
 
 @dataclass(slots=True)
-class UnderWay:
+class RunningTrial:
     """A trial that is under way."""
 
     how: str = DONE  # how it ended
 
 
-class Free:
+class Trials:
     """Allows everything but what is left out.
 
     Attributes:
-        tells: whether another process hears each trial before it begins.
-        left_out: why trials are not done; met: of those that were asked for.
+        reports: whether another process hears each trial before it begins.
+        left_out: why trials are not done; encountered: of those that were asked for.
     """
 
-    tells = False
+    reports = False
 
     def __init__(self, left_out: Mapping[Trial, str] | None = None) -> None:
         self.left_out = dict(left_out or {})
-        self.met: set[str] = set()
+        self.encountered: set[str] = set()
         self._done: dict[Trial, str] = {}
 
     @contextmanager
-    def of(self, trial: Trial) -> Iterator[UnderWay]:
+    def attempt(self, trial: Trial) -> Iterator[RunningTrial]:
         """Do the trial inside of this context.
 
         Raises:
             KilledChild: children died of it.
         """
         self._refuse_left_out(trial)
-        yield UnderWay()
+        yield RunningTrial()
 
-    def known(self, trial: Trial) -> str | None:
+    def outcome(self, trial: Trial) -> str | None:
         """Return how a trial ended in this process; None: not at all, or it is left out."""
         return None if self._why_not(trial) else self._done.get(trial)
 
@@ -148,25 +148,25 @@ class Free:
     def _refuse_left_out(self, trial: Trial) -> None:
         why = self._why_not(trial)
         if why is not None:
-            self.met.add(why)
+            self.encountered.add(why)
             raise KilledChild(why)
 
 
-class Told(Free):
+class ReportedTrials(Trials):
     """A child process: does it, and tells so before and after."""
 
-    tells = True
+    reports = True
 
     def __init__(self, left_out: Mapping[Trial, str], tell: Callable[..., None]) -> None:
         """`tell`: called with trying=TRIAL, and with tried=TRIAL and how=HOW."""
         super().__init__(left_out)
-        self._tell = tell
+        self._report = tell
 
     @contextmanager
-    def of(self, trial: Trial) -> Iterator[UnderWay]:
+    def attempt(self, trial: Trial) -> Iterator[RunningTrial]:
         self._refuse_left_out(trial)
-        self._tell(trying=trial)
-        under_way = UnderWay()
+        self._report(trying=trial)
+        under_way = RunningTrial()
         try:
             yield under_way
         finally:  # an error of the driver is an end that is as good
@@ -177,4 +177,4 @@ class Told(Free):
 
     def note(self, trial: Trial, how: str) -> None:
         super().note(trial, how)
-        self._tell(tried=trial, how=how)
+        self._report(tried=trial, how=how)

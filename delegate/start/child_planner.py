@@ -19,29 +19,29 @@ from numpy.typing import NDArray
 
 from delegate import cache, progress
 from delegate.errors import DeviceError, Unsupported
-from delegate.isolation.in_child import AnyDevice
+from delegate.isolation.backend import AnyDevice
 from delegate.options import Options
-from delegate.plan.codec import Answer, UnreadablePlan
-from delegate.plan.contents import MissingContent, adopted, load
-from delegate.plan.key import installed, key_of
+from delegate.plan.codec import TunedPlan, UnreadablePlan
+from delegate.plan.contents import MissingContent, adopt, load
+from delegate.plan.key import installation_key, key_of
 from delegate.runtime.programs import MissingBinary, binary_name
-from delegate.sandbox import helper, surroundings
+from delegate.sandbox import environment, helper
 from delegate.sandbox.records import Records
-from delegate.start.answers import Answers, Found, Read
-from delegate.start.probe import broken
+from delegate.start.plan_reader import Parse, PlanReader, ResultT
+from delegate.start.probe import driver_fault
 from delegate.tuning.chooser import FULL, QUICK_SECONDS
 
 _FOLDER = "plans"
 _WAIT_SECONDS = 120  # for another process that plans the same
 # What an answer is to whoever reads it where it cannot be used.
 _UNUSABLE = (UnreadablePlan, MissingContent, MissingBinary, ValueError, TypeError)
-_FOR_GOOD = ("", Unsupported.__name__)  # errors that the next start need not look for
+_FINAL_ERRORS = ("", Unsupported.__name__)  # errors that the next start need not look for
 _log = logging.getLogger("delegate")
-_said: set[str] = set()  # why kernels are left out
+_warned: set[str] = set()  # why kernels are left out
 
 
 @dataclass(frozen=True, slots=True)
-class _Cache:
+class _CacheSource:
     """The cache, and the files of contents that it did not take, by digest."""
 
     elsewhere: Mapping[str, str]
@@ -53,90 +53,93 @@ class _Cache:
         return cache.load(binary_name(file, digest))
 
 
-class ChildPlanner(Answers):
+class ChildPlanner(PlanReader):
     """What asks the cache, and then a child."""
 
     def __init__(self, options: Options, device: AnyDevice, seconds: float) -> None:
         """`seconds`: that this start took already."""
         super().__init__(options, device)
         info = device.info
-        self._records = Records(device.identity, partial(broken, info, device.profile))
+        self._records = Records(device.identity, partial(driver_fault, info, device.profile))
         self._banned_before = {*self._records.left_out.values()}
         same = replace(options, device=info.index, own_context=False)
         self._same = info.identity, replace(same, isolate=False, run_timeout=0)
         self._seconds_left = QUICK_SECONDS - seconds
 
-    def _require(self, answer: Answer) -> None:
+    def _require(self, answer: TunedPlan) -> None:
         if self._options.tune == FULL != answer.mode:
             raise UnreadablePlan("nothing was measured to the end")
 
     def _answer(
-        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
-    ) -> Found:
+        self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]
+    ) -> ResultT:
         with self._lock, progress.phase("build"):
-            found = self._kept(name, read)
+            found = self._from_cache(name, read)
             if found is None:
                 with cache.locked(f"locks/{name[:2]}", _WAIT_SECONDS):
-                    found = self._kept(name, read)  # another process may have asked
+                    found = self._from_cache(name, read)  # another process may have asked
                     if found is None:
-                        found = self._asked(name, call, arguments, read)
+                        found = self._ask_child(name, call, arguments, read)
             cache.keep_digests()
             return found
 
     def _path(self, name: str) -> str:
         """Return the name of an answer in the cache; another one once something is left out."""
         own = tuple(sorted(self._records.left_out))
-        return f"{_FOLDER}/{key_of(installed(), name, own)}"
+        return f"{_FOLDER}/{key_of(installation_key(), name, own)}"
 
-    def _kept(self, name: str, read: Read[Found]) -> Found | None:
+    def _from_cache(self, name: str, read: Parse[ResultT]) -> ResultT | None:
         """Return what is read of the cache's answer; None: there is none that holds here."""
-        if surroundings.shortages():  # whoever found it had more room
+        if environment.shortages():  # whoever found it had more room
             return None
         content = cache.load(self._path(name))
         if content is None:
             return None
         try:
-            return self._read(name, content, _Cache({}), read)
+            return self._parse(name, content, _CacheSource({}), read)
         except _UNUSABLE as error:
             _log.debug("a plan in the cache is not used: %s", error)
             return None
 
-    def _asked(
-        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
-    ) -> Found:
+    def _ask_child(
+        self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]
+    ) -> ResultT:
         """Let children answer, and keep what one answers; raises what planning raised there."""
         own = name, call, arguments, read
         try:
-            return self._asked_once(*own)
+            return self._ask_child_once(*own)
         except _UNUSABLE as error:
             _log.debug("what a child process planned is lost: %s", error)
         helper.renew()  # it may have in memory what is gone from the cache
         try:
-            return self._asked_once(*own)
+            return self._ask_child_once(*own)
         except _UNUSABLE as error:
             raise DeviceError(f"what a child process planned is lost: {error}") from error
 
-    def _asked_once(
-        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
-    ) -> Found:
-        def wanted() -> tuple[object, ...]:
+    def _ask_child_once(
+        self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]
+    ) -> ResultT:
+        def request() -> tuple[object, ...]:
             left_out = dict(self._records.left_out)
             return "plan", self._same, left_out, self._seconds_left, call, arguments
 
-        heard = self._records.ask(wanted)
-        self._seconds_left, elsewhere = heard.answer["seconds_left"], heard.answer["elsewhere"]
+        response = self._records.ask(request)
+        self._seconds_left, elsewhere = (
+            response.answer["seconds_left"],
+            response.answer["elsewhere"],
+        )
         is_for_good = self._records.are_banned and not elsewhere
-        if heard.answer["error"] in _FOR_GOOD and is_for_good:
-            cache.store(self._path(name), heard.payload)
+        if response.answer["error"] in _FINAL_ERRORS and is_for_good:
+            cache.store(self._path(name), response.payload)
         if self._options.isolate and elsewhere:
-            elsewhere = adopted(elsewhere)
-        return self._read(name, heard.payload, _Cache(elsewhere), read)
+            elsewhere = adopt(elsewhere)
+        return self._parse(name, response.payload, _CacheSource(elsewhere), read)
 
-    def _met(self, reasons: Collection[str]) -> None:
+    def _note_exclusions(self, reasons: Collection[str]) -> None:
         """Say once what of earlier starts' bans this one met."""
-        new = {*reasons} & self._banned_before - _said
+        new = {*reasons} & self._banned_before - _warned
         # Of what this start left out a WARN told.
-        _said.update(new, {*self._records.left_out.values()} - self._banned_before)
+        _warned.update(new, {*self._records.left_out.values()} - self._banned_before)
         if new:
             _log.warning(
                 "kernels are left out on this device, because child processes died of them before: "

@@ -14,21 +14,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from delegate import halves, progress
+from delegate import fp16, progress
 from delegate.errors import PlanError
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
+from delegate.isolation.backend import AnyDevice, AnyExecutor, AnyState, backend_of
 from delegate.isolation.device import IsolatedDevice
-from delegate.isolation.in_child import AnyDevice, AnyExecutor, AnyState, executing_on
 from delegate.options import Options
-from delegate.plan.record import NOWHERE, Region
+from delegate.plan.record import NO_REGION, Region
 from delegate.runtime.device import Device
 from delegate.sandbox import helper
-from delegate.start.answers import Answers
 from delegate.start.child_planner import ChildPlanner
 from delegate.start.file_planner import FilePlanner, write_answers
 from delegate.start.opening import open_device, target_of
+from delegate.start.plan_reader import PlanReader
 from delegate.store import has_stores
 from delegate.target import Rules, Target
 
@@ -65,9 +65,9 @@ class Engine:
             open_one = IsolatedDevice if options.isolate else open_device
             self.device: AnyDevice = device or open_one(options)
         seconds = time.perf_counter() - begun
-        if options.allows_halves and not halves.are_stored(self.device.proven):
+        if options.allows_fp16 and not fp16.can_store_fp16(self.device.proven):
             _log.warning("%s: not proven to store halves: floats stay", self.device.info.name)
-        self._executing = executing_on(self.device)
+        self._backend = backend_of(self.device)
         if options.plan is not None:
             self._planning: Planning = FilePlanner(options, self.device, options.plan)
         elif planning is None:
@@ -80,15 +80,15 @@ class Engine:
             self._planning = planning(options, self.device, seconds)
 
     @property
-    def left(self) -> int:
+    def unmeasured(self) -> int:
         """Count the choices that were not measured."""
-        return self._planning.left
+        return self._planning.unmeasured
 
     def write_plan(self, path: str | os.PathLike[str]) -> None:
         """Write a file with the plans of all that was made until now. Raises: PlanError."""
-        if not isinstance(self._planning, Answers):
+        if not isinstance(self._planning, PlanReader):
             raise PlanError("no child process planned (in_child_first=False): there is no plan")
-        write_answers(path, self.device, self._planning.kept)
+        write_answers(path, self.device, self._planning.replies)
 
     @property
     def is_closed(self) -> bool:
@@ -114,7 +114,7 @@ class Engine:
         partition: Partition,
         target: Target,
         batch: int = 1,
-        region: Region = NOWHERE,
+        region: Region = NO_REGION,
         state: AnyState | None = None,
     ) -> AnyExecutor:
         """Return a partition ready to run, in the form that measured faster.
@@ -128,18 +128,18 @@ class Engine:
         region = state.region if state else region
         plan, constants = self._planning.partition(partition, target, batch, region)
         with progress.phase("build"):
-            return self._executing.executor(plan, constants, state)
+            return self._backend.executor(plan, constants, state)
 
     def state(self, *about: Any, **more: Any) -> AnyState:
-        """Return what keeps values of executors over runs; arguments as KeptValues."""
-        return self._executing.state(*about, **more)
+        """Return what keeps values of executors over runs; arguments as PersistentTensors."""
+        return self._backend.state(*about, **more)
 
     def sibling(self, executor: AnyExecutor) -> AnyExecutor:
         """Return a second executor of the same plan, with a queue and an arena of its own.
 
         It has no state: runs that share one come one after the other.
         """
-        return self._executing.executor(executor.plan, executor.constants(), None, True)
+        return self._backend.executor(executor.plan, executor.constants(), None, True)
 
 
 def open_engine(options: Options, device: AnyDevice | None = None) -> Engine:

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from delegate import cache
 from delegate.errors import PlanError
-from delegate.isolation.in_child import AnyDevice
+from delegate.isolation.backend import AnyDevice
 from delegate.options import Options
 from delegate.plan.codec import UnreadablePlan, contents_of
 from delegate.plan.contents import MissingContent, load
 from delegate.plan.file import PlanFile, read_plan, write_plan
 from delegate.plan.key import code_digest
 from delegate.runtime.programs import MissingBinary, binary_name
-from delegate.start.answers import Answers, Found, Read
+from delegate.start.plan_reader import Parse, PlanReader, ResultT
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _FileSource:
     """A plan's file as the source of contents and binaries."""
 
     file: PlanFile
@@ -37,7 +37,7 @@ class _File:
         return None if found is None else found.tobytes()
 
 
-class FilePlanner(Answers):
+class FilePlanner(PlanReader):
     """What reads a plan's file.
 
     Raises: PlanError: it cannot be read, or is of another device, driver or version.
@@ -57,8 +57,8 @@ class FilePlanner(Answers):
         self._answers = self._file.answers
 
     def _answer(
-        self, name: str, call: str, arguments: tuple[object, ...], read: Read[Found]
-    ) -> Found:
+        self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]
+    ) -> ResultT:
         path = self._file.path
         content = self._answers.get(name)
         if content is None:
@@ -67,7 +67,7 @@ class FilePlanner(Answers):
             )
         with self._lock:
             try:
-                return self._read(name, content, _File(self._file), read)
+                return self._parse(name, content, _FileSource(self._file), read)
             except (UnreadablePlan, MissingContent, MissingBinary, ValueError, TypeError) as error:
                 raise PlanError(f"plan {path}: it is damaged ({error}); make it again") from error
 

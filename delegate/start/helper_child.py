@@ -24,27 +24,27 @@ from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.isa import BY_NAME, OWN_BUILTINS
 from delegate.options import Options
-from delegate.plan.codec import Answer, encoded
-from delegate.plan.contents import places_elsewhere
+from delegate.plan.codec import TunedPlan, encode
+from delegate.plan.contents import paths_outside_cache
 from delegate.plan.record import Region
 from delegate.profiles import DeviceProfile
 from delegate.runtime import icds
+from delegate.runtime.constant_files import save_constants
 from delegate.runtime.device_list import DeviceInfo, matching
-from delegate.runtime.leases import saved
-from delegate.runtime.survey import tried_platforms
-from delegate.sandbox import surroundings
+from delegate.runtime.survey import probe_platforms
+from delegate.sandbox import environment
 from delegate.sandbox.channel import Channel, serving
-from delegate.sandbox.trials import PASSED, PLATFORMS, Told, Trial
+from delegate.sandbox.trials import PASSED, PLATFORMS, ReportedTrials, Trial
 from delegate.start.opening import open_device
 from delegate.start.planner import Planner
-from delegate.start.self_tests import tested
+from delegate.start.self_tests import run_self_test
 from delegate.target import Target
 
 IDLE_SECONDS = 10  # without a request
 _log = logging.getLogger("delegate")
 
 
-class _Teller(logging.Handler):
+class _EventSender(logging.Handler):
     """Tells the parent, and ends this process if a step takes so long that the parent must be gone.
 
     The kernel of the operating system ends it, inside a driver, too.
@@ -56,14 +56,14 @@ class _Teller(logging.Handler):
         self._trying: list[Trial] = []
         self.step_seconds = self.between_seconds = 0
 
-    def tell(self, payload: bytes = b"", **told: Any) -> None:
+    def tell(self, payload: bytes = b"", **event: Any) -> None:
         """Tell an event."""
-        if "trying" in told:
-            self._trying.append(told["trying"])
-        elif self._trying and self._trying[-1] == told.get("tried"):
+        if "trying" in event:
+            self._trying.append(event["trying"])
+        elif self._trying and self._trying[-1] == event.get("tried"):
             self._trying.pop()
         signal.alarm(self.step_seconds if self._trying else self.between_seconds)
-        self._parent.send(payload, **told)
+        self._parent.send(payload, **event)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell a line to log."""
@@ -73,20 +73,20 @@ class _Teller(logging.Handler):
 def main() -> int:
     """Perform requests until there was none for long, or the parent is gone."""
     with serving() as parent:
-        teller = _Teller(parent)
+        teller = _EventSender(parent)
         _log.addHandler(teller)
         _log.propagate = False
         icds.trust()  # what this process dies of is the parent's to find
-        surroundings.trust()
-        performer = _Performer(teller)
+        environment.trust()
+        performer = _RequestHandler(teller)
         for message in parent.messages(IDLE_SECONDS):
-            sent = pickle.loads(message["payload"])
-            request, teller.step_seconds, teller.between_seconds, room, level = sent
+            message_parts = pickle.loads(message["payload"])
+            request, teller.step_seconds, teller.between_seconds, usage, level = message_parts
             _log.setLevel(level)
-            if room is not None:
-                surroundings.take_as_much(room)
+            if usage is not None:
+                environment.reserve_as_much(usage)
             word, *arguments = request
-            with progress.told_to(lambda *step: teller.tell(progress=step)):
+            with progress.forwarded_to(lambda *step: teller.tell(progress=step)):
                 answer = getattr(performer, word)(*arguments)
             payload = answer.pop("payload") if isinstance(answer, dict) else b""
             teller.tell(payload, answer=answer)
@@ -94,10 +94,10 @@ def main() -> int:
     return 0
 
 
-class _Performer:
+class _RequestHandler:
     """What the child does. What plans is kept for the next request, if that is for the same."""
 
-    def __init__(self, teller: _Teller) -> None:
+    def __init__(self, teller: _EventSender) -> None:
         self._tell = teller.tell
         self._same: object = None
         self._planner: Planner | None = None
@@ -108,8 +108,8 @@ class _Performer:
         `environment`: the variables that say which libraries, where the loader is not to decide.
         """
         os.environ.update(environment or {})
-        with Told({}, self._tell).of(Trial(PLATFORMS)):
-            return [asdict(each) for each in tried_platforms()]
+        with ReportedTrials({}, self._tell).attempt(Trial(PLATFORMS)):
+            return [asdict(each) for each in probe_platforms()]
 
     def self_tests(
         self,
@@ -123,16 +123,16 @@ class _Performer:
         `passed`: the names of those before.
         """
         _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
-        info, known = self._found(info.index, info.identity), {*passed}
-        told = Told({}, self._tell)
+        info, known = self._require_device(info.index, info.identity), {*passed}
+        told = ReportedTrials({}, self._tell)
         for test in progress.each(tests, lambda test: f"self-test {test.name}"):
             name = test.name
-            with told.of(test) as under_way:
+            with told.attempt(test) as under_way:
                 if name in BY_NAME and BY_NAME[name].proven_by & known:
                     under_way.how = "not needed"
                 else:
                     proven = [name, *(known & {OWN_BUILTINS})]
-                    under_way.how = tested(info, proven, profile)
+                    under_way.how = run_self_test(info, proven, profile)
             self._tell(log=f"device {info.index}, {name}: {under_way.how}", level=logging.DEBUG)
             if under_way.how == PASSED:
                 known.add(name)
@@ -151,19 +151,19 @@ class _Performer:
         """
         planner = self._planner_of(same, left_out)
         planner.chooser.begin(seconds_left)
-        planner.trials.met.clear()
+        planner.trials.encountered.clear()
         payload, error = b"", None
         try:
             payload = getattr(self, f"_{call}")(planner, *arguments)
         except DelegateError as raised:
             _log.debug("in a child process: %s", raised)
             error = type(raised).__name__, str(raised)
-        head = json.dumps([sorted(planner.trials.met), error]).encode()
+        head = json.dumps([sorted(planner.trials.encountered), error]).encode()
         return {
             "payload": head + b"\n" + payload,
             "error": error[0] if error else "",
             "seconds_left": planner.chooser.seconds_left,
-            "elsewhere": places_elsewhere(),
+            "elsewhere": paths_outside_cache(),
         }
 
     def _planner_of(self, same: tuple[str, Options], left_out: dict[Trial, str]) -> Planner:
@@ -172,8 +172,8 @@ class _Performer:
             if planner is not None:
                 planner.device.close()
             identity, options = same
-            self._found(options.device, identity)
-            trials = Told(left_out, self._tell)
+            self._require_device(options.device, identity)
+            trials = ReportedTrials(left_out, self._tell)
             planner = self._planner = Planner(options, open_device(options), trials)
             self._same = same
         return planner
@@ -191,16 +191,16 @@ class _Performer:
         self, planner: Planner, partition: Partition, target: Target, batch: int, region: Region
     ) -> bytes:
         device, chooser = planner.device, planner.chooser
-        plan, taken = planner.partition(partition, target, batch, region)
+        plan, lease = planner.partition(partition, target, batch, region)
         with (
-            contextlib.closing(taken),
+            contextlib.closing(lease),
             device.calling("reading constants back"),
         ):
-            constants = saved(planner.weights, device.queue, taken)
-            tuning = chooser.mode, chooser.left, chooser.left_seconds
-            return encoded(Answer(plan, constants, *tuning))
+            constants = save_constants(planner.weights, device.queue, lease)
+            tuning = chooser.mode, chooser.unmeasured, chooser.unmeasured_seconds
+            return encode(TunedPlan(plan, constants, *tuning))
 
-    def _found(self, index: str | int | None, identity: str) -> DeviceInfo:
+    def _require_device(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device that the parent means."""
         info = matching(index)[0]
         if info.identity != identity:

@@ -21,16 +21,16 @@ from delegate import progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph.ir import Tensor
 from delegate.isolation.executor import ACTIONS, RUN, SUBMIT, WAIT
-from delegate.isolation.shared_memory import Bytes, opened
+from delegate.isolation.shared_memory import Bytes, open_arrays
 from delegate.options import Options
-from delegate.plan.codec import UnreadablePlan, decoded
-from delegate.plan.contents import MissingContent, Source
+from delegate.plan.codec import UnreadablePlan, decode
+from delegate.plan.contents import ContentSource, MissingContent
 from delegate.plan.record import PartitionPlan
 from delegate.runtime.context import is_failed
 from delegate.runtime.executor import Executor
-from delegate.runtime.in_process import InProcess
+from delegate.runtime.local_backend import LocalBackend
 from delegate.runtime.state import State
-from delegate.runtime.weights import Taken
+from delegate.runtime.weights import Lease
 from delegate.sandbox import process
 from delegate.sandbox.channel import Channel, serving
 from delegate.start.opening import open_device
@@ -42,9 +42,9 @@ def main() -> int:
     """Do what is asked until the parent is gone."""
     process.die_with(int(sys.argv[1]))
     with serving() as parent:
-        _log.addHandler(_Teller(parent))
+        _log.addHandler(_LogForwarder(parent))
         _log.propagate = False
-        performer = _Performer(parent)
+        performer = _IsolationHandler(parent)
         runs = performer.runs
         with contextlib.suppress(EOFError):  # the parent is gone
             while True:
@@ -61,7 +61,7 @@ def main() -> int:
     return 0
 
 
-class _Teller(logging.Handler):
+class _LogForwarder(logging.Handler):
     """Tells the parent what is logged."""
 
     def __init__(self, parent: Channel) -> None:
@@ -74,7 +74,7 @@ class _Teller(logging.Handler):
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _ExecutorSlot:
     """An executor, and the tensors of its runs."""
 
     executor: Executor
@@ -88,10 +88,10 @@ class _Made:
         self.executor.submit(self.inputs, self.outputs)
 
     def wait(self) -> None:
-        self.executor.transfer.wait()
+        self.executor.copy_strategy.wait()
 
 
-class _Performer:
+class _IsolationHandler:
     """What the child has and does.
 
     Attributes:
@@ -101,8 +101,8 @@ class _Performer:
     def __init__(self, parent: Channel) -> None:
         self._parent = parent
         self.runs: dict[int, Callable[[], None]] = {}
-        self._executing: InProcess | None = None
-        self._constants: dict[int, tuple[PartitionPlan, Taken]] = {}
+        self._backend: LocalBackend | None = None
+        self._constants: dict[int, tuple[PartitionPlan, Lease]] = {}
         self._executors: dict[int, Executor] = {}
         self._states: dict[int, State] = {}
 
@@ -113,7 +113,7 @@ class _Performer:
             self._parent.send_number(message["number"])
             return
         word, *arguments = pickle.loads(message["payload"])
-        with progress.told_to(lambda *step: self._parent.send(progress=step)):
+        with progress.forwarded_to(lambda *step: self._parent.send(progress=step)):
             answer = getattr(self, word)(*arguments) or {}
         payload = answer.pop("payload", b"")
         self._parent.send(payload, answer=answer)
@@ -124,7 +124,7 @@ class _Performer:
         device = open_device(options)
         if identity not in ("", device.identity):
             raise DeviceError(f"device {options.device} is now {device.identity}")
-        self._executing = InProcess(device)
+        self._backend = LocalBackend(device)
         return {
             "info": asdict(device.info),
             "type": device.type,
@@ -140,10 +140,10 @@ class _Performer:
         number: int,
         content: bytes,
         ends: tuple[Sequence[Tensor], Sequence[Tensor]],
-        source: Source,
+        source: ContentSource,
     ) -> None:
         """Load the programs and constants of a plan."""
-        answer = decoded(content, ends, source.content)
+        answer = decode(content, ends, source.content)
         constants = self._opened().constants(content, ends, answer, source)
         self._constants[number] = answer.plan, constants
 
@@ -162,14 +162,14 @@ class _Performer:
     ) -> None:
         """Make an executor; `path`, `sizes`: of the tensors in shared memory."""
         try:
-            tensors = opened(path, sizes)
+            tensors = open_arrays(path, sizes)
         except OSError as error:
             raise DeviceError(f"no shared memory: {error.strerror or error}") from error
         plan, held = self._constants[constants]
         kept = None if state is None else self._states[state]
-        executor = self._opened().executor(plan, held.weights.held(held), kept, own_queue)
+        executor = self._opened().executor(plan, held.weights.acquire(held), kept, own_queue)
         count = len(executor.inputs)
-        made = _Made(executor, tensors[:count], tensors[count:])
+        made = _ExecutorSlot(executor, tensors[:count], tensors[count:])
         self._executors[number] = executor
         for action, call in ((RUN, made.run), (SUBMIT, made.submit), (WAIT, made.wait)):
             self.runs[number * ACTIONS + action] = call
@@ -181,7 +181,7 @@ class _Performer:
             self.runs.pop(number * ACTIONS + action, None)
 
     def add_state(self, number: int, about: Sequence[Any], more: Mapping[str, Any]) -> None:
-        """Begin what is kept over runs; the arguments are those of KeptValues."""
+        """Begin what is kept over runs; the arguments are those of PersistentTensors."""
         self._states[number] = self._opened().state(*about, **more)
 
     def call_state(self, number: int, call: str, *arguments: Any) -> dict[str, Any] | None:
@@ -197,10 +197,10 @@ class _Performer:
         """Give a state's memory back."""
         self._states.pop(number).close()
 
-    def _opened(self) -> InProcess:
-        if self._executing is None:
+    def _opened(self) -> LocalBackend:
+        if self._backend is None:
             raise DeviceError("no device was opened")
-        return self._executing
+        return self._backend
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import logging
 
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.isa import AMX, most_lanes
-from delegate.isolation.in_child import AnyDevice
+from delegate.isolation.backend import AnyDevice
 from delegate.options import Options
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
@@ -18,7 +18,7 @@ from delegate.target import Rules, Target
 _log = logging.getLogger("delegate")
 
 
-def granted(proven: frozenset[str]) -> frozenset[str]:
+def usable_isa(proven: frozenset[str]) -> frozenset[str]:
     """Return what of this the kernel of the operating system lets this process use."""
     if AMX in proven and (why := process.tile_registers_refused()):
         _log.info("%s: amx is not used", why)
@@ -40,7 +40,7 @@ def open_device(options: Options) -> Device:
         failure = proof.failure
         if failure is None:
             try:
-                isa = frozenset() if "all" in excluded else granted(proof.isa - excluded)
+                isa = frozenset() if "all" in excluded else usable_isa(proof.isa - excluded)
                 device = Device(info, options.profiling, isa, profile, not options.own_context)
             except DeviceError as error:
                 failure = str(error)

@@ -17,27 +17,27 @@ from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
 from delegate.isa import ORDERS, is_one_launch_likely
-from delegate.isolation.in_child import AnyConstants
+from delegate.isolation.backend import AnyConstants
 from delegate.launch import Alternative, Program, Step, first_that_runs
-from delegate.lowered import Lowered
+from delegate.lowering_cache import LoweringCache
 from delegate.options import Options
 from delegate.plan.key import origin_of
-from delegate.plan.record import NOWHERE, PartitionPlan, Region
+from delegate.plan.record import NO_REGION, PartitionPlan, Region
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
+from delegate.runtime.copy_strategies import COPIED, COPY_CHOICE, STRATEGIES
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.planned import planned_executor
 from delegate.runtime.registers import registers
-from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
-from delegate.runtime.weights import Taken, Weights
-from delegate.sandbox.trials import WHOLE, Free, Trial
+from delegate.runtime.weights import Lease, Weights
+from delegate.sandbox.trials import WHOLE, Trial, Trials
 from delegate.store import Store
 from delegate.target import Target
 from delegate.tflite.reference import reference_outputs
 from delegate.tuning.chooser import FULL, QUICK, Choice, Chooser
-from delegate.tuning.forms import Chosen, Forms
+from delegate.tuning.dispatch import DispatchChooser, Selection
 from delegate.tuning.tune import Tuner
 
 # Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
@@ -49,7 +49,7 @@ class Planning(Protocol):
     """What an Engine asks, whoever does it."""
 
     @property
-    def left(self) -> int:
+    def unmeasured(self) -> int:
         """Count the choices that were not measured."""
 
     def registers(self) -> int:
@@ -78,29 +78,29 @@ class Planner:
     """
 
     def __init__(
-        self, options: Options, device: Device, trials: Free | None = None, seconds: float = 0.0
+        self, options: Options, device: Device, trials: Trials | None = None, seconds: float = 0.0
     ) -> None:
         """`trials`: what may be done; None: everything. `seconds`: that this start took before."""
         self.device = device
         self.chooser = Chooser(options.tune, Store(device.identity), seconds)
-        self.trials = trials or Free()
+        self.trials = trials or Trials()
         self._kernels = Kernels(device, self.trials)
         self.weights = Weights(device, is_shared=True)
         self._bench = DeviceBench(device, self._kernels, self.weights)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._options = options
         # Of the graph that was judged last, until partitions take it: each node is lowered once.
-        self._lowered: tuple[Target | None, Lowered] = None, Lowered()
+        self._lowering: tuple[Target | None, LoweringCache] = None, LoweringCache()
 
-    def _forms(self, origin: str) -> Forms:
+    def _dispatch_chooser(self, origin: str) -> DispatchChooser:
         # Not cached: the reference cycle would keep the context alive.
         own = self._options.profiling, bool(self.device.proven & ORDERS), origin
-        return Forms(self.chooser, self._bench, self._made, *own)
+        return DispatchChooser(self.chooser, self._bench, self._executor, *own)
 
     @property
-    def left(self) -> int:
+    def unmeasured(self) -> int:
         """Count the choices that were not measured."""
-        return self.chooser.left
+        return self.chooser.unmeasured
 
     def registers(self) -> int:
         """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
@@ -111,68 +111,73 @@ class Planner:
         self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()
     ) -> list[Verdict]:
         """Return for each node whether it runs here."""
-        lowered = Lowered()
-        self._lowered = target, lowered
+        lowered = LoweringCache()
+        self._lowering = target, lowered
         nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
         with progress.phase("build"), nodes:
             return compiler.verdicts(graph, target, self._bench.check, exclude_ops, lowered)
 
     def partition(
-        self, partition: Partition, target: Target, batch: int = 1, region: Region = NOWHERE
-    ) -> tuple[PartitionPlan, Taken]:
+        self, partition: Partition, target: Target, batch: int = 1, region: Region = NO_REGION
+    ) -> tuple[PartitionPlan, Lease]:
         """Return the plan of a partition, and its constants, which are the caller's to close.
 
         Raises:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
         """
         with progress.phase("build"):
-            chosen = self.chosen(partition, target, batch)
-            whole = Trial.of(WHOLE, chosen.key, batch, *filter(None, region), self._transfer())
-            with self._made(chosen.program, chosen.form, batch, region) as executor:
+            chosen = self.select(partition, target, batch)
+            whole = Trial.of(WHOLE, chosen.key, batch, *filter(None, region), self._copy_strategy())
+            with self._executor(chosen.program, chosen.dispatch_mode, batch, region) as executor:
                 if self.trials.is_due(whole):
-                    with self.trials.of(whole):
+                    with self.trials.attempt(whole):
                         # What memory holds may let a loop be long.
                         executor.first_run()
                         outputs_of(executor, random_inputs(executor))
                 return executor.plan, executor.constants()
 
-    def _known(self, partition: Partition, target: Target) -> Lowered:
+    def _lowered_nodes(self, partition: Partition, target: Target) -> LoweringCache:
         """Return what a partition's nodes were lowered to, which is forgotten here."""
-        judged_for, lowered = self._lowered
-        known = Lowered(lowered if judged_for == target else None)
+        judged_for, lowered = self._lowering
+        known = LoweringCache(lowered if judged_for == target else None)
         for node in partition.nodes:
             found = lowered.pop(node, ())
             if found and judged_for == target:
                 known[node] = found
         return known
 
-    def chosen(self, partition: Partition, target: Target, batch: int) -> Chosen:
+    def select(self, partition: Partition, target: Target, batch: int) -> Selection:
         """Return the fastest program of a partition, and its form; raises Unsupported."""
         origin = origin_of(partition)
-        forms, lowered = self._forms(origin), self._known(partition, target)
+        chooser, lowered = self._dispatch_chooser(origin), self._lowered_nodes(partition, target)
         try:
             fused = self._rewritten(partition, target, lowered)
-            if self._options.allows_halves:  # its nodes apart round elsewhere: no equal program
+            if self._options.allows_fp16:  # its nodes apart round elsewhere: no equal program
                 partition = fused
             with progress.share(0, _OF_NODES):
-                expected = self._as_one_launch(forms, fused, target, batch, lowered)
-                self._tuner.has_left = False
+                expected = self._as_one_launch(chooser, fused, target, batch, lowered)
+                self._tuner.has_unmeasured = False
                 programs = self._programs(partition, fused, target, batch, lowered, origin)
-                if expected is not None and self._tuner.has_left:
+                if expected is not None and self._tuner.has_unmeasured:
                     programs = [expected]  # as one launch its nodes' choices gain less
             with progress.share(_OF_NODES, 1):
                 is_likely = self._is_one_launch_likely(fused)
-                return forms.fastest(programs, batch, expected, is_likely)
+                return chooser.fastest(programs, batch, expected, is_likely)
         finally:
             self.chooser.save()
 
-    def _rewritten(self, partition: Partition, target: Target, lowered: Lowered) -> Partition:
-        check, told = self._bench.check, self._options
-        passes = frozenset(told.passes)
-        return compiler.rewritten(partition, target, check, passes, lowered, told.allows_halves)
+    def _rewritten(self, partition: Partition, target: Target, lowered: LoweringCache) -> Partition:
+        check, options = self._bench.check, self._options
+        passes = frozenset(options.passes)
+        return compiler.rewritten(partition, target, check, passes, lowered, options.allows_fp16)
 
     def _as_one_launch(
-        self, forms: Forms, fused: Partition, target: Target, batch: int, lowered: Lowered
+        self,
+        chooser: DispatchChooser,
+        fused: Partition,
+        target: Target,
+        batch: int,
+        lowered: LoweringCache,
     ) -> Program | None:
         """Return what runs until all nodes are measured: lower()'s first choices, if they are
         faster as one launch. That gains more than the nodes' choices, so it is asked first.
@@ -181,7 +186,7 @@ class Planner:
             return None
         program = self._of_first_choices(fused, target, lowered)
         is_likely = self._is_one_launch_likely(fused)
-        return program if forms.is_one_launch_faster(program, is_likely) else None
+        return program if chooser.is_one_launch_faster(program, is_likely) else None
 
     def _is_one_launch_likely(self, partition: Partition) -> bool:
         is_float = any(tensor.dtype == "float32" for tensor in partition.inputs)
@@ -193,7 +198,7 @@ class Planner:
         fused: Partition,
         target: Target,
         batch: int,
-        lowered: Lowered,
+        lowered: LoweringCache,
         origin: str,
     ) -> list[Program]:
         """Return the programs that compute a partition, each of the alternatives chosen for it.
@@ -222,19 +227,25 @@ class Planner:
     def _may_be_one_launch(self, batch: int) -> bool:
         return not self._options.alternative and batch == 1 and bool(self.device.proven & ORDERS)
 
-    def _of_first_choices(self, partition: Partition, target: Target, lowered: Lowered) -> Program:
+    def _of_first_choices(
+        self, partition: Partition, target: Target, lowered: LoweringCache
+    ) -> Program:
         def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
             return first_that_runs(alternatives, self._bench.check)
 
         return compiler.compile_partition(partition, target, expected, lowered=lowered)
 
-    def _made(self, program: Program, form: str, batch: int, region: Region = NOWHERE) -> Executor:
-        how = form, self._transfer(), self.weights
+    def _executor(
+        self, program: Program, dispatch_mode: str, batch: int, region: Region = NO_REGION
+    ) -> Executor:
+        how = dispatch_mode, self._copy_strategy(), self.weights
         return planned_executor(self.device, self._kernels, program, batch, *how, region=region)
 
-    def _transfer(self) -> str:
+    def _copy_strategy(self) -> str:
         """Return the fastest way for bytes to cross."""
-        ways = Choice(CROSSING, TRANSFERS, default=COPIED)
-        found = self.chooser.take(ways, lambda: self.chooser.fastest(self._bench.transfers()))
+        ways = Choice(COPY_CHOICE, STRATEGIES, default=COPIED)
+        found = self.chooser.choose(
+            ways, lambda: self.chooser.fastest(self._bench.copy_strategies())
+        )
         assert found is not None
         return found

@@ -15,12 +15,12 @@ from typing import Any
 
 from delegate.errors import DeviceError
 from delegate.isa import BY_NAME, lacked_by, tried_on
-from delegate.plan.key import installed
+from delegate.plan.key import installation_key
 from delegate.profiles import DeviceProfile
 from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.sources import defines_of, source_of
-from delegate.sandbox import helper, surroundings
+from delegate.sandbox import environment, helper
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import DEVICE, FRESH, PASSED, SELF_TEST, Trial
 from delegate.store import FACTS, Store
@@ -47,26 +47,26 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     tried = [name for name in tried_on(info.type) if name not in lacked_by(_flags())]
     identity = identity_with(info, profile)
     first, *others = _tests(identity, tuple(allowed(tried, profile)))
-    records = Records(identity, partial(broken, info, profile))
+    records = Records(identity, partial(driver_fault, info, profile))
     done = records.done
 
-    def left() -> tuple[object, ...]:
+    def pending() -> tuple[object, ...]:
         waiting = [test for test in others if test not in done and test not in records.left_out]
         passed = [test.name for test in others if done.get(test) == PASSED]
         return ("self_tests", info, profile, waiting, passed) if waiting else ()
 
     try:
-        if surroundings.shortages() or first not in done:
+        if environment.shortages() or first not in done:
             if why := _fault(info, profile, first):
                 return Proof(why)
             records.add({first: PASSED})
-        records.ask(left, step_seconds=ISA_TIMEOUT_SECONDS)
+        records.ask(pending, step_seconds=ISA_TIMEOUT_SECONDS)
     except DeviceError as error:
         return Proof(str(error))
     return Proof(None, frozenset(test.name for test in others if done.get(test) == PASSED))
 
 
-def broken(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
+def driver_fault(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
     """Return how a plain kernel that no cache has fails now in a child; "" if it works."""
     return _fault(info, profile, Trial(SELF_TEST, FRESH))
 
@@ -78,15 +78,19 @@ def _fault(info: DeviceInfo, profile: DeviceProfile | None, test: Trial) -> str:
     """
     for _ in range(2):
         request = "self_tests", info, profile, [test], ()
-        heard = helper.ask(*request, step_seconds=TIMEOUT_SECONDS)
-        if (answer := heard.found.get(test)) is not None:
+        response = helper.ask(*request, step_seconds=TIMEOUT_SECONDS)
+        if (answer := response.outcomes.get(test)) is not None:
             return "" if answer == PASSED else answer
     # Here, as in `_digests`.
     from delegate.start.self_tests import advice
 
-    ended = heard.ended
-    why = advice(info, ended.stderr) if ended.is_own and ended.signal else ended.remedy
-    return f"its self-test {ended}{why}"
+    child_exit = response.exit
+    why = (
+        advice(info, child_exit.stderr)
+        if child_exit.is_self_inflicted and child_exit.signal
+        else child_exit.remedy
+    )
+    return f"its self-test {child_exit}{why}"
 
 
 @lru_cache(maxsize=1)
@@ -105,18 +109,18 @@ def _tests(identity: str, isas: tuple[str, ...]) -> tuple[Trial, ...]:
     The digest of its source is in each one's name. `identity`: of the device, with whose facts the
     digests are kept for this installation.
     """
-    store, package, names = Store(identity), installed(), [DEVICE, *isas]
-    digests = _known(store.load(FACTS).get(_SOURCES), package)
+    store, package, names = Store(identity), installation_key(), [DEVICE, *isas]
+    digests = _stored_digests(store.load(FACTS).get(_SOURCES), package)
     if not {*names} <= digests.keys():
         digests = _digests(isas)
         store.save(FACTS, {_SOURCES: [package, digests]})
     return tuple(Trial(SELF_TEST, name, str(digests[name])) for name in names)
 
 
-def _known(kept: object, package: str) -> dict[str, Any]:
+def _stored_digests(stored: object, package: str) -> dict[str, Any]:
     """Return the digests that are kept, if they are this installation's."""
-    if isinstance(kept, list) and len(kept) == 2 and kept[0] == package:
-        return kept[1] if isinstance(kept[1], dict) else {}
+    if isinstance(stored, list) and len(stored) == 2 and stored[0] == package:
+        return stored[1] if isinstance(stored[1], dict) else {}
     return {}
 
 

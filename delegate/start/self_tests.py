@@ -37,7 +37,7 @@ from delegate.sandbox.trials import DEVICE, FRESH, PASSED
 _WRONG = "other numbers than expected"
 _LANES16_SECONDS = 10  # of CPU time
 # PoCL forgets its library of built-ins with the last context: half a second for each test.
-_kept: list[Device] = []
+_open_devices: list[Device] = []
 
 
 # x, multiplier, shift, divisor
@@ -112,7 +112,7 @@ _Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)
 _X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
 # For "fp16": numbers whose products and their sums are halves, too, however they are rounded.
 _WHOLE = np.random.default_rng(7).integers(-16, 17, 64).astype(np.float16)
-_GIVEN: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = {
+_INPUTS: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] = {
     **dict.fromkeys(("nearest", "stored_halves"), (_X, _Y)),
     "fp16": (_WHOLE, _WHOLE[::-1].copy()),
 }
@@ -129,7 +129,7 @@ def program_of(feature: Feature) -> Program:
     if feature.is_order:
         return _order_program(feature, feature.group_items)
     answers = Tensor(0, "answers", (16, 8), "int32")
-    a, b = _GIVEN.get(feature.name, (_A, _B))
+    a, b = _INPUTS.get(feature.name, (_A, _B))
     params: Params = {
         "a": Constant(a.nbytes, lambda: a),
         "b": Constant(b.nbytes, lambda: b),
@@ -242,8 +242,8 @@ def _builtin_answers() -> NDArray[np.int32]:
 
 
 def _order_test(device: Device, program: Program) -> str:
-    executor = planned_executor(device, Kernels(device), program, form=PERSISTENT)
-    if executor.form != PERSISTENT:
+    executor = planned_executor(device, Kernels(device), program, dispatch_mode=PERSISTENT)
+    if executor.dispatch_mode != PERSISTENT:
         return f"no {PERSISTENT} launches"
     for values, expected in zip(*_order_runs(), strict=True):
         if not np.array_equal(_results(executor, expected.shape, values), expected):
@@ -263,7 +263,7 @@ def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return first.view(np.int32), values.view(np.int32)
 
 
-def tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
+def run_self_test(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
     """Return the answer of the first test; `proven`: it, and what its kernels may use beside it."""
     name = proven[0]
     try:
@@ -272,7 +272,7 @@ def tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | Non
             signal.setitimer(signal.ITIMER_PROF, _LANES16_SECONDS)
         is_plain = name in (DEVICE, FRESH)
         device = Device(info, proven=() if is_plain else proven, profile=profile)
-        _kept.append(device)
+        _open_devices.append(device)
         if is_plain:
             return self_test(device, name == FRESH) or PASSED
         return feature_test(device, BY_NAME[name])

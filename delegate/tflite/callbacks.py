@@ -200,7 +200,7 @@ class NativeDelegate:
 
 def _kept_whole(call: Callable[..., T]) -> Callable[..., T]:
     """Return a callback that the process does not end within."""
-    inside = process.Inside()
+    inside = process.ProtectedCall()
 
     def kept_whole(*arguments: Any) -> T:
         with inside:

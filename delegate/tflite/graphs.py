@@ -19,7 +19,7 @@ from delegate.graph.resources import Resources
 from delegate.tflite import schema
 from delegate.tflite.callbacks import Constants, PlannedNode, Shapes
 from delegate.tflite.locate import locate
-from delegate.tflite.mapped import Mapped
+from delegate.tflite.mapped_files import MappedFiles
 from delegate.tflite.marks import Marks, mark_of
 from delegate.tflite.reader import Subgraphs, read_code
 from delegate.tflite.source import Source, named, open_model
@@ -44,10 +44,10 @@ class Graphs:
         Raises:
             ModelError: the model cannot be read. OSError: nor can its file.
         """
-        self._file: _File | None = None  # of the given model
+        self._file: _ModelFile | None = None  # of the given model
         self._marks = marks
         # By its mark, the last interpreter of several graphs.
-        self._last: tuple[int, _File] = 0, _File(Subgraphs(memoryview(b"")))
+        self._last: tuple[int, _ModelFile] = 0, _ModelFile(Subgraphs(memoryview(b"")))
         self.given: Graph | None = None
         # Of the interpreter that was judged last: whether each subgraph is inlined wherever it is
         # called, so that TFLite never runs it.
@@ -57,10 +57,10 @@ class Graphs:
         if isinstance(model, Graph):
             self.given = model
         elif isinstance(model, Subgraphs):
-            self._file, self.given = _File(model), model[0]
+            self._file, self.given = _ModelFile(model), model[0]
         elif model is not None:
             with named(model):
-                self._file = _File(Subgraphs(open_model(model)))
+                self._file = _ModelFile(Subgraphs(open_model(model)))
                 self.given = self._file.subgraphs[0]
 
     def graph(self, context: int) -> Graph | None:
@@ -101,7 +101,7 @@ class Graphs:
         """
         return (self._file or self._file_of(context)[0]).resources
 
-    def _file_of(self, context: int) -> tuple[_File, int]:
+    def _file_of(self, context: int) -> tuple[_ModelFile, int]:
         """Return the file that a TfLiteContext's graph is of, and which of its subgraphs it is.
 
         Raises:
@@ -113,7 +113,7 @@ class Graphs:
         if located is None:
             raise ModelError(_NOT_FOUND if self.given is None else _NOT_TOLD)
         if located.content is not known:
-            last = _File(Subgraphs(located.content))
+            last = _ModelFile(Subgraphs(located.content))
             if len(last.subgraphs) > 1:
                 self._last = self._marks.of(context), last
         return self._file or last, located.subgraph
@@ -128,7 +128,7 @@ _NOT_TOLD = (
 )
 
 
-class _File:
+class _ModelFile:
     """A model's graphs as they are judged; what is found is kept."""
 
     def __init__(self, subgraphs: Subgraphs) -> None:
@@ -142,7 +142,7 @@ class _File:
             ModelError: the first cannot be read.
         """
         if number not in self._graphs:
-            self._graphs[number] = self._judged(number) if number else self.subgraphs[0]
+            self._graphs[number] = self._judge(number) if number else self.subgraphs[0]
         return self._graphs[number]
 
     @cached_property
@@ -150,7 +150,7 @@ class _File:
         """What all graphs say of resource variables."""
         return resources_in(self.subgraphs)
 
-    def _judged(self, number: int) -> Graph | None:
+    def _judge(self, number: int) -> Graph | None:
         try:
             callers = self._callers.get(number, set())
             graph = replace(self.subgraphs[number], is_called=bool(callers))
@@ -249,7 +249,7 @@ _SHORT_BYTES = 1 << 16  # fewer are compared before it is known where they lie
 
 
 def _match_constants(graph: Graph, shapes: Shapes, constants: Constants) -> None:
-    mapped = Mapped()
+    mapped = MappedFiles()
     for tensor in graph.tensors:
         if tensor.data is None:
             continue

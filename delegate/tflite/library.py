@@ -18,11 +18,11 @@ from typing import Any, cast
 
 from delegate.target import Rules
 from delegate.tflite import abi
-from delegate.tflite.asking import (
+from delegate.tflite.runtime_probes import (
     Kernels,
-    asked,
     library_kernels,
     package_kernels,
+    probed_rules,
     rounds_rows_twice,
 )
 
@@ -67,7 +67,7 @@ def rules_of_library(file: str) -> Rules:
     version = _version_of(file)
     if version is not None:
         by_version = rules_of_version("TFLite", version, _numbers(version) <= _LAST_OLDER)
-        return _asked(by_version, functools.partial(library_kernels, file))
+        return _probed(by_version, functools.partial(library_kernels, file))
     package = next((package for package in PACKAGES if package in sys.modules), "")
     if not package:
         _log.warning(
@@ -78,10 +78,10 @@ def rules_of_library(file: str) -> Rules:
 
 @functools.cache
 def _rules_of_package(package: str) -> Rules:
-    return _asked(rules(package), functools.partial(package_kernels, package))
+    return _probed(rules(package), functools.partial(package_kernels, package))
 
 
-def _asked(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
+def _probed(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
     """Return the rules that these kernels tell; those of the version where they tell none."""
     is_compared = (by_version.runtime, by_version.version) in _COMPARED
     # tflite-runtime's hybrid ops stay on the CPU there, and its FULLY_CONNECTED ends an emulator.
@@ -94,7 +94,7 @@ def _asked(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
         return by_version
     if has_rows:
         by_version = replace(by_version, rounds_rows_twice=rounds_rows_twice(found))
-    return by_version if is_compared else asked(by_version, found)
+    return by_version if is_compared else probed_rules(by_version, found)
 
 
 def _version_of(file: str) -> str | None:

@@ -30,7 +30,7 @@ _IDENTIFIER_AT = 4  # bytes from a flatbuffer's start
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class ModelLocation:
     """A flatbuffer in memory."""
 
     # From its first byte to the end of the memory around it: a flatbuffer does not tell its size.
@@ -58,7 +58,7 @@ class _Piece:
     end: int
 
 
-def locate(context: int, known: memoryview | None = None) -> Located | None:
+def locate(context: int, known: memoryview | None = None) -> ModelLocation | None:
     """Return the flatbuffer behind a TfLiteContext; None: no tensor has a name or a constant.
 
     `known`: where another graph of the same interpreter was found.
@@ -70,11 +70,11 @@ def locate(context: int, known: memoryview | None = None) -> Located | None:
     if not addresses.anchors:
         return None
     if known is not None and (number := _subgraph_at(known, addresses)) is not None:
-        return Located(known, number)
+        return ModelLocation(known, number)
     try:
         for piece in _pieces(addresses.anchors):
-            found = [*_located(piece.start, piece.lowest, piece.end, addresses)]
-            found = found or [*_located(piece.lowest, piece.highest, piece.end, addresses)]
+            found = [*_locations(piece.start, piece.lowest, piece.end, addresses)]
+            found = found or [*_locations(piece.lowest, piece.highest, piece.end, addresses)]
             if len(found) > 1:
                 raise ModelError(
                     "the model has two roots, of which TFLite takes the first: give OpenCLDelegate "
@@ -87,14 +87,14 @@ def locate(context: int, known: memoryview | None = None) -> Located | None:
     raise ModelError("the model is not found in memory")
 
 
-def _located(start: int, anchor: int, end: int, addresses: _Addresses) -> Iterator[Located]:
+def _locations(start: int, anchor: int, end: int, addresses: _Addresses) -> Iterator[ModelLocation]:
     """Yield each flatbuffer of a piece of memory that TFLite's tensors may be of."""
     for base in _candidates(start, anchor):
         size = min(end - base, MAX_FILE_BYTES)
         content = memoryview((C.c_ubyte * size).from_address(base)).cast("B").toreadonly()
         subgraph = _subgraph_at(content, addresses)
         if subgraph is not None:
-            yield Located(content, subgraph)
+            yield ModelLocation(content, subgraph)
 
 
 def _addresses(context: int) -> _Addresses:

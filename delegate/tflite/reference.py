@@ -17,12 +17,12 @@ from delegate.errors import Unsupported
 from delegate.graph.edit import of_one_node
 from delegate.graph.float16 import widened
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.graph.kept import written
 from delegate.graph.packed import BITS
+from delegate.graph.persistent import written_variables
 from delegate.launch import element_type, is_empty
 from delegate.target import Rules
-from delegate.tflite.asking import opened, package_outputs
 from delegate.tflite.library import PACKAGES, rules
+from delegate.tflite.runtime_probes import open_interpreter, package_outputs
 from delegate.tflite.writer import write_model
 
 
@@ -117,7 +117,7 @@ def _opened(where: str, package: str, node: Node) -> Any:
     for is_built_in in (True,) if is_wrong_in_reference(node) else (False, True):
         try:
             if package:
-                return opened(package, write_model(_graph_of(node)), is_built_in)
+                return open_interpreter(package, write_model(_graph_of(node)), is_built_in)
         except (ImportError, RuntimeError, ValueError) as error:
             why = error
     raise Unsupported(f"{where}: TFLite refuses it at these shapes, too: {why}")
@@ -134,7 +134,7 @@ def is_wrong_in_reference(node: Node) -> bool:
 
 def _graph_of(node: Node) -> Graph:
     """Return a node's graph; what it makes of variable tensors is read of those after the run."""
-    made = written(node)
+    made = written_variables(node)
     graph = of_one_node(replace(node, outputs=node.outputs[: len(node.outputs) - len(made)]))
     own = graph.nodes[0].inputs
     after = (own[node.inputs.index(tensor)] for tensor in made)

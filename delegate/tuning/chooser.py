@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from delegate import progress
-from delegate.runtime import turns
+from delegate.runtime import interleaved_timing
 from delegate.store import CHOICES, Store
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
@@ -54,7 +54,7 @@ class Choice:
     size: int = 0
 
     @property
-    def family(self) -> str:
+    def shape_family(self) -> str:
         """What it is remembered by for other shapes; "": it has none."""
         if not self.subject:
             return ""
@@ -77,33 +77,34 @@ class Chooser:
         self.seconds_left = float("inf")
         self._begun_s: float | None = time.perf_counter()  # None: something was to be measured
         self._store = store
-        self._known: dict[str, str | None] = {}  # by key: measured, or looked up; None: it is not
-        self._new: dict[str, str] = {}  # what was measured and not saved yet
-        self._left: set[str] = set()  # keys that were not measured
+        # by key: measured, or looked up; None: it is not
+        self._recorded: dict[str, str | None] = {}
+        self._unsaved: dict[str, str] = {}  # what was measured and not saved yet
+        self._unmeasured: set[str] = set()  # keys that were not measured
         self._measured_count, self._measuring_s = 0, 0.0
         self._saved_s = time.perf_counter()
         self.begin(QUICK_SECONDS - spent)
 
     @property
-    def left(self) -> int:
+    def unmeasured(self) -> int:
         """Count the choices that were not measured since `begin`."""
-        return len(self._left)
+        return len(self._unmeasured)
 
     @property
-    def left_seconds(self) -> float:
+    def unmeasured_seconds(self) -> float:
         """Return about how long these would take with mode "full"; 0: nothing was measured."""
         rounds = ROUNDS[FULL] / ROUNDS[QUICK] if self.mode == QUICK else 1
-        return self.left * rounds * self._measuring_s / max(1, self._measured_count)
+        return self.unmeasured * rounds * self._measuring_s / max(1, self._measured_count)
 
     def begin(self, seconds_left: float) -> None:
         """Count what is left from here on; a quick start may still measure for so long."""
-        self._left = set()
+        self._unmeasured = set()
         if self.mode == QUICK:
             if seconds_left < 0 and self._begun_s is not None:
                 seconds_left, self._begun_s = LEAST_SECONDS, None
             self.seconds_left = seconds_left
 
-    def take(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
+    def choose(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         """Return the candidate that is known to be the fastest, else what `measure` finds.
 
         It is not asked to measure in mode "off", nor when the seconds for it are used up: then, and
@@ -112,28 +113,28 @@ class Chooser:
         """
         if self.mode == OFF:
             return choice.default
-        self._left.discard(choice.key)
+        self._unmeasured.discard(choice.key)
         known = self._look_up(choice.key)
         if known not in choice.candidates and self.mode != FULL:
-            known = self._taken_over(choice)
+            known = self._from_similar_shape(choice)
         if known not in choice.candidates:
-            known = self._measured(choice, measure)
+            known = self._measure(choice, measure)
         return choice.default if known is None else known
 
-    def _taken_over(self, choice: Choice) -> str | None:
+    def _from_similar_shape(self, choice: Choice) -> str | None:
         """Return what is known of another shape."""
-        found = self._look_up(choice.family) if choice.family else None
+        found = self._look_up(choice.shape_family) if choice.shape_family else None
         size, _, known = (found or "").partition(" ")
         if not size.isdecimal():
             return None
         is_near = max(int(size), choice.size) <= _NEAR * min(int(size), choice.size)
         return known if is_near else None
 
-    def _measured(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
+    def _measure(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         if choice.is_long and self.mode != FULL:
             return None
         if self.seconds_left <= 0:
-            self._left.add(choice.key)
+            self._unmeasured.add(choice.key)
             return None
         if self._begun_s is not None:
             self.seconds_left += min(time.perf_counter() - self._begun_s, _MOST_AGAIN_SECONDS)
@@ -149,16 +150,16 @@ class Chooser:
         )
         if found is not None:
             self._keep(choice.key, found)
-            if choice.family:
-                self._keep(choice.family, f"{choice.size} {found}")
+            if choice.shape_family:
+                self._keep(choice.shape_family, f"{choice.size} {found}")
             if now - self._saved_s > _UNSAVED_SECONDS:
                 self.save()
         elif self.seconds_left <= 0:
-            self._left.add(choice.key)
+            self._unmeasured.add(choice.key)
         return found
 
     def _keep(self, key: str, found: str) -> None:
-        self._known[key] = self._new[key] = found
+        self._recorded[key] = self._unsaved[key] = found
 
     def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
         """Return the name of what runs faster; each is called with a count and gives seconds.
@@ -169,21 +170,21 @@ class Chooser:
             return None
         runs = [partial(run, 1) for run in repeat.values()]
         most, seconds = 1 + 6 * ROUNDS[self.mode], _WHOLE_SECONDS[self.mode]
-        taken, times = turns.fastest(runs, 1, most, seconds)
+        taken, times = interleaved_timing.fastest(runs, 1, most, seconds)
         found = zip(repeat, times, strict=True)
         _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in found))
         return [*repeat][taken]
 
     def save(self) -> None:
         """Keep what was measured since the last call; other processes' findings stay."""
-        if self._new:
-            self._store.save(CHOICES, self._new)
-            self._new = {}
+        if self._unsaved:
+            self._store.save(CHOICES, self._unsaved)
+            self._unsaved = {}
         self._saved_s = time.perf_counter()
 
     def _look_up(self, key: str) -> str | None:
         """Return what is known of a choice."""
-        if key not in self._known:
+        if key not in self._recorded:
             found = self._store.look_up(CHOICES, key)
-            self._known[key] = found if isinstance(found, str) else None
-        return self._known[key]
+            self._recorded[key] = found if isinstance(found, str) else None
+        return self._recorded[key]

@@ -16,7 +16,7 @@ from functools import lru_cache
 from delegate.errors import DeviceError, KernelBuildError, Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
-from delegate.lowered import Lowered
+from delegate.lowering_cache import LoweringCache
 from delegate.runtime.bench import DeviceBench, Reference
 from delegate.tuning.chooser import FULL, ROUNDS, Choice, Chooser
 
@@ -28,15 +28,15 @@ class Tuner:
     """Chooses among the alternatives of nodes.
 
     Attributes:
-        has_left: whether some choice was not known, nor measured, since this was set to False.
+        has_unmeasured: whether some choice was neither known nor measured since it was False.
     """
 
-    def __init__(self, chooser: Chooser, bench: DeviceBench, wanted: str | None = None) -> None:
-        """`wanted`: the alternative to choose, without measuring, for nodes that have it."""
+    def __init__(self, chooser: Chooser, bench: DeviceBench, forced: str | None = None) -> None:
+        """`forced`: the alternative to choose, without measuring, for nodes that have it."""
         self._chooser = chooser
         self._bench = bench
-        self._wanted = wanted
-        self.has_left = False
+        self._forced = forced
+        self.has_unmeasured = False
 
     def choose(
         self,
@@ -44,26 +44,26 @@ class Tuner:
         alternatives: Sequence[Alternative],
         batch: int = 1,
         reference: Reference = lambda node, inputs: None,
-        lowered: Lowered | None = None,
+        lowered: LoweringCache | None = None,
         origin: str = "",
     ) -> Alternative:
         """Return the alternative to run; without measuring, the first that this device can.
 
-        `reference`: see `DeviceBench.right`. `lowered`: what knows which nodes are alike.
+        `reference`: see `DeviceBench.are_correct`. `lowered`: what knows which nodes are alike.
         `origin`: what tells the part of a graph that it is of, whatever its shapes; "": not known.
         Raises:
             Unsupported: it can run none, for the plain one's reason, or all compute wrongly.
         """
         for each in alternatives:
-            if each.name == self._wanted and self._bench.check(each) is None:
+            if each.name == self._forced and self._bench.check(each) is None:
                 return each
         if len(alternatives) > 1:
             names = [*(each.name for each in alternatives), _NONE]
-            known_nodes = Lowered() if lowered is None else lowered
+            known_nodes = LoweringCache() if lowered is None else lowered
             own = known_nodes.signature(
                 node, lambda: signature(alternatives, self._bench.source_of)
             )
-            known = self._chooser.take(
+            known = self._chooser.choose(
                 Choice(
                     f"{own}x{batch}",
                     names,
@@ -72,7 +72,7 @@ class Tuner:
                 ),
                 lambda: self._measure(node, alternatives, batch, reference),
             )
-            self.has_left |= known is None
+            self.has_unmeasured |= known is None
             if known == _NONE:
                 raise Unsupported("this device computes it wrongly")
             alternatives = sorted(alternatives, key=lambda each: each.name != known)
@@ -84,16 +84,16 @@ class Tuner:
         is_patient = self._chooser.mode == FULL
         able = [each for each in alternatives if self._bench.check(each) is None]
         try:
-            right = self._truthful(node, able, reference)
+            right = self._correct(node, able, reference)
             if not right:
                 return _NONE if able else None
             able = [each for each in right if each is not alternatives[-1]] or right
-            is_joined = is_patient and batch == 1
+            is_fused = is_patient and batch == 1
             # For batches, time the literal kernels: they use registers differently.
-            is_literal = is_patient and batch > 1
-            timed = [each.literal() for each in able] if is_literal else able
+            is_specialised = is_patient and batch > 1
+            timed = [each.specialised() for each in able] if is_specialised else able
             rounds = ROUNDS[self._chooser.mode]
-            best, times = self._bench.fastest(timed, rounds, batch, is_joined)
+            best, times = self._bench.fastest(timed, rounds, batch, is_fused)
         except (DeviceError, KernelBuildError) as error:
             _log.info("node %d (%s) was not tuned: %s", node.index, node.op, error)
             return None
@@ -103,13 +103,13 @@ class Tuner:
         )  # fmt: skip
         return able[best].name
 
-    def _truthful(
+    def _correct(
         self, node: Node, able: Sequence[Alternative], reference: Reference
     ) -> list[Alternative]:
         """Return those that compute right; no kind of them is believed more than another."""
         if len(able) < 2:
             return [*able]
-        found = [*zip(able, self._bench.right(node, able, reference), strict=True)]
+        found = [*zip(able, self._bench.are_correct(node, able, reference), strict=True)]
         for each, is_right in found:
             if not is_right:
                 _log.warning(

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 from PIL import Image
 
-from delegate.runtime.transfers import CROSSING
+from delegate.runtime.copy_strategies import COPY_CHOICE
 from delegate.sandbox.trials import SELF_TEST
 from delegate.store import BANS, CHOICES, FACTS, TRIALS, Store, stores
 from tests.attacks.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
@@ -252,7 +252,7 @@ def _choose(transfer: str, cache_folder: Path) -> None:
         known = [store for store in stores() if store.load(TRIALS)]
         assert known, "no start has tried anything"
         for store in known:
-            store.save(CHOICES, {CROSSING: transfer})
+            store.save(CHOICES, {COPY_CHOICE: transfer})
 
 
 def run_label_image(

@@ -32,14 +32,14 @@ from delegate.inspect import (
 from delegate.isa import FEATURES
 from delegate.partition_kernel import PartitionKernel
 from delegate.passes import PASSES, run_passes
-from delegate.plan.record import FORMS, ONE_BY_ONE
-from delegate.runtime.link import Link
+from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
+from delegate.runtime.state_binding import StateBinding
 from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite import graphs
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reference import NodeOnTFLite
-from delegate.tuning.forms import NUMBERS
+from delegate.tuning.dispatch import KERNEL_KINDS
 from tests.attacks.fuzz import apart, called, failing, headers, stateful, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
@@ -207,7 +207,9 @@ def test_ways_are_of_different_kinds() -> None:
     ways = ways_of(drawn(5, PIECES), ["plain", "vector 4"])
     chosen = some_of(ways, 4, 1)
     assert len({way.split()[0] for way in chosen}) == 4
-    assert {f"form {form}, {number}" for form in FORMS for number in NUMBERS} < set(ways)
+    assert {f"form {form}, {number}" for form in DISPATCH_MODES for number in KERNEL_KINDS} < set(
+        ways
+    )
     assert {f"passes {name}" for name in PASSES} < set(ways)
     assert {f"exclude_isa {feature.name}" for feature in FEATURES} < set(ways)
 
@@ -263,14 +265,14 @@ def test_what_follows_from_a_row_with_nan_that_becomes_int8_is_left_open() -> No
     assert open_at(made, [sound, odd, sound]) == [[False], [True], [True]]
 
 
-@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize("numbers", KERNEL_KINDS)
 def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo) -> None:
     graph = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
     with measured_fastest(ONE_BY_ONE, numbers):
         engine = Engine(Options(device.index, tune="off"))
         made = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
-    assert made.form == ONE_BY_ONE
-    assert {e.is_literal for step in made.plan.steps for e in step.launches} == {
+    assert made.dispatch_mode == ONE_BY_ONE
+    assert {e.is_specialised for step in made.plan.steps for e in step.launches} == {
         numbers == "literal"
     }
 
@@ -294,7 +296,7 @@ def test_state_that_is_not_kept_is_found(
 ) -> None:
     assert of_way(device, way).result == PASS
     # The nodes of drawn graphs read variable tensors, and write none.
-    monkeypatch.setattr(Link, "restore" if "tensors" in way else "keep", lambda *_: None)
+    monkeypatch.setattr(StateBinding, "restore" if "tensors" in way else "save", lambda *_: None)
     assert "other bytes than the reference's" in of_way(device, way).detail
 
 
@@ -349,8 +351,8 @@ def test_a_called_graph_that_is_left_or_wrong_is_found(
         op = "IF" if way.endswith("branch") else "WHILE"
         assert detail == f"not all taken of graph 0: {[f'{op}: {UNSIZED}']}"
         return
-    real = graphs._File.graph
-    monkeypatch.setattr(graphs._File, "graph", lambda f, n: None if n == 1 else real(f, n))
+    real = graphs._ModelFile.graph
+    monkeypatch.setattr(graphs._ModelFile, "graph", lambda f, n: None if n == 1 else real(f, n))
     assert of_way(device, way).detail == "graph 1 was not judged"
 
 

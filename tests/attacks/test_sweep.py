@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
+from delegate.runtime.copy_strategies import COPIED, DIRECT, MAPPED, PINNED, STRATEGIES
 from delegate.runtime.device import Device
-from delegate.runtime.transfers import COPIED, DIRECT, MAPPED, PINNED, TRANSFERS
 from tests.attacks.bed import ATTACKS, CPU, LEFT, RIGHT, Bed
 from tests.attacks.faults import CHILDREN, Fault
 from tests.support.tiers import slow
@@ -24,7 +24,7 @@ READING = {
     MAPPED: "clEnqueueMapBuffer",
     PINNED: "clEnqueueReadBuffer",
 }
-assert {*TRANSFERS} - {*READING} == {DIRECT}
+assert {*STRATEGIES} - {*READING} == {DIRECT}
 # With the fourth, "direct", no call brings them.
 each_transfer = pytest.mark.parametrize("transfer", READING)
 

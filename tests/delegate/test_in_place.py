@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate.graph.kept import carried, with_variables
+from delegate.graph.persistent import with_carry, with_variables
 from delegate.inspect import Graph, Node, Tensor
 from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op, t
@@ -57,8 +57,8 @@ def test_what_is_needed_is_copied(graph: Graph, expected: int) -> None:
 
 def test_what_is_kept_is_overwritten_by_its_next_value_alone() -> None:
     graph = of([UPDATE, NEG], [MADE, NEW])
-    assert copies(carried(graph, {"new": "old"})) == 0
-    assert copies(carried(graph, {"made": "old"})) == 0  # it is written after the run
+    assert copies(with_carry(graph, {"new": "old"})) == 0
+    assert copies(with_carry(graph, {"made": "old"})) == 0  # it is written after the run
     held = replace(OLD, is_variable=True)
     read = graph_of([replace(UPDATE, inputs=(held, ROW, AT))], [ROW, AT], [NEW])
     assert copies(with_variables(read)) == 1

@@ -27,7 +27,7 @@ def uses(model: bytes, isa: tuple[str, ...] | None, is_literal: bool = False) ->
     """Return the uses, of which no two are the same kernel."""
     found = kernel_uses([model], INFO, LIMITS, isa)
     assert len({(use.kernel, use.source) for use in found}) == len(found)
-    return [use for use in found if use.is_literal == is_literal]
+    return [use for use in found if use.is_specialised == is_literal]
 
 
 def test_a_fused_node_is_expected_and_the_plain_ones_are_not() -> None:

@@ -15,7 +15,7 @@ from delegate import DeviceError, DeviceInfo, Model, Options, ops
 from delegate.inspect import Node, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, is_temporary, temporary
-from delegate.plan.record import FORMS, ONE_BY_ONE
+from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import Executor
@@ -93,16 +93,16 @@ def test_choices_between_both_see_outputs_alone(
 
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DISPATCH_MODES)
 @pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
 def test_every_form_runs_it(device: DeviceInfo, form: str, is_literal: bool) -> None:
     engine = Engine(Options(device.index, tune="off", alternative=NAME))
     loaded = executor_of(engine, GRAPH)
     program = chosen_of(engine, GRAPH).program
-    program = program.literal() if is_literal else program
-    executor = planned_executor(engine.device, Kernels(engine.device), program, form=form)
+    program = program.specialised() if is_literal else program
+    executor = planned_executor(engine.device, Kernels(engine.device), program, dispatch_mode=form)
     if form == ONE_BY_ONE or engine.device.proven & ORDERS:
-        assert executor.form == form
+        assert executor.dispatch_mode == form
     inputs = random_inputs(loaded)
     (found,), (expected,) = outputs_of(executor, inputs), outputs_of(loaded, inputs)
     assert found.tobytes() == expected.tobytes()
@@ -115,7 +115,9 @@ def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fault: int | None
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    launches = with_temporary(GRAPH.nodes[1], engine.target(installed_rules())).literal().launches
+    launches = (
+        with_temporary(GRAPH.nodes[1], engine.target(installed_rules())).specialised().launches
+    )
     bench = DeviceBench(engine.device, Kernels(engine.device))
     real, seen = outputs_of, []
 
@@ -124,18 +126,18 @@ def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
         (step,) = executor.plan.steps
         launch = step.launches[0]
         seen.append([is_temporary(tensor) for tensor in executor.plan.outputs])
-        if fault is not None and launch.is_literal and step.writes == launches[fault].writes:
+        if fault is not None and launch.is_specialised and step.writes == launches[fault].writes:
             found[0][0] ^= 1
         return found
 
     monkeypatch.setattr("delegate.runtime.bench.outputs_of", other)
     if fault is None:
-        assert bench.warm_up_some(launches, 60)
+        assert bench.warm_up_within(launches, 60)
         assert seen == [[True], [True], [False], [False]]
     else:
         with pytest.raises(DeviceError, match="computes wrongly"):
-            bench.warm_up_some(launches, 60)
-    assert bench.fastest([Alternative("", launches)] * 2, 1, 1, is_joined=False)
+            bench.warm_up_within(launches, 60)
+    assert bench.fastest([Alternative("", launches)] * 2, 1, 1, is_fused=False)
 
 
 @pytest.mark.device

@@ -406,14 +406,14 @@ def test_a_run_that_fails_fails_alone(device: DeviceInfo, monkeypatch: pytest.Mo
 
         def fails(self: Executor, *arrays: Any) -> None:
             honest(self, *arrays)
-            honest_wait = self.transfer.wait
+            honest_wait = self.copy_strategy.wait
 
             def wait() -> None:
                 honest_wait()
                 patch.undo()
                 raise DeviceError("running: CL_OUT_OF_RESOURCES")
 
-            patch.setattr(self.transfer, "wait", wait)
+            patch.setattr(self.copy_strategy, "wait", wait)
 
         with monkeypatch.context() as patch:
             patch.setattr(Executor, "submit", fails)

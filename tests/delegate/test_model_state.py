@@ -11,7 +11,7 @@ import pyopencl as cl
 import pytest
 
 from delegate import DelegateError, DeviceError, DeviceInfo, Model, Unsupported
-from delegate.graph.kept import carried, kept_tensors
+from delegate.graph.persistent import persistent_tensors, with_carry
 from delegate.inspect import Graph, Node, read_model, write_model
 from tests.support.compare import Arrays, interpreter, invoke
 from tests.support.model import const, graph_of, op, t
@@ -155,8 +155,8 @@ def test_inputs_of_one_name_are_told_apart_by_their_numbers() -> None:
     r, s = t((3,), "float32", name="r"), t((3,), "float32", name="s")
     graph = graph_of([op("NEG", [x], [r]), op("ABS", [y], [s])], [x, y], [r, s])
     known = read_model(write_model(graph))
-    made = carried(known, {"r": known.inputs[0].index, "s": known.inputs[1].index})
-    assert [each.kept for each in kept_tensors(made)] == ["0", "2"]
+    made = with_carry(known, {"r": known.inputs[0].index, "s": known.inputs[1].index})
+    assert [each.state_name for each in persistent_tensors(made)] == ["0", "2"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

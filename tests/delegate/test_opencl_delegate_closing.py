@@ -57,7 +57,7 @@ def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence
         "drop delegate": delegate,
     }
     invoke(alive["drop interpreter"], inputs_for(THREE_PARTITIONS)[0])
-    executors = [weakref.ref(kernel._made) for kernel in delegate._last_run]
+    executors = [weakref.ref(kernel._runner) for kernel in delegate._last_run]
     references: list[Any] = [weakref.ref(delegate), weakref.ref(delegate._engine.device)]
     del delegate
     gc.disable()  # reference counts alone must do it

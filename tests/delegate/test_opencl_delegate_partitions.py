@@ -175,7 +175,7 @@ def test_the_predicted_executors_are_the_ones_that_run(
         made.append(Executor(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr("delegate.runtime.in_process.Executor", counted)
+    monkeypatch.setattr("delegate.runtime.local_backend.Executor", counted)
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     interpreter(model, delegate)

@@ -12,14 +12,14 @@ import pytest
 from delegate import DeviceInfo, Model, cache, progress
 from delegate.inspect import Progress, watched, write_model
 from delegate.sandbox import helper
-from delegate.sandbox.helper import Heard
+from delegate.sandbox.helper import Response
 from delegate.start import engine as start_engine
 from tests.support.nets import conv_pool
 from tests.support.tiers import slow
 
 
 def at(part: float, what: str) -> None:
-    progress.relayed("at", part, what)
+    progress.relay("at", part, what)
 
 
 def test_without_a_watch_nothing_is_told() -> None:
@@ -82,12 +82,12 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
     heard: list[Progress] = []
     with watched(heard.append), progress.phase("build"):
         with progress.relay_ends():
-            child = Heard()
+            child = Response()
             for words in (
                 *(["begin", "tune", 0, 1], ["begin", "", 0.5, 1.0]),
                 *(["at", 0.5, "node 1"], ["close_everything"]),
             ):
-                child.hear({"progress": words})
+                child.handle_event({"progress": words})
         at(0.8, "node 2")
     assert [(e.phase, e.part, e.what) for e in heard[1:]] == [
         ("tune", 0.0, ""),
@@ -100,9 +100,9 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
 def test_a_child_of_a_child_that_ends_in_a_phase_has_left_it() -> None:
     told: list[tuple[object, ...]] = []
     # As a child does, to its parent.
-    with progress.told_to(lambda *step: told.append(step)), progress.relay_ends():
-        progress.relayed("begin", "tune", 0, 1)
-        progress.relayed("at", 0.5)
+    with progress.forwarded_to(lambda *step: told.append(step)), progress.relay_ends():
+        progress.relay("begin", "tune", 0, 1)
+        progress.relay("at", 0.5)
     assert told == [("begin", "tune", 0, 1), ("at", 0.5), ("end",)]
 
 

@@ -11,14 +11,14 @@ import dataclasses
 import sys
 
 from delegate.tflite import library
-from delegate.tflite.asking import asked, library_kernels
+from delegate.tflite.runtime_probes import library_kernels, probed_rules
 
 ctypes.CDLL(sys.argv[1])
 expected = library.rules_of_library(sys.argv[1])
 kernels = library_kernels(sys.argv[1])
 assert kernels is not None, "no C interface"
 other = library.rules_of_version("TFLite", expected.version, is_older=expected.saturating_cast)
-found = asked(other, kernels)
+found = probed_rules(other, kernels)
 wrong = {
     field.name
     for field in dataclasses.fields(found)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from delegate import DeviceInfo, NoDeviceError, list_devices
-from delegate.runtime.survey import tried_platforms
+from delegate.runtime.survey import probe_platforms
 from tests.support.compare import assert_exact, oracle
 from tests.support.model import chain_model
 from tests.support.nodes import valid_nodes
@@ -53,7 +53,7 @@ def board_device(request: pytest.FixtureRequest) -> DeviceInfo:
     """Return the first device of a family, or skip with what is missing."""
     of = family(request.param)
     enabled = os.environ.get("RUSTICL_ENABLE", "")
-    missing = Situation(read_board(), tried_platforms(), found_devices(), enabled).obstacle(of)
+    missing = Situation(read_board(), probe_platforms(), found_devices(), enabled).obstacle(of)
     if missing is not None:
         if "TEST_BOARDS" in os.environ:
             pytest.fail(f"TEST_BOARDS={request.param}: {missing}")

@@ -15,7 +15,7 @@ import pytest
 
 from delegate import DeviceError, DeviceInfo, ops
 from delegate.errors import Unsupported
-from delegate.halves import halved
+from delegate.fp16 import fp16_alternative
 from delegate.inspect import KernelBuildError, Node
 from delegate.isa import FEATURES, FP16, INTEGER_DOT_PRODUCT, STORED_HALVES
 from delegate.launch import Alternative, Launch
@@ -113,7 +113,7 @@ def in_halves(alternative: Alternative) -> Iterator[tuple[Launch, Way]]:
     }:
         return
     for isa in (frozenset({STORED_HALVES}), frozenset({STORED_HALVES, FP16})):
-        half = halved(alternative, {}, FP16 in isa)
+        half = fp16_alternative(alternative, {}, FP16 in isa)
         if half is not None:
             yield from ((launch, Way("halves", {"isa": isa})) for launch in half.launches)
 
@@ -258,7 +258,7 @@ def complaints(log: str) -> list[str]:
 def complaints_alone(kernels: Kernels, file: str, source: str) -> list[str]:
     """Return what the driver says against one program."""
     try:
-        return complaints(kernels.anew(file, source)[1])
+        return complaints(kernels.rebuild(file, source)[1])
     except DeviceError as error:
         return complaints(str(error))
 
@@ -266,7 +266,7 @@ def complaints_alone(kernels: Kernels, file: str, source: str) -> list[str]:
 def is_clean(kernels: Kernels, file: str, source: str) -> bool:
     """Whether the driver builds it and says nothing against it."""
     try:
-        return not complaints(kernels.anew(file, source)[1])
+        return not complaints(kernels.rebuild(file, source)[1])
     except DeviceError:
         return False  # also for a remark, which may keep others from being said
 
@@ -291,7 +291,7 @@ def test_a_warning_is_seen(kernels: Kernels) -> None:
     assert complaints_alone(kernels, "pool_2d", source) == []
     for each in (wrong, "".join(map(side_by_side, (source, wrong, source)))):
         with pytest.raises(DeviceError, match="division by zero"):
-            kernels.anew("pool_2d", each)
+            kernels.rebuild("pool_2d", each)
 
 
 @pytest.mark.parametrize("word", ["long", "ulong", "double", "half", "long4"])

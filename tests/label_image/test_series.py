@@ -17,8 +17,8 @@ from PIL import Image
 
 from delegate import DeviceError, DeviceInfo, Options
 from delegate.inspect import read_model
+from delegate.runtime.copy_strategies import CopyStrategy
 from delegate.runtime.executor import Executor
-from delegate.runtime.transfers import Copied
 from label_image.compare import Distances, Outcome, Sample, Totals
 from label_image.decoder import Format
 from label_image.path import Path as OnePath
@@ -341,7 +341,7 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
     honest = Executor._checked
     runs = 0
 
-    def fails(self: Executor, inputs: Any, outputs: Any) -> Copied:
+    def fails(self: Executor, inputs: Any, outputs: Any) -> CopyStrategy:
         nonlocal runs
         runs += 1
         if runs > 3:

@@ -24,7 +24,7 @@ from delegate.errors import Unsupported
 from delegate.inspect import Node, Quantization, read_model
 from delegate.isa import instructions
 from delegate.launch import Alternative, Launch
-from delegate.start.opening import granted
+from delegate.start.opening import usable_isa
 from delegate.start.probe import examine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
@@ -157,7 +157,7 @@ def _missing(way: Way, device: DeviceInfo) -> str:
 
 @cache
 def _proven(device: DeviceInfo) -> frozenset[str]:
-    return granted(examine(device).isa)
+    return usable_isa(examine(device).isa)
 
 
 def way_on(device: DeviceInfo, way: Way) -> Way:

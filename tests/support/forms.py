@@ -17,7 +17,7 @@ from delegate.start.engine import Engine
 from delegate.start.planner import Planner
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from delegate.tuning.forms import Chosen
+from delegate.tuning.dispatch import Selection
 from tests.support.cases import Way
 
 
@@ -43,10 +43,10 @@ def executor_of(
 
 def chosen_of(
     engine: Engine, graph: Graph, nodes: Sequence[int] | None = None, batch: int = 1
-) -> Chosen:
+) -> Selection:
     """Return the program that an engine without a child runs some nodes as, and its form."""
     partition = partition_of(graph, range(len(graph.nodes)) if nodes is None else nodes)
-    return planner_of(engine).chosen(partition, engine.target(installed_rules()), batch)
+    return planner_of(engine).select(partition, engine.target(installed_rules()), batch)
 
 
 def planner_of(engine: Engine) -> Planner:

@@ -31,7 +31,7 @@ def guarded() -> Iterator[list[str]]:
     A guard byte is a byte that belongs to no tensor at any time.
     """
     written: list[str] = []
-    run, room = Executor.run, layout.room_of
+    run, room = Executor.run, layout.padded_bytes
     guards_of: dict[Executor, tuple[Any, ...]] = {}
 
     def run_guarded(self: Executor, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -44,7 +44,7 @@ def guarded() -> Iterator[list[str]]:
             written.extend(_lines(offsets, places))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "room_of", lambda tensor: room(tensor) + GUARD_BYTES)
+        patch.setattr(layout, "padded_bytes", lambda tensor: room(tensor) + GUARD_BYTES)
         patch.setattr(Executor, "run", run_guarded)
         yield written
 
@@ -58,13 +58,13 @@ def _guard(executor: Executor) -> tuple[Any, ...]:
     # Random bytes: a kernel that goes on too long copies guard bytes to guard bytes.
     guards = np.random.default_rng(0).integers(0, 256, slots.shape[1], np.uint8)
     slots[:, is_guard] = guards[is_guard]
-    cl.enqueue_copy(executor.transfer.queue, executor.transfer.arena, before)
+    cl.enqueue_copy(executor.copy_strategy.queue, executor.copy_strategy.arena, before)
     return offsets, is_guard, guards
 
 
 def _bytes_of_arena(executor: Executor) -> NDArray[np.uint8]:
-    values = np.empty(executor.transfer.arena.size, np.uint8)
-    cl.enqueue_copy(executor.transfer.queue, values, executor.transfer.arena)
+    values = np.empty(executor.copy_strategy.arena.size, np.uint8)
+    cl.enqueue_copy(executor.copy_strategy.queue, values, executor.copy_strategy.arena)
     return values
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from delegate import Model, OpenCLDelegate
 from delegate.isolation.device import IsolatedDevice
-from delegate.isolation.worker import Worker
+from delegate.isolation.worker import IsolationProcess
 
 
 def children(parent: int | None = None) -> set[int]:
@@ -27,7 +27,7 @@ def is_alive(child: int) -> bool:
         return False
 
 
-def worker_of(thing: OpenCLDelegate | Model) -> Worker:
+def worker_of(thing: OpenCLDelegate | Model) -> IsolationProcess:
     """Return what has the child of a delegate, or of a model on one device."""
     on: Any = thing._on if isinstance(thing, Model) else thing
     device = on._engine.device

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.graph.kept import with_variables, written
+from delegate.graph.persistent import with_variables, written_variables
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
 from tflite_opencl.common.build import constant as const
@@ -71,7 +71,7 @@ def chain_model(
     Nodes may be as `lower` sees them: what variable tensors become is no output in a file.
     """
     own = [
-        replace(node, outputs=node.outputs[: len(node.outputs) - len(written(node))])
+        replace(node, outputs=node.outputs[: len(node.outputs) - len(written_variables(node))])
         for node in nodes
     ]
     versions = {t for node in nodes for t in node.outputs} - {t for n in own for t in n.outputs}

@@ -14,7 +14,7 @@ from typing import Any
 
 from delegate.sandbox.channel import serve
 from delegate.sandbox.child import ask_once
-from delegate.sandbox.surroundings import room
+from delegate.sandbox.environment import resource_usage
 from tflite_opencl.common.errors import CommandError, one_line
 
 _SECONDS = 5  # a real one takes milliseconds
@@ -40,7 +40,7 @@ def rendered(template: str, values: Mapping[str, Any]) -> str:
 def _answers(template: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the text, and why there is none."""
     # NumPy has reserved address space for a thread on each core: more than that on 16 of them.
-    limit = room().address_bytes + _MOST_BYTES
+    limit = resource_usage().address_bytes + _MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     try:

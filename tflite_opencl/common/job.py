@@ -63,9 +63,9 @@ class Job:
         return " + ".join(reversed(names) if self.is_external_last else names)
 
     @property
-    def allows_halves(self) -> bool:
+    def allows_fp16(self) -> bool:
         """Whether floats may be halves on OpenCL."""
-        return self.opencl is not None and self.opencl.allows_halves
+        return self.opencl is not None and self.opencl.allows_fp16
 
     @property
     def verbose(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Tensor
-from delegate.sandbox.child import Died, Ended
+from delegate.sandbox.child import ChildDied, ChildExit
 from tflite_opencl.common.build import Array
 from tflite_opencl.common.cut import Uncut, why_uncut
 from tflite_opencl.common.errors import one_line
@@ -77,8 +77,8 @@ def judged_graph(runtime: Runtime, graph: Graph, inputs: Sequence[Array]) -> Arr
     process = taken(runtime)
     try:
         found: Arrays = process.asked("graph", graph, [*inputs])
-    except Died as died:
-        raise RuntimeError(_words(runtime, died.ended)) from None
+    except ChildDied as died:
+        raise RuntimeError(_words(runtime, died.exit)) from None
     finally:
         give_back(process)
     return found
@@ -112,9 +112,9 @@ class JudgeInterpreter:
         self._process = taken(runtime)
         try:
             self._open()
-        except Died as died:
+        except ChildDied as died:
             self.close()
-            raise NoOracle(_words(runtime, died.ended)) from None
+            raise NoOracle(_words(runtime, died.exit)) from None
         except BaseException:
             self.close()
             raise
@@ -194,8 +194,8 @@ class JudgeInterpreter:
             assert self._process is not None
             try:
                 facts, self._values = self._process.asked("run", self._given)
-            except Died as died:
-                self._survive(died.ended)
+            except ChildDied as died:
+                self._survive(died.exit)
                 continue
             self.kernels, self._inputs, self._outputs = facts
             self._has_run = True
@@ -212,7 +212,7 @@ class JudgeInterpreter:
         facts = self._process.asked("open", model, graph, shapes, how)
         self.kernels, self._inputs, self._outputs = facts
 
-    def _survive(self, ended: Ended) -> None:
+    def _survive(self, ended: ChildExit) -> None:
         """Go on in another process without the node that one died of. Raises: RuntimeError."""
         words, process = _words(self._runtime, ended), self._process
         assert process is not None
@@ -229,8 +229,8 @@ class JudgeInterpreter:
         self._process = JudgeProcess(self._runtime)
         try:
             self._open()
-        except (NoOracle, Died) as error:
-            more = "" if isinstance(error, Died) else f" ({one_line(error)})"
+        except (NoOracle, ChildDied) as error:
+            more = "" if isinstance(error, ChildDied) else f" ({one_line(error)})"
             raise RuntimeError(f"{words}{more}") from None
 
 
@@ -257,9 +257,9 @@ def values_of(runtime: Runtime, model: str, graph: Graph, inputs: Sequence[Array
     return of
 
 
-def _how(ended: Ended) -> str:
+def _how(ended: ChildExit) -> str:
     return f"died with {ended.signal}" if ended.signal else str(ended)
 
 
-def _words(runtime: Runtime, ended: Ended) -> str:
+def _words(runtime: Runtime, ended: ChildExit) -> str:
     return f"{runtime.reference} {_how(ended)}"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate import Options
 from delegate.inspect import Graph
-from delegate.sandbox.child import Child, Died, command_of
+from delegate.sandbox.child import Child, ChildDied, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.difference import difference
 from tflite_opencl.common.errors import one_line
@@ -107,8 +107,8 @@ class Running:
         assert self.process is not None
         try:
             answer = self.process.ask(self._settings.seconds, **request)
-        except Died as died:
-            ended = died.ended
+        except ChildDied as died:
+            ended = died.exit
             why = f"it {ended} (--timeout)" if ended.is_late else f"its process {ended}"
             raise PathFailed(why) from None
         if "failed" in answer:

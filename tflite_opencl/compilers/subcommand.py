@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> str:
 
 
 def _is_asked(use: KernelUse, options: argparse.Namespace) -> bool:
-    return bool(use.expected) if options.expected else options.literal or not use.is_literal
+    return bool(use.expected) if options.expected else options.literal or not use.is_specialised
 
 
 def _device(selector: str | None) -> SurveyedDevice:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, Died, command_of
+from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, ChildDied, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
 from tflite_opencl.conformance.subject import COMPILED_MODEL, LibraryError
@@ -184,7 +184,7 @@ class Workers:
         except OSError as error:
             reason = error.strerror or error
             raise CannotRun(f"a worker process cannot start: {reason}") from error
-        with child, contextlib.suppress(_Stopped, Died):
+        with child, contextlib.suppress(_Stopped, ChildDied):
             names = [item.name for item in items if item.model is None]
             told = {name: getattr(self, name) for name in _TOLD}
             ready = child.ask(_STARTING_SECONDS, **told, names=names)
@@ -211,8 +211,8 @@ def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
                     alternative = name
                 case {"delegate": _}:  # from here on it is the delegate's fault
                     is_delegates = True
-    except Died as died:
-        ended = died.ended
+    except ChildDied as died:
+        ended = died.exit
     if ended.is_late:
         word, detail = TIMEOUT, f"no answer after {seconds:g} seconds"
     else:

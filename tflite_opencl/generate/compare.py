@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from delegate import Options
-from delegate.sandbox.child import Child, Died, command_of
+from delegate.sandbox.child import Child, ChildDied, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.tables import NONE
@@ -82,8 +82,8 @@ def _step(name: str, failed: Callable[[str, CommandError], None]) -> Iterator[No
 def _asked(name: str, child: Child, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         answer = child.ask(math.inf, **request)
-    except Died as died:
-        raise CommandError(f"the process of {name} {died.ended}") from None
+    except ChildDied as died:
+        raise CommandError(f"the process of {name} {died.exit}") from None
     if "failed" in answer:
         raise CommandError(answer["failed"], answer["code"])
     return answer

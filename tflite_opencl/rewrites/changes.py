@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.graph.def_use import DefUse
 from delegate.graph.edit import node_with
-from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Quantization, Tensor
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ def changed(
 
 
 # Returns what becomes of a graph at a node; None: the node is no work for the pass. Raises Left.
-Find = Callable[[Graph, Links, Node], Change | None]
+Find = Callable[[Graph, DefUse, Node], Change | None]
 
 
 def changed_one_by_one(graph: Graph, notes: Notes | None, *finds: Find) -> Graph:
@@ -112,7 +112,7 @@ def changed_one_by_one(graph: Graph, notes: Notes | None, *finds: Find) -> Graph
     given = graph.nodes  # at each position the node that the pass was given
     while True:
         left: Notes = []
-        links = Links(graph)
+        links = DefUse(graph)
         looks = (found_at(graph.nodes, left, partial(find, graph, links)) for find in finds)
         found = next((each for look in looks for each in look), None)
         if found is None:

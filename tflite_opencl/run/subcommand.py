@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> str:
         why = f"nothing is beside it: {runtime.why_not}; numpy: {error}"
     judgement = judge_series(ours, runtime, graph, model, frames, carried, left)
     _write(folder, written, ours, is_stacked=options.frames)
-    fault = "" if told.allows_halves else judgement.fault
+    fault = "" if told.allows_fp16 else judgement.fault
     no_result = not_finite(ours.outputs, graph.outputs)
     failure = f"no result: {no_result}" if no_result else ""
     table = _text(graph, frames, ours, theirs, written, judgement)

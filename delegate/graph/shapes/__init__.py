@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delegate.graph.ir import Node
-from delegate.graph.kept import written
+from delegate.graph.persistent import written_variables
 from delegate.graph.shapes import axes, detections, recurrent, slices, windows
 from delegate.graph.shapes.rule import CUSTOM_RULES, RULES, Shape
 
@@ -35,7 +35,8 @@ def output_shapes(node: Node) -> tuple[Shape, ...] | None:
     rule = (CUSTOM_RULES if node.is_custom else RULES).get(node.op)
     if rule is None or not node.inputs:
         return None
-    versions = [tensor.shape for tensor in written(node)]  # of variables: the last outputs
+    # of variables: the last outputs
+    versions = [tensor.shape for tensor in written_variables(node)]
     if versions:
         node = replace(node, outputs=node.outputs[: -len(versions)])
     try:

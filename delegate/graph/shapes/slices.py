@@ -25,7 +25,7 @@ def _slice(node: Node) -> list[int]:
     return result
 
 
-class Part(NamedTuple):
+class AxisSlice(NamedTuple):
     """What STRIDED_SLICE takes of a dimension of the input, or a new dimension of size 1."""
 
     taken: range  # of the dimension's places
@@ -48,7 +48,7 @@ def strided_parts(
     strides: Sequence[int],
     masks: Mapping[str, int],
     is_offset: bool,
-) -> list[Part]:
+) -> list[AxisSlice]:
     """Return the parts of each dimension, new ones included, in the result's order.
 
     An entry is a begin, an end and a stride, by position; a bit of each mask is of an entry.
@@ -77,27 +77,29 @@ def strided_parts(
     parts = []
     for each in (order + [None] * (rank + added))[: rank + added]:
         if each is not None and marks("new_axis", each):
-            parts.append(Part(range(1), is_new=True))
+            parts.append(AxisSlice(range(1), is_new=True))
             continue
         if not left:
             raise ValueError(too_many)
         size = left.pop(0)
         if each is None:
-            parts.append(Part(range(size)))
+            parts.append(AxisSlice(range(size)))
             continue
         if strides[each] == 0:
             raise ValueError("a stride of 0")
         begin = None if marks("begin", each) else begins[each]
         end = None if marks("end", each) else ends[each]
         if marks("shrink_axis", each):
-            parts.append(Part(_place(size, begin, begins[each], strides[each]), is_dropped=True))
+            parts.append(
+                AxisSlice(_place(size, begin, begins[each], strides[each]), is_dropped=True)
+            )
             continue
         if is_offset:
             start = slice(begin, None, strides[each]).indices(size)[0]
             end = start + ends[each]
             if not start <= end <= size:
                 raise ValueError(f"elements {start} to {end} of {size}: not all are there")
-        parts.append(Part(range(*slice(begin, end, strides[each]).indices(size))))
+        parts.append(AxisSlice(range(*slice(begin, end, strides[each]).indices(size))))
     return parts
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import cast
 
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.packing import packed, plain, zeros
+from delegate.ops._convolution.packing import fallback, packed, zeros
 from delegate.ops._convolution.records import FloatConvolution
 from delegate.ops._launches.tiles import Tiling, by_work, in_blocks, lanes_of, launch_of, tile_w_of
 from delegate.ops._numbers import ceil_div
@@ -50,7 +50,7 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
         for lanes, vectors, tile_w in _tile_shapes(conv, pixels, target)
     )
     file = "conv_2d_float"
-    return (*tiled, plain(conv, file, file, conv.weights, defines=conv.defines))
+    return (*tiled, fallback(conv, file, file, conv.weights, defines=conv.defines))
 
 
 def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target: Target) -> Launch:

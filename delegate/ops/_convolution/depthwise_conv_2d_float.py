@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from delegate.launch import Alternative, Launch
 from delegate.ops._checks.windows import Window
-from delegate.ops._convolution.packing import as_stored, plain, zeros
+from delegate.ops._convolution.packing import as_stored, fallback, zeros
 from delegate.ops._convolution.records import FloatConvolution
 from delegate.ops._launches.tiles import by_work, lanes_of, launch_of, tile_w_of
 from delegate.ops._numbers import ceil_div
@@ -28,7 +28,7 @@ _CORE_TILES = 4  # channels are parted where a core would have fewer tiles
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches: over vectors of channels where they fit, then plain."""
     own, file = {"depth_multiplier": conv.group_out_c}, "depthwise_conv_2d_float"
-    last = plain(conv, file, file, conv.by_tap(), own)
+    last = fallback(conv, file, file, conv.by_tap(), own)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1:
         return (last,)

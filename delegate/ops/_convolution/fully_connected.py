@@ -126,10 +126,10 @@ def of_doubles(conv: DoublesConvolution, target: Target) -> tuple[Alternative, .
     kernel = f"{_FILE}_quant8"
     own_defines = defines | {"WEIGHTS_IN": "constants"}
     launch = launch_over(_FILE, kernel, one_each(conv.elements), params | by_element, own_defines)
-    plain = Alternative("plain", (launch,))
+    fallback = Alternative("plain", (launch,))
     lanes = lanes_of(conv.out_c, target)
     if not lanes:
-        return (plain,)
+        return (fallback,)
     layer, items = conv.layer, conv.batch * ceil_div(conv.out_c, lanes)
     by_vector: Params = {
         "weights": int16_pairs(conv, layer.centred, lanes),
@@ -142,4 +142,4 @@ def of_doubles(conv: DoublesConvolution, target: Target) -> tuple[Alternative, .
     }
     tiling, kernel = by_share(items, target), f"{_FILE}_vector_quant8"
     vector = launch_over(_FILE, kernel, tiling, params | by_vector, defines | {"LANES": lanes})
-    return Alternative(f"vector {lanes}", (vector,)), plain
+    return Alternative(f"vector {lanes}", (vector,)), fallback

@@ -204,10 +204,10 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
     file, elements = "fully_connected", product.batch * product.out_c
     own: Params = {"weights": as_stored(product.weights), "elements": elements}
     launch = launch_over(file, f"{file}_hybrid", one_each(elements), both | own, product.defines)
-    plain = Alternative("plain", (*rows.launches, launch))
+    fallback = Alternative("plain", (*rows.launches, launch))
     lanes = lanes_of(product.out_c, target)
     if not lanes:
-        return (plain,)
+        return (fallback,)
     tile_w = TILE_W if product.batch >= TILE_W else 1
     blocks = blocks_of(product, tile_w, lanes)
     pairs = int16_pairs(product, product.layer.widened, lanes)
@@ -215,7 +215,7 @@ def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
     tiling = by_share(blocks["items"], target)
     defines = {**product.defines, "LANES": lanes, "TILE_W": tile_w}
     vector = launch_over(file, f"{file}_vector_hybrid", tiling, both | own, defines)
-    return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
+    return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), fallback
 
 
 def is_hybrid(node: Node) -> bool:

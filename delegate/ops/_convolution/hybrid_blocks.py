@@ -216,10 +216,10 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
     params = both | own | product.more(1)
     tiling = one_each(elements)
     launch = launch_over(file, f"{file}_blocks_hybrid", tiling, params, product.defines)
-    plain = Alternative("plain", (*rows.launches, launch))
+    fallback = Alternative("plain", (*rows.launches, launch))
     lanes = lanes_of(out_c, target)
     if not lanes:
-        return (plain,)
+        return (fallback,)
     tile_w = hybrid.TILE_W if product.batch >= hybrid.TILE_W else 1
     row_blocks = ceil_div(product.batch, tile_w)
     items = row_blocks * ceil_div(out_c, lanes)
@@ -231,7 +231,7 @@ def alternatives(product: BlockProduct, target: Target) -> tuple[Alternative, ..
         both | own | product.more(lanes) | {"items": items},
         product.defines | {"LANES": lanes, "TILE_W": tile_w},
     )
-    return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), plain
+    return Alternative(f"vector {lanes}x{tile_w}", (*rows.launches, vector)), fallback
 
 
 def _side_by_side(product: BlockProduct, lanes: int) -> Params:

@@ -18,7 +18,7 @@ from delegate.ops._convolution import panels_hybrid
 from delegate.ops._convolution.hybrid import Product, Rows, quantised
 from delegate.ops._convolution.integers import TILE_W, block_of
 from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
-from delegate.ops._convolution.packing import int16_pairs, plain
+from delegate.ops._convolution.packing import fallback, int16_pairs
 from delegate.ops._launches.tiles import (
     by_share,
     in_blocks,
@@ -45,7 +45,9 @@ def _portable(product: Product, target: Target) -> tuple[Alternative, ...]:
     file, scales = "conv_2d_hybrid", _scales(pictures)
     defines: Defines = product.defines
     groups = {"group_in_c": product.group_in_c, "group_out_c": product.group_out_c}
-    last = _after(pictures, plain(product, file, file, product.weights, scales | groups, defines))
+    last = _after(
+        pictures, fallback(product, file, file, product.weights, scales | groups, defines)
+    )
     is_cpu = target.group_items == 1
     lanes = lanes_of(product.out_c, target)
     block = block_of(product.out_c, target) if is_cpu else (lanes, 1) if lanes else None
@@ -79,7 +81,7 @@ def depthwise_conv_2d(product: Product, target: Target) -> tuple[Alternative, ..
     product, pictures = _quantised(product, target)
     file, scales = "depthwise_conv_2d_hybrid", _scales(pictures)
     own = {"depth_multiplier": product.group_out_c}
-    last = _after(pictures, plain(product, file, file, product.by_tap(), scales | own))
+    last = _after(pictures, fallback(product, file, file, product.by_tap(), scales | own))
     lanes = lanes_of(product.out_c, target)
     if lanes == 0 or product.group_out_c > 1:
         return (last,)

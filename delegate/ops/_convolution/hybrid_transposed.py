@@ -16,7 +16,7 @@ from delegate.errors import Unsupported
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks.node import elements_of
 from delegate.ops._convolution.hybrid import Product, quantised
-from delegate.ops._convolution.packing import packed, plain, zeros
+from delegate.ops._convolution.packing import fallback, packed, zeros
 from delegate.ops._launches.tiles import HALF_ROUNDS, by_share, in_blocks, lanes_of, launch_of
 from delegate.ops._numbers import ceil_div
 from delegate.target import Target
@@ -47,7 +47,9 @@ def transpose_conv(product: Product, target: Target) -> tuple[Alternative, ...]:
         return replace(alternative, launches=(*rows.launches, *alternative.launches))
 
     file = "transpose_conv_hybrid"
-    last = after(plain(conv, file, file, conv.weights, {"row_scales": rows.scales}, conv.defines))
+    last = after(
+        fallback(conv, file, file, conv.weights, {"row_scales": rows.scales}, conv.defines)
+    )
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0:
         return (last,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.launch import Alternative, Constant, Defines
-from delegate.ops._convolution.packing import fixed_rows, int16_pairs, plain, zeros_row
+from delegate.ops._convolution.packing import fallback, fixed_rows, int16_pairs, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution, Quant16Convolution
 from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_of, launch_over
 from delegate.ops._launches.types import ELEM
@@ -30,7 +30,7 @@ def conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[Alternative
     elem = ELEM[conv.source.dtype]
     defines: Defines = {"SINGLE_ROUNDING": int(conv.single_rounding), **conv.defines, "ELEM": elem}
     of_weights: Defines = {"WEIGHT": elem}
-    last = plain(conv, "conv_2d", "conv_2d_quant8", conv.weights, None, defines | of_weights)
+    last = fallback(conv, "conv_2d", "conv_2d_quant8", conv.weights, None, defines | of_weights)
     # Devices with groups of several work-items have blocks of their own: simt/conv_2d.py.
     block = None if target.group_items > 1 else block_of(conv.out_c, target)
     if block is None:
@@ -73,7 +73,7 @@ def depthwise_conv_2d_quant8(conv: Quant8Convolution, target: Target) -> tuple[A
     elem = ELEM[conv.source.dtype]
     own, types = {"depth_multiplier": conv.group_out_c}, {"ELEM": elem, "WEIGHT": elem}
     file = "depthwise_conv_2d"
-    last = plain(conv, file, f"{file}_quant8", conv.by_tap(), own, types)
+    last = fallback(conv, file, f"{file}_quant8", conv.by_tap(), own, types)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1 or not target.keeps(_MANY):
         return (last,)
@@ -103,7 +103,7 @@ def conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple[Alternati
     weights = conv.weights
     groups = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
     file = "conv_2d_quant16"
-    last = plain(conv, file, file, conv.weights, groups, conv.sums.defines)
+    last = fallback(conv, file, file, conv.weights, groups, conv.sums.defines)
     is_cpu = target.group_items == 1
     if is_cpu:
         block = block_of(conv.out_c, target)
@@ -151,7 +151,7 @@ def depthwise_conv_2d_quant16(conv: Quant16Convolution, target: Target) -> tuple
     """Return the launches of a depthwise one: over vectors where they fit, then plain."""
     layer, own = conv.layer, {"depth_multiplier": conv.group_out_c}
     file = "depthwise_conv_2d_quant16"
-    last = plain(conv, file, file, conv.by_tap(), own, conv.sums.defines)
+    last = fallback(conv, file, file, conv.by_tap(), own, conv.sums.defines)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1 or conv.taps > TERMS_AN_INT:
         return (last,)

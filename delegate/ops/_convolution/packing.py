@@ -101,7 +101,7 @@ def four_zeros(zero_point: int, dtype: str) -> int:
     return int(np.full(4, zero_point, dtype).view(np.int32)[0])
 
 
-def plain(
+def fallback(
     conv: Convolution,
     file: str,
     kernel: str,

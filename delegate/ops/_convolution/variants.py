@@ -14,7 +14,7 @@ from delegate.ops._convolution import conv_2d_float, depthwise_conv_2d_float, in
 from delegate.ops._convolution.arm import conv_2d as arm_conv_2d
 from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.nvidia import depthwise_conv_2d as nvidia_depthwise_conv_2d
-from delegate.ops._convolution.packing import plain
+from delegate.ops._convolution.packing import fallback
 from delegate.ops._convolution.records import (
     AnyConvolution,
     FloatConvolution,
@@ -76,7 +76,7 @@ def _of_groups(conv: Quant8Convolution | FloatConvolution) -> Alternative:
     is_float = isinstance(conv, FloatConvolution)
     defines: Defines = {} if is_float else {"ELEM": ELEM[conv.source.dtype]}
     own = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
-    return plain(
+    return fallback(
         conv, "conv_2d_groups", f"conv_2d_groups_{conv.family}", conv.weights, own, defines
     )
 

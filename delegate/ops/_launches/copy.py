@@ -126,10 +126,10 @@ def copied(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
     """
     for move in moves:
         _require_inside(move)
-    plain = Alternative("plain", tuple(_launch(move, target, False) for move in moves))
+    fallback = Alternative("plain", tuple(_launch(move, target, False) for move in moves))
     if target.group_items > 1:
-        return (plain,)
-    return Alternative("row", tuple(_launch(move, target, True) for move in moves)), plain
+        return (fallback,)
+    return Alternative("row", tuple(_launch(move, target, True) for move in moves)), fallback
 
 
 def turned(source: Tensor, target: Target) -> tuple[Tensor, tuple[Launch, ...]]:

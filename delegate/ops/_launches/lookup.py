@@ -83,15 +83,15 @@ def lookup(
         tiling = replace(whole, tile_items=whole.tile_items * size)
         return Alternative(f"{isa} {size}", (launch_over("lookup", kernel, tiling, fields),))
 
-    plain = Alternative("plain", (launch("lookup", elements),))
+    fallback = Alternative("plain", (launch("lookup", elements),))
     if elements < _LANES or moved == "uint2":
-        return (plain,)
+        return (fallback,)
     vectors = launch("lookup_vector", ceil_div(elements, _LANES))
     x86 = [(isa, size) for isa, size in _X86 if isa in target.isa and elements >= size]
     if count != 256 or table_constant.size_bytes != 256:
         x86 = []
     best = [of_vectors(isa, size) for isa, size in x86[:1]]
-    return (*best, Alternative(f"vector {_LANES}", (vectors,)), plain)
+    return (*best, Alternative(f"vector {_LANES}", (vectors,)), fallback)
 
 
 def rounded_floats(

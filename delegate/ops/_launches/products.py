@@ -49,10 +49,10 @@ class MatrixProduct:
         own = self._params() | {"elements": elements}
         kernel = f"{_FILE}_{self.family}"
         launch = launch_over(_FILE, kernel, one_each(elements), own, self.defines)
-        plain = Alternative("plain", (launch,))
+        fallback = Alternative("plain", (launch,))
         if self.family == "quant16":
-            return (plain,)
-        return (*self._turned(target), *self._vectors(target), plain)
+            return (fallback,)
+        return (*self._turned(target), *self._vectors(target), fallback)
 
     def _elements(self) -> int:
         return math.prod(self.result.shape)

@@ -31,7 +31,7 @@ Int64s = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parted:
+class SplitWeights:
     """Weights as a sum: what is added in groups of steps, and extra steps for the rest."""
 
     grouped: NDArray[np.int8]  # (blocks, steps, lanes, 4)
@@ -65,7 +65,7 @@ def _limits(sums: tuple[Int16s, Int16s]) -> Int64s:
     return limits
 
 
-def part(weights: Int16s, rows: int = 1) -> Parted:
+def part(weights: Int16s, rows: int = 1) -> SplitWeights:
     """Return weights (blocks, steps, lanes, 4) parted at the least cost.
 
     The steps are of so many rows, and no group is of two.
@@ -109,7 +109,7 @@ def part(weights: Int16s, rows: int = 1) -> Parted:
     left = np.zeros((len(keys), *pairs.shape[2:]), np.int16)
     left[index.ravel(), lanes] = np.concatenate(values)
     all_keys, extra = _in_rounds(keys, left)
-    return Parted(
+    return SplitWeights(
         grouped.astype(np.int8).reshape(weights.shape),
         group,
         np.searchsorted(all_keys, np.arange(blocks + 1) * steps),

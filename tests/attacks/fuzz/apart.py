@@ -55,12 +55,12 @@ def ways(graph: Graph) -> list[str]:
 @contextlib.contextmanager
 def left_to_the_cpu(nodes: frozenset[int]) -> Iterator[None]:
     """Refuse these nodes, by their index, in all graphs that are judged."""
-    judged = Claim._judged
+    judged = Claim._judge
 
     def judge(self: Claim) -> Any:
         return [v.refused(_WHY) if v.node in nodes else v for v in judged(self)]
 
-    with mock.patch.object(Claim, "_judged", judge):
+    with mock.patch.object(Claim, "_judge", judge):
         yield
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from delegate import DelegateError
 from delegate.inspect import read_model
-from delegate.sandbox.child import Child, Died
+from delegate.sandbox.child import Child, ChildDied
 from tests.attacks.fuzz.edits import Edit, drawn, edited, smaller
 from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS
@@ -177,9 +177,9 @@ class InOneChild(OfFiles):
             self._child.ask(math.inf, path=None)  # its imports take a while, and are no case's
         try:
             found: str | None = self._child.ask(3 * SECONDS, path=str(self._path))["answer"]
-        except Died as died:
+        except ChildDied as died:
             self.close_child()
-            ended = died.ended
+            ended = died.exit
             if ended.is_late:
                 return "the process hangs"
             return f"the process died by {ended.signal or f'exit code {ended.code}'}"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delegate import Unsupported, ops
-from delegate.graph.kept import with_variables
+from delegate.graph.persistent import with_variables
 from delegate.graph.shapes import output_shapes
 from delegate.inspect import BITS, Graph, Node, Tensor, infer, plain_nodes, write_model
 from delegate.target import Target

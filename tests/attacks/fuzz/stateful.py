@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Model, Unsupported
-from delegate.graph.kept import kept_tensors, name_of
-from delegate.graph.kept import with_variables as kept_graph
+from delegate.graph.persistent import name_of, persistent_tensors
+from delegate.graph.persistent import with_variables as kept_graph
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
-from delegate.plan.record import FORMS
-from delegate.tuning.forms import NUMBERS
+from delegate.plan.record import DISPATCH_MODES
+from delegate.tuning.dispatch import KERNEL_KINDS
 from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle
 from tflite_opencl.common.build import graph, node, tensor
@@ -237,7 +237,7 @@ def _delegated(job: Job, known: Oracle, model: _Model, how: str, rng: random.Ran
         theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
         return subject.open(whole, content, known.cpu_kernels), theirs
 
-    form = measured_fastest(rng.choice(FORMS), rng.choice(NUMBERS))
+    form = measured_fastest(rng.choice(DISPATCH_MODES), rng.choice(KERNEL_KINDS))
     with form if how == "form" else nullcontext():
         try:
             pairs = [opened()]
@@ -298,8 +298,8 @@ def _drawn(job: Job, held: Mapping[int, int], rng: random.Random) -> dict[int, N
 def _by_model(job: Job, known: Oracle, model: _Model, rng: random.Random) -> Result:
     """Run a Model, with a reset and with values that are put back."""
     content, free, held = model
-    variables = kept_tensors(kept_graph(read_model(content)))
-    names = {tensor.index: tensor.kept for tensor in variables}
+    variables = persistent_tensors(kept_graph(read_model(content)))
+    names = {tensor.index: tensor.state_name for tensor in variables}
     try:
         theirs = allocated(job.subject.runtime, content, known.cpu_kernels)
     except (RuntimeError, ValueError) as error:

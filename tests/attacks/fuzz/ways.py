@@ -23,9 +23,9 @@ from delegate.graph.float_results import float_result
 from delegate.inspect import Graph, device_profile_names, with_tensors
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
-from delegate.plan.record import FORMS, ONE_BY_ONE
+from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
 from delegate.tuning.chooser import FULL, Choice, Chooser
-from delegate.tuning.forms import NUMBERS, Forms
+from delegate.tuning.dispatch import KERNEL_KINDS, DispatchChooser
 from tests.attacks.fuzz import apart, called, stateful
 from tests.attacks.fuzz.nan_rows import outputs_of_nan_rows
 from tflite_opencl.common.bounds import Bounds, float_bounds
@@ -64,7 +64,7 @@ def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
         several += [f"exclude_ops {op}" for op in sorted({each.op for each in graph.nodes})]
     return [
         *(f"alternative {name}" for name in names),
-        *(f"form {form}, {number}" for form in FORMS for number in NUMBERS),
+        *(f"form {form}, {number}" for form in DISPATCH_MODES for number in KERNEL_KINDS),
         *several,
         *(f"exclude_isa {name}" for name in ("all", *(feature.name for feature in FEATURES))),
         *(f"device_profile {name}" for name in device_profile_names()),
@@ -166,7 +166,7 @@ class _Decided:
     def __init__(self, form: str, numbers: str) -> None:
         self._wanted = f"0, {form}", numbers
 
-    def take(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
+    def choose(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         return measure()
 
     def fastest(self, repeat: Mapping[str, object]) -> str | None:
@@ -176,18 +176,18 @@ class _Decided:
 @contextlib.contextmanager
 def measured_fastest(form: str, numbers: str) -> Iterator[None]:
     """Let programs run in a form, with such numbers, unless a start would find that wrong."""
-    made, forms = Forms.__init__, Forms._forms
+    made, forms = DispatchChooser.__init__, DispatchChooser._modes
 
-    def make(self: Forms, chooser: Chooser, *others: Any) -> None:
+    def make(self: DispatchChooser, chooser: Chooser, *others: Any) -> None:
         made(self, _Decided(form, numbers), *others)  # type: ignore[arg-type]
 
-    def fewer(self: Forms, programs: Any, batch: int) -> dict[str, Any]:
+    def fewer(self: DispatchChooser, programs: Any, batch: int) -> dict[str, Any]:
         found = forms(self, programs, batch).items()
         return {name: each for name, each in found if each[1] in (ONE_BY_ONE, form)}
 
     with (
-        mock.patch.object(Forms, "__init__", make),
-        mock.patch.object(Forms, "_forms", fewer),
+        mock.patch.object(DispatchChooser, "__init__", make),
+        mock.patch.object(DispatchChooser, "_modes", fewer),
     ):
         yield
 

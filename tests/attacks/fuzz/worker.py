@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from delegate.sandbox import surroundings
+from delegate.sandbox import environment
 from delegate.sandbox.channel import serve
 from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
@@ -50,7 +50,7 @@ def main() -> int:
     kind = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:  # what is imported on the way is no file's
         KINDS[kind].verdict(next(iter(KINDS[kind].seeds().values())), Path(folder, "file"))
-    limit = surroundings.room().address_bytes + KINDS[kind].memory_bytes
+    limit = environment.resource_usage().address_bytes + KINDS[kind].memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     def answers(path: str | None) -> Iterator[str | None]:

@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder, of which this process knows nothing."""
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
     monkeypatch.delenv(limit.LIMIT_VARIABLE, raising=False)
-    monkeypatch.setattr(limit, "_watch", limit._Watch())
+    monkeypatch.setattr(limit, "_scan_state", limit._ScanState())
     return tmp_path
 
 
@@ -263,13 +263,13 @@ def test_writing_keeps_the_limit_and_rarely_reads_the_folder(
     assert any("entries of the cache, " in line for line in caplog.messages)
     # Another process finds what the last one saw, and does not read the folder.
     del scans[:]
-    monkeypatch.setattr(limit, "_watch", limit._Watch())
+    monkeypatch.setattr(limit, "_scan_state", limit._ScanState())
     cache.store("records/0af", b"x")
     assert scans == []
     # After an hour it does.
     lock = cache.cache_folder() / leases.FOLDER / ".lock"
     os.utime(lock, (0, time.time() - 3601))
-    monkeypatch.setattr(limit, "_watch", limit._Watch())
+    monkeypatch.setattr(limit, "_scan_state", limit._ScanState())
     cache.store("records/0af", b"y")
     assert len(scans) == 1
 

@@ -28,7 +28,12 @@ def test_each_version_is_a_tensor_of_the_variable_s_name() -> None:
     (found, held), (left,) = read.inputs, assign.outputs
     assert again.inputs[1] is assign.inputs[1] is held is graph.nodes[1].outputs[0]
     assert found is not None
-    assert (found.kept, left.kept, found.shape, left.dtype) == ("sum", "sum", SHAPE, "float32")
+    assert (found.state_name, left.state_name, found.shape, left.dtype) == (
+        "sum",
+        "sum",
+        SHAPE,
+        "float32",
+    )
     assert (assign.inputs[0], again.inputs[0]) == (add.outputs[0], left)
     numbers = [tensor.index for tensor in graph.tensors]
     assert sorted(numbers[len(main.tensors) :], reverse=True) == numbers[len(main.tensors) :]
@@ -80,7 +85,7 @@ def test_variables_stay_on_the_cpu_with_a_reason() -> None:
     ):
         found = resources_of(file_of(*graphs))
         assert why in found.why_not
-        assert with_resources(main, found).unkept == found.why_not
+        assert with_resources(main, found).why_not_persistent == found.why_not
 
 
 @pytest.mark.parametrize("container", ["", "shelf"])

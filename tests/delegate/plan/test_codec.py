@@ -18,18 +18,18 @@ import pytest
 
 from delegate import DeviceInfo, Options, cache
 from delegate.graph.ir import Tensor
-from delegate.graph.kept import carried, kept_tensors
+from delegate.graph.persistent import persistent_tensors, with_carry
 from delegate.isa import ORDERS
-from delegate.plan.codec import Answer, UnreadablePlan, contents_of, decoded, encoded
+from delegate.plan.codec import TunedPlan, UnreadablePlan, contents_of, decode, encode
 from delegate.plan.contents import MissingContent, digest_of, load
-from delegate.plan.record import FORMS, ONE_BY_ONE, PERSISTENT
+from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE, PERSISTENT
 from delegate.runtime.agreement import same_outputs
+from delegate.runtime.constant_files import load_constants, save_constants
 from delegate.runtime.executor import Executor
-from delegate.runtime.leases import leased, saved
 from delegate.runtime.planned import planned_executor
 from delegate.runtime.programs import Programs
 from delegate.runtime.state import State
-from delegate.start.child_planner import _Cache
+from delegate.start.child_planner import _CacheSource
 from delegate.start.engine import Engine
 from tests.support.forms import chosen_of, plain_program, planner_of
 from tests.support.model import const, graph_of, op, t
@@ -60,18 +60,18 @@ def engine(device: DeviceInfo) -> Iterator[Engine]:
     opened.close()
 
 
-def answer_of(engine: Engine, executor: Executor) -> Answer:
+def answer_of(engine: Engine, executor: Executor) -> TunedPlan:
     """Return what a child says of an executor."""
     with closing(executor.constants()) as taken:
-        constants = saved(planner_of(engine).weights, engine.device.queue, taken)
-    return Answer(executor.plan, constants, "quick", 3, 1.5)
+        constants = save_constants(planner_of(engine).weights, engine.device.queue, taken)
+    return TunedPlan(executor.plan, constants, "quick", 3, 1.5)
 
 
 def plain(value: Any, places: dict[int, int]) -> Any:
     """Return plain numbers of a record; of tensors which of them are the same, too."""
     if isinstance(value, Tensor):
         place = places.setdefault(id(value), len(places))
-        own = value.index, value.name, value.shape, value.dtype, value.kept, value.is_variable
+        own = value.index, value.name, value.shape, value.dtype, value.state_name, value.is_variable
         return place, *own
     if is_dataclass(value):
         return [plain(getattr(value, each.name), places) for each in fields(value)]
@@ -84,7 +84,7 @@ def plain(value: Any, places: dict[int, int]) -> Any:
     return value
 
 
-def assert_same_answers(one: Answer, other: Answer) -> None:
+def assert_same_answers(one: TunedPlan, other: TunedPlan) -> None:
     # What lies where is told of the tensors of steps alone, in whatever order.
     in_order, places = {}, list[dict[int, int]]()
     for answer in (one, other):
@@ -97,11 +97,22 @@ def assert_same_answers(one: Answer, other: Answer) -> None:
         places.append(own)
     assert in_order[id(one)] == in_order[id(other)]
     for each in fields(one.plan.memory):
-        if each.name not in ("offsets", "stored"):
+        if each.name not in ("offsets", "arena_constants"):
             assert getattr(one.plan.memory, each.name) == getattr(other.plan.memory, each.name)
-    stored = [[(s.offset, s.values.tobytes()) for s in a.plan.memory.stored] for a in (one, other)]
+    stored = [
+        [(s.offset, s.values.tobytes()) for s in a.plan.memory.arena_constants]
+        for a in (one, other)
+    ]
     assert stored[0] == stored[1]
-    for name in ("calls", "ints", "control_ints", "form", "transfer", "has_halves", "batch"):
+    for name in (
+        "calls",
+        "ints",
+        "control_ints",
+        "dispatch_mode",
+        "copy_strategy",
+        "uses_fp16",
+        "batch",
+    ):
         assert getattr(one.plan, name) == getattr(other.plan, name), name
     assert [*map(id, other.plan.watched)] == [*map(id, other.plan.outputs)][
         len(other.plan.outputs) - len(other.plan.watched) :
@@ -110,21 +121,25 @@ def assert_same_answers(one: Answer, other: Answer) -> None:
         assert getattr(one, name) == getattr(other, name), name
 
 
-def assert_goes_through(engine: Engine, executor: Executor, state: State | None = None) -> Answer:
+def assert_goes_through(
+    engine: Engine, executor: Executor, state: State | None = None
+) -> TunedPlan:
     """Assert that what an executor does can be written and read; return what was read."""
     answer = answer_of(engine, executor)
-    content = encoded(answer)
+    content = encode(answer)
     plan = executor.plan
     ends = plan.inputs, plan.outputs[: len(plan.outputs) - len(plan.watched)]
-    again = decoded(content, ends, load)
-    assert encoded(again) == content
+    again = decode(content, ends, load)
+    assert encode(again) == content
     assert_same_answers(answer, again)
     assert [*again.plan.inputs, *again.plan.outputs][: len(ends[0])] == [*ends[0]]
     assert {*ends[1]} <= {*again.plan.outputs}  # the very tensors that it was asked for
     packed = {segment.digest for buffer in answer.constants for segment in buffer.segments}
-    in_arena = {digest_of(each.values) for each in plan.memory.stored}
+    in_arena = {digest_of(each.values) for each in plan.memory.arena_constants}
     assert {digest for digest, _ in contents_of(content)[0]} == packed | in_arena
-    taken = leased(planner_of(engine).weights, engine.device.queue, again.constants, _Cache({}))
+    taken = load_constants(
+        planner_of(engine).weights, engine.device.queue, again.constants, _CacheSource({})
+    )
     with Executor(engine.device, Programs(engine.device), again.plan, taken, state=state) as other:
         if state is None:
             assert same_outputs(executor, other)
@@ -136,23 +151,23 @@ def assert_goes_through(engine: Engine, executor: Executor, state: State | None 
 def test_networks_go_through(engine: Engine, name: str) -> None:
     graph = _OF_EACH[name].make()
     program = chosen_of(engine, graph).program
-    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
+    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
         assert_goes_through(engine, executor)
 
 
 @slow
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DISPATCH_MODES)
 def test_forms_and_batches_go_through(device: DeviceInfo, form: str, batch: int) -> None:
     engine = Engine(Options(device.index, tune="off"))
     if form == PERSISTENT and not engine.device.proven & ORDERS:
         pytest.skip(f"{device.name} does not order memory between work-groups")
     program = chosen_of(engine, conv_pool(), batch=batch).program
-    for each in (program, program.literal()):
-        with planner_of(engine)._made(each, form, batch) as executor:
+    for each in (program, program.specialised()):
+        with planner_of(engine)._executor(each, form, batch) as executor:
             again = assert_goes_through(engine, executor)
-            assert (again.plan.form, again.plan.batch) == (executor.form, batch)
-            kinds = {launch.is_literal for step in again.plan.steps for launch in step.launches}
+            assert (again.plan.dispatch_mode, again.plan.batch) == (executor.dispatch_mode, batch)
+            kinds = {launch.is_specialised for step in again.plan.steps for launch in step.launches}
             assert kinds == {each is not program}
     engine.close()
 
@@ -161,7 +176,7 @@ def test_forms_and_batches_go_through(device: DeviceInfo, form: str, batch: int)
 def test_a_graph_without_constants_goes_through(engine: Engine) -> None:
     x, y = t((3, 5), "float32"), t((3, 5), "float32")
     program = plain_program(graph_of([op("ADD", [x, x], [y])], [x], [y]))
-    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
+    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
         assert assert_goes_through(engine, executor).constants == ()
 
 
@@ -172,9 +187,9 @@ def test_constants_in_the_arena_and_requirements_go_through(engine: Engine) -> N
     rows = t((2, 3), "int32")
     nodes = [op("ADD", [fixed, x], [total]), op("GATHER", [total, index], [rows], {"axis": 0})]
     program = plain_program(graph_of(nodes, [x, index], [rows]))
-    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
+    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
         again = assert_goes_through(engine, executor)
-        (stored,) = again.plan.memory.stored
+        (stored,) = again.plan.memory.arena_constants
         assert stored.values.tobytes() == np.arange(12, dtype=np.int32).tobytes()
         ((step, need),) = again.plan.requirements()
         assert (step.op, need.tensor) == ("GATHER", again.plan.inputs[1])
@@ -185,9 +200,9 @@ def test_constants_in_the_arena_and_requirements_go_through(engine: Engine) -> N
 def test_what_outlives_runs_goes_through(engine: Engine) -> None:
     old, new = (t((4, 3), "int32", name=name) for name in ("old", "new"))
     x = t((4, 3), "int32")
-    graph = carried(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"})
+    graph = with_carry(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"})
     state = State(engine.device, has_arena=True)
-    state.add(kept_tensors(graph))
+    state.add(persistent_tensors(graph))
     planner, program = planner_of(engine), plain_program(graph)
     own = engine.device, planner._kernels, program
     with planned_executor(
@@ -195,15 +210,15 @@ def test_what_outlives_runs_goes_through(engine: Engine) -> None:
     ) as executor:
         again = assert_goes_through(engine, executor, state)
     assert again.plan.memory.region == state.region
-    assert [tensor.kept for tensor in again.plan.inputs].count("old") == 1
+    assert [tensor.state_name for tensor in again.plan.inputs].count("old") == 1
 
 
 @pytest.fixture
 def written(engine: Engine) -> tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]:
     """Return a plan as bytes, and its ends."""
     program = chosen_of(engine, conv_pool()).program
-    with planner_of(engine)._made(program, ONE_BY_ONE, 1) as executor:
-        content = encoded(answer_of(engine, executor))
+    with planner_of(engine)._executor(program, ONE_BY_ONE, 1) as executor:
+        content = encode(answer_of(engine, executor))
         return content, (executor.plan.inputs, executor.plan.outputs)
 
 
@@ -225,7 +240,7 @@ def test_other_ends_are_refused(
         shape = (*tensor.shape[:-1], tensor.shape[-1] + 1) if kind == "shape" else tensor.shape
         own[0] = t(shape, "int8" if kind == "type" else tensor.dtype)
     with pytest.raises(UnreadablePlan):
-        decoded(content, (ends[0], ends[1]), load)
+        decode(content, (ends[0], ends[1]), load)
 
 
 @slow
@@ -238,7 +253,7 @@ def test_bytes_that_are_no_plan_are_refused(
     bad += [zlib.compress(each) for each in (b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000)]
     for each in bad:
         with pytest.raises(UnreadablePlan):
-            decoded(each, ends, load)
+            decode(each, ends, load)
     for _ in range(100):
         flipped = bytearray(content)
         flipped[rng.integers(len(content))] ^= 1 << rng.integers(8)
@@ -246,7 +261,7 @@ def test_bytes_that_are_no_plan_are_refused(
             if zlib.decompress(flipped) == zlib.decompress(content):
                 continue
         with pytest.raises(UnreadablePlan):
-            decoded(bytes(flipped), ends, load)
+            decode(bytes(flipped), ends, load)
 
 
 OTHER_VALUES: list[Any] = [None, -1, 7, 1e300, 2**70, "text", "", [], [1], {}, {"a": 1}, True]
@@ -279,7 +294,7 @@ def test_whatever_is_in_another_plan_s_place_is_read_or_refused(
                 holder = holder[key]
             holder[place[-1]] = OTHER_VALUES[(number + 5 * more) % len(OTHER_VALUES)]
             try:
-                decoded(zlib.compress(json.dumps(body).encode()), ends, load)
+                decode(zlib.compress(json.dumps(body).encode()), ends, load)
             except (UnreadablePlan, MissingContent):
                 refused += 1
     assert refused > len(places)
@@ -287,7 +302,7 @@ def test_whatever_is_in_another_plan_s_place_is_read_or_refused(
     for key in [*missing]:
         rest = {name: value for name, value in missing.items() if name != key}
         with pytest.raises(UnreadablePlan):
-            decoded(zlib.compress(json.dumps(rest).encode()), ends, load)
+            decode(zlib.compress(json.dumps(rest).encode()), ends, load)
 
 
 @slow
@@ -295,7 +310,7 @@ def test_what_a_plan_needs_is_told_without_reading_it(
     engine: Engine, written: tuple[bytes, tuple[Sequence[Tensor], Sequence[Tensor]]]
 ) -> None:
     content, ends = written
-    answer = decoded(content, ends, load)
+    answer = decode(content, ends, load)
     contents, programs = contents_of(content)
     segments = [segment for buffer in answer.constants for segment in buffer.segments]
     assert contents == [(segment.digest, segment.size_bytes) for segment in segments]

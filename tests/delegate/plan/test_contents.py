@@ -18,7 +18,7 @@ from delegate.plan.contents import (
     MissingContent,
     digest_of,
     load,
-    places_elsewhere,
+    paths_outside_cache,
     save,
 )
 
@@ -47,7 +47,7 @@ def test_what_is_saved_is_loaded_and_is_one_file() -> None:
     other = save(VALUES[1:].copy())
     assert other != digest
     assert len([*file_of(digest).parent.glob("[!.]*")]) == 2
-    assert places_elsewhere() == {}
+    assert paths_outside_cache() == {}
 
 
 def test_nothing_is_a_content_too() -> None:
@@ -106,7 +106,7 @@ def test_what_the_cache_does_not_take_lies_in_memory(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     digest = save(VALUES)
     assert save(VALUES.copy()) == digest
-    path = places_elsewhere()[digest]
+    path = paths_outside_cache()[digest]
     assert np.array_equal(load(digest, VALUES.nbytes, path), VALUES)
     with pytest.raises(MissingContent):
         load(digest, VALUES.nbytes)

@@ -20,7 +20,7 @@ from delegate.plan import key as module
 from delegate.plan.key import (
     code_digest,
     graph_facts,
-    installed,
+    installation_key,
     key_of,
     origin_of,
     partition_facts,
@@ -112,7 +112,7 @@ OF_TENSORS: Mapping[str, Callable[[Graph], Graph]] = {
     "ranges": of_weights(ranges=lambda _: (np.zeros(3, np.int64), np.ones(3, np.int64))),
     "origin": of_weights(origin=lambda _: 5),
     "blocks": of_weights(blocks=lambda _: Blocks(np.ones((8, 2), np.float16), 4)),
-    "kept": of_weights(kept=lambda _: "cache"),
+    "state_name": of_weights(kept=lambda _: "cache"),
 }
 MORE: Mapping[str, Callable[[Graph], Graph]] = {
     "zero point": lambda graph: with_tensor(
@@ -150,7 +150,7 @@ OF_GRAPHS: Mapping[str, Any] = {
     "outputs": (),
     "is_called": True,
     "initial": {"cache": np.ones(3, np.float32)},
-    "unkept": "two of them",
+    "why_not_persistent": "two of them",
 }
 # What no plan follows from: names, and what is asked before there is a graph to plan.
 _OF_FILES = {
@@ -343,7 +343,7 @@ def test_the_package_s_files_are_known() -> None:
     names = [os.path.basename(path) for path in module._files()]
     assert {"key.py", "add.cl", "kernel.clh"} <= {*names}
     assert not [name for name in names if name.endswith(".pyc")]
-    assert installed() != code_digest()
+    assert installation_key() != code_digest()
 
 
 def test_another_installation_has_other_plans(
@@ -356,7 +356,7 @@ def test_another_installation_has_other_plans(
     for text, moment in (("a = 1", 1), ("a = 1", 2), ("a = 2", 2), ("a = 10", 2)):
         path.write_text(text)
         os.utime(path, (moment, moment))
-        found.append((installed.__wrapped__(), code_digest.__wrapped__()))
+        found.append((installation_key.__wrapped__(), code_digest.__wrapped__()))
     by_times, by_contents = zip(*found, strict=True)
     assert [by_times.count(each) for each in by_times] == [1, 2, 2, 1]
     assert [by_contents.count(each) for each in by_contents] == [2, 2, 1, 1]

@@ -13,8 +13,8 @@ import pytest
 from delegate import DeviceInfo, Options, ops
 from delegate.errors import Unsupported
 from delegate.graph.infer import infer
-from delegate.graph.kept import with_variables
 from delegate.graph.partition import partition_of
+from delegate.graph.persistent import with_variables
 from delegate.inspect import Node
 from delegate.launch import Alternative, Constant, Launch
 from delegate.runtime.agreement import _random, are_same, right_of
@@ -86,7 +86,7 @@ def _flipped(constant: Constant) -> np.ndarray:  # type: ignore[type-arg]
 @pytest.mark.slow
 def test_faults_in_variants_of_integers_are_noticed(device: DeviceInfo) -> None:
     engine = Engine(Options(device.index, tune="off"))
-    right, missed, noticed = planner_of(engine)._bench.right, [], 0
+    right, missed, noticed = planner_of(engine)._bench.are_correct, [], 0
     for name, node, variant, plain in each_variant(engine.target(installed_rules())):
         assert right(node, [variant, plain], nobody) == [True, True], name
         launch, *others = variant.launches
@@ -255,5 +255,5 @@ def test_a_temporary_tensor_is_no_output(device: DeviceInfo) -> None:
     *_, plain = ops.lower(node, target)
     *_, other = ops.lower(op("ADD", [read, read], [between]), target)
     both = replace(plain, launches=(*other.launches, *plain.launches))
-    assert planner_of(engine)._bench.right(node, [both, plain], nobody) == [True, True]
+    assert planner_of(engine)._bench.are_correct(node, [both, plain], nobody) == [True, True]
     engine.close()

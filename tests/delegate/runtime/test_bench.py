@@ -11,10 +11,10 @@ from delegate import DeviceInfo, Options, ops
 from delegate.isa import ORDERS
 from delegate.plan.record import ONE_BY_ONE, PERSISTENT
 from delegate.runtime.bench import DeviceBench
+from delegate.runtime.copy_strategies import DIRECT, STRATEGIES, MappedCopy
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import Bytes
-from delegate.runtime.transfers import DIRECT, TRANSFERS, Mapped
 from delegate.start.engine import Engine
 from delegate.target import Rules
 from tests.support.convolution import Convolution
@@ -33,7 +33,7 @@ def test_times_are_of_one_launch(
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
-        seen.add((self.form, sum(len(step.launches) for step in self.plan.steps)))
+        seen.add((self.dispatch_mode, sum(len(step.launches) for step in self.plan.steps)))
         repeat(self, count, wait)
         return 1e-3 * sum(len(step.launches) for step in self.plan.steps)
 
@@ -51,17 +51,17 @@ def test_a_transfer_that_brings_wrong_bytes_is_left_out(
 ) -> None:
     engine = Engine(Options(device.index, tune="off"))
     bench = DeviceBench(engine.device, Kernels(engine.device))
-    right = [*bench.transfers()]
-    assert [name for name in right if name != DIRECT] == [*TRANSFERS][:3]
+    right = [*bench.copy_strategies()]
+    assert [name for name in right if name != DIRECT] == [*STRATEGIES][:3]
     assert DIRECT not in right[1:]  # what is expected to be the fastest comes first
     caplog.clear()
-    take = Mapped.take
+    take = MappedCopy.read_outputs
 
-    def one_byte_is_other(self: Mapped, outputs: Sequence[Bytes]) -> None:
+    def one_byte_is_other(self: MappedCopy, outputs: Sequence[Bytes]) -> None:
         take(self, outputs)
         outputs[0][-1] ^= 1
 
-    monkeypatch.setattr(Mapped, "take", one_byte_is_other)
-    assert [*bench.transfers()] == [name for name in right if name != "mapped"]
+    monkeypatch.setattr(MappedCopy, "read_outputs", one_byte_is_other)
+    assert [*bench.copy_strategies()] == [name for name in right if name != "mapped"]
     assert "'mapped' brings wrong bytes" in caplog.text
     engine.close()

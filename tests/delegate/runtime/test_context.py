@@ -13,7 +13,7 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceError, DeviceInfo, Model, OpenCLDelegate, Options
-from delegate.devices.spread import Spread
+from delegate.devices.multi_device import MultiDevice
 from delegate.inspect import write_model
 from delegate.runtime.context import Context, opencl
 from delegate.runtime.device import Device
@@ -51,7 +51,7 @@ def delegate_on(device: DeviceInfo, **options: Any) -> OpenCLDelegate:
 
 def device_of(user: OpenCLDelegate | Model) -> Device:
     opened = user if isinstance(user, OpenCLDelegate) else user._on
-    assert not isinstance(opened, Spread)
+    assert not isinstance(opened, MultiDevice)
     return opened._engine.device
 
 

@@ -19,7 +19,7 @@ from delegate.runtime.device_list import (
     matching,
     several_devices,
 )
-from delegate.runtime.survey import tried_platforms
+from delegate.runtime.survey import probe_platforms
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
 from tests.support.tiers import slow
@@ -189,7 +189,7 @@ def test_a_device_that_does_not_say_what_it_is_is_left_out(
     half = FakePlatform("Half", Silent("Broken"), FakeDevice("Core", CPU))  # type: ignore[arg-type]
     platforms = [half, Silent("Mute", FakeDevice("Unseen", GPU))]
     monkeypatch.setattr(cl, "get_platforms", lambda: platforms)
-    monkeypatch.setattr(device_list, "_said", set())
+    monkeypatch.setattr(device_list, "_warned", set())
     with caplog.at_level(logging.WARNING, "delegate"):
         for _ in range(2):
             (found,) = list_devices()
@@ -200,7 +200,7 @@ def test_a_device_that_does_not_say_what_it_is_is_left_out(
         f"a platform does not say its name: clGetPlatformInfo: {why}",
     ]
     assert caplog.messages == [f"{each}; it is left out" for each in silent]
-    assert [each.failure for each in tried_platforms()] == [None, f"clGetPlatformInfo: {why}"]
+    assert [each.failure for each in probe_platforms()] == [None, f"clGetPlatformInfo: {why}"]
     half.devices = half.devices[:1]
     with pytest.raises(NoDeviceError, match=f"^no OpenCL device: {silent[0]}; {silent[1]}; "):
         list_devices()

@@ -18,20 +18,20 @@ from delegate import DeviceError, DeviceInfo
 from delegate.inspect import Graph, read_device_profile
 from delegate.isa import PARAMS_ARGUMENT
 from delegate.runtime.bench import DeviceBench
+from delegate.runtime.copy_strategies import (
+    DIRECT,
+    STRATEGIES,
+    CopyStrategy,
+    DirectAccess,
+    MappedCopy,
+    PinnedCopy,
+    copy_strategy_for,
+)
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.mapping import unmap
 from delegate.runtime.planned import planned_executor
-from delegate.runtime.transfers import (
-    DIRECT,
-    TRANSFERS,
-    Copied,
-    Direct,
-    Mapped,
-    Pinned,
-    transfer_for,
-)
 from tests.support.forms import plain_program
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
@@ -50,7 +50,7 @@ def executor_on(device: DeviceInfo, graph: Graph = SUMS, profiling: bool = False
 def transfers_on(device: DeviceInfo) -> tuple[str, ...]:
     """Return the transfers that the delegate may use: it compares their bytes first."""
     opened = Device(device)
-    return tuple(DeviceBench(opened, Kernels(opened)).transfers())
+    return tuple(DeviceBench(opened, Kernels(opened)).copy_strategies())
 
 
 def require_direct(device: DeviceInfo) -> None:
@@ -81,7 +81,7 @@ def test_runs_follow_each_other_with_their_own_inputs(device: DeviceInfo) -> Non
         assert run(executor, values) == sums(values)
 
 
-@pytest.mark.parametrize("transfer", TRANSFERS)
+@pytest.mark.parametrize("transfer", STRATEGIES)
 @pytest.mark.parametrize("batch", [1, 3])
 def test_every_transfer_brings_the_same_bytes(
     device: DeviceInfo, transfer: str, batch: int
@@ -90,7 +90,7 @@ def test_every_transfer_brings_the_same_bytes(
         require_direct(device)
     opened = Device(device)
     executor = planned_executor(
-        opened, Kernels(opened), plain_program(SUMS), batch, transfer=transfer
+        opened, Kernels(opened), plain_program(SUMS), batch, copy_strategy=transfer
     )
     rng = np.random.default_rng(4)
     for _ in range(3):
@@ -135,11 +135,13 @@ def test_memory_that_cannot_be_unmapped_is_never_freed() -> None:
 def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
     for transfer in transfers_on(device):
         opened = Device(device)
-        executor = planned_executor(opened, Kernels(opened), plain_program(SUMS), transfer=transfer)
-        given, *taken = (executor.transfer.host_array(18) for _ in range(3))
+        executor = planned_executor(
+            opened, Kernels(opened), plain_program(SUMS), copy_strategy=transfer
+        )
+        given, *taken = (executor.copy_strategy.host_array(18) for _ in range(3))
         given[:] = np.arange(18) + 120
         executor.submit([given], taken)
-        executor.transfer.wait()
+        executor.copy_strategy.wait()
         assert [array.tolist() for array in taken] == sums(given)
 
 
@@ -252,8 +254,8 @@ def test_event_times_that_are_of_no_use_are_zeros(
 
     executor = executor_on(device, profiling=True)
     run(executor, np.zeros(18, np.uint8))
-    events = executor._transfer.events
-    monkeypatch.setattr(executor._transfer, "events", [Refusing() for _ in events])
+    events = executor._copy_strategy.events
+    monkeypatch.setattr(executor._copy_strategy, "events", [Refusing() for _ in events])
     assert [(row.microseconds, row.clock_ns) for row in executor.profile()] == [
         (0, (0, 0, 0, 0))
     ] * 2
@@ -262,12 +264,12 @@ def test_event_times_that_are_of_no_use_are_zeros(
 
 
 def test_a_batch_is_copied_where_one_picture_would_be_mapped() -> None:
-    def of(batch: int, shares_memory: bool) -> list[type[Copied]]:
-        return [transfer_for(name, batch, shares_memory) for name in TRANSFERS]
+    def of(batch: int, shares_memory: bool) -> list[type[CopyStrategy]]:
+        return [copy_strategy_for(name, batch, shares_memory) for name in STRATEGIES]
 
-    assert of(1, True) == [Copied, Mapped, Pinned, Direct]
-    assert of(1, False) == [Copied, Mapped, Pinned, Copied]
-    assert of(2, True) == [Copied, Copied, Pinned, Copied]
+    assert of(1, True) == [CopyStrategy, MappedCopy, PinnedCopy, DirectAccess]
+    assert of(1, False) == [CopyStrategy, MappedCopy, PinnedCopy, CopyStrategy]
+    assert of(2, True) == [CopyStrategy, CopyStrategy, PinnedCopy, CopyStrategy]
 
 
 class Interrupted(Exception):
@@ -281,13 +283,13 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
     if not opened.shares_memory:
         pytest.skip("the host does not see this device's memory")
     require_direct(device)
-    executor = planned_executor(opened, Kernels(opened), plain_program(SUMS), transfer=DIRECT)
-    transfer = executor.transfer
-    assert isinstance(transfer, Direct)
+    executor = planned_executor(opened, Kernels(opened), plain_program(SUMS), copy_strategy=DIRECT)
+    transfer = executor.copy_strategy
+    assert isinstance(transfer, DirectAccess)
     finish, seen = cl.CommandQueue.finish, []
 
     def interrupted() -> None:
-        Direct.enqueue(transfer)
+        DirectAccess.enqueue(transfer)
         raise Interrupted
 
     def watched(queue: cl.CommandQueue) -> None:
@@ -306,17 +308,17 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
     executor.close()
 
 
-@pytest.mark.parametrize("transfer", TRANSFERS)
+@pytest.mark.parametrize("transfer", STRATEGIES)
 def test_an_empty_tensor_crosses_as_nothing(device: DeviceInfo, transfer: str) -> None:
     if transfer == DIRECT:
         require_direct(device)
     plain, opened = plain_program(SUMS), Device(device)
     first, last = image(0, 3), image(0, 3)
     program = replace(plain, inputs=(first, *plain.inputs), outputs=(*plain.outputs, last))
-    executor = planned_executor(opened, Kernels(opened), program, transfer=transfer)
+    executor = planned_executor(opened, Kernels(opened), program, copy_strategy=transfer)
     nothing, values = np.empty(0, np.uint8), np.full(18, 130, np.uint8)
     results = [np.empty(18, np.uint8), np.empty(18, np.uint8)]
     for _ in range(2):
         executor.run([nothing, values], [*results, nothing])
         assert [set(each.tolist()) for each in results] == [{132}, {134}]
-    executor.steps().run([nothing, values], [*results, nothing], [])
+    executor.inspector().run([nothing, values], [*results, nothing], [])

@@ -132,12 +132,12 @@ def test_what_was_kept_may_be_foreign_or_old(monkeypatch: pytest.MonkeyPatch) ->
     now = 1e9
     monkeypatch.setattr(icds.time, "time", lambda: now)
     for content in (b"", b"[]", b"{", b"\xff", b'{"failures": [], "time": 0}', b'{"time": 1}'):
-        assert icds._known(content) is None
+        assert icds._stored_failures(content) is None
     old = now - 7200
     for failures, at, known in (({}, old, {}), ({"a": "b"}, now - 60, {"a": "b"})):
         kept = json.dumps({"failures": failures, "time": at}).encode()
-        assert icds._known(kept) == known
-    assert icds._known(json.dumps({"failures": {"a": "b"}, "time": old}).encode()) is None
+        assert icds._stored_failures(kept) == known
+    assert icds._stored_failures(json.dumps({"failures": {"a": "b"}, "time": old}).encode()) is None
 
 
 def test_what_the_loader_opens_is_found_by_its_variables(

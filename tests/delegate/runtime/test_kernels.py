@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder of the test's own."""
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("delegate.cache.folder._warned", set())
-    monkeypatch.setattr(Kernels, "_is_kept", lambda *_: False)
+    monkeypatch.setattr(Kernels, "_is_driver_cached", lambda *_: False)
     return tmp_path / "cache"
 
 
@@ -77,7 +77,7 @@ def test_a_binary_that_takes_long_is_asked_for_at_a_later_start(
     device: DeviceInfo, folder: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels_module, "LONG_SECONDS", -1.0)
-    monkeypatch.setattr(Kernels, "_is_kept", lambda *_: True)
+    monkeypatch.setattr(Kernels, "_is_driver_cached", lambda *_: True)
     Kernels(Device(device)).build(ADD)  # now it is known that binaries take long
 
     for left in (1.0, 0.0, 1.0, 1.0):
@@ -106,7 +106,7 @@ def test_what_a_driver_keeps(
     clock = iter([now for each in again for now in (7.0, 7.0 + each)])
     monkeypatch.setattr(kernels_module.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(opened.programs, "compiled", lambda *_: None)
-    assert opened._is_kept(asked, "add", "kernel void f() {}") is kept
+    assert opened._is_driver_cached(asked, "add", "kernel void f() {}") is kept
     assert next(clock, None) is None
 
 

@@ -32,7 +32,7 @@ from delegate.runtime.layout import (
     phases_of,
     plan_constants,
 )
-from delegate.runtime.replicated import not_replicated
+from delegate.runtime.per_group_copies import no_group_copies
 from tests.support.model import const, t
 
 
@@ -140,12 +140,12 @@ def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made
 def test_launches_of_a_phase_may_run_in_any_order_and_a_group_late(made: Program) -> None:
     layout = replace(layout_of(made, is_whole=True), groups=2)
     root, launches = made.roots(), made.launches
-    order, own = layout.replication.order, layout.replication.tensors
+    order, own = layout.group_copies.order, layout.group_copies.tensors
     arena = np.full(layout.arena_bytes, -1)
     value: dict[Tensor, int] = {}
 
     def held(tensor: Tensor, group: int) -> NDArray[np.int64]:
-        offset = layout.offsets[tensor] + (group * layout.replica_bytes if tensor in own else 0)
+        offset = layout.offsets[tensor] + (group * layout.group_copy_bytes if tensor in own else 0)
         return arena[offset:][: size_bytes(tensor)]
 
     def write(targets: Iterable[Tensor], group: int = 0) -> None:
@@ -156,12 +156,12 @@ def test_launches_of_a_phase_may_run_in_any_order_and_a_group_late(made: Program
         for source in sources:
             assert (held(source, group) == value[root.get(source, source)]).all()
 
-    write([*layout.stored, *made.inputs])
+    write([*layout.arena_constants, *made.inputs])
     for _, some in itertools.groupby(order, lambda place: layout.phases[place]):
         claimed = []
         for place in some:
             check(launches[place].reads)
-            if place in layout.replication.launches:
+            if place in layout.group_copies.launches:
                 write(launches[place].writes)
             else:
                 claimed.append(launches[place])
@@ -171,7 +171,7 @@ def test_launches_of_a_phase_may_run_in_any_order_and_a_group_late(made: Program
             check([t for t in (*each.reads, *each.writes) if t not in own])
     for place in order:  # the other group begins when the first one is done
         reads = launches[place].reads
-        if place in layout.replication.launches:
+        if place in layout.group_copies.launches:
             check(reads, 1)
             write(launches[place].writes, 1)
         else:
@@ -193,7 +193,7 @@ def test_launches_that_need_each_other_are_of_several_phases() -> None:
         [first],
         [left],
     )
-    assert phases_of(made, not_replicated(made)) == (0, 0, 1, 1, 2)
+    assert phases_of(made, no_group_copies(made)) == (0, 0, 1, 1, 2)
 
 
 @given(programs())
@@ -244,7 +244,7 @@ def test_a_tensor_read_late_is_kept() -> None:
 
 def test_a_kept_value_is_made_where_the_next_run_finds_it() -> None:
     x, middle = tensor(48), tensor(48)
-    old, new = (replace(tensor(48), kept="value") for _ in range(2))
+    old, new = (replace(tensor(48), state_name="value") for _ in range(2))
 
     def places(steps: Sequence[list[Launch]], outputs: Sequence[Tensor]) -> Mapping[Tensor, int]:
         return planned(program(steps, [old, x], outputs))[1]
@@ -261,9 +261,9 @@ def test_a_kept_value_is_made_where_the_next_run_finds_it() -> None:
 
 
 def test_two_kept_values_that_become_one_lie_apart() -> None:
-    x, new = tensor(48), replace(tensor(48), kept="one")
-    old = [replace(tensor(48), kept=name) for name in ("one", "two")]
-    result = replace(new, kept="two")
+    x, new = tensor(48), replace(tensor(48), state_name="one")
+    old = [replace(tensor(48), state_name=name) for name in ("one", "two")]
+    result = replace(new, state_name="two")
     steps = [[launch([*old], [x])], [launch([x], [new])]]
     offsets = planned(program([*steps, (new, result)], old, [new, result]))[1]
     assert offsets[new] == offsets[result] == offsets[old[0]] != offsets[old[1]]
@@ -272,8 +272,8 @@ def test_two_kept_values_that_become_one_lie_apart() -> None:
 def test_values_of_a_region_lie_there_and_nothing_else_does() -> None:
     region = Region({"other": 0, "value": 192, "made": 64}, 256)
     x, middle, result = (tensor(48) for _ in range(3))
-    old, new = (replace(tensor(48), kept="value") for _ in range(2))
-    made, again = (replace(tensor(48), kept=name) for name in ("made", "other"))
+    old, new = (replace(tensor(48), state_name="value") for _ in range(2))
+    made, again = (replace(tensor(48), state_name=name) for name in ("made", "other"))
     steps = [[launch([old, x], [middle])], [launch([middle], [new, result])]]
     ends = [new, result, made, again]
     views = [(x, made), (x, again)]  # of an input, as what is assigned to a variable may be
@@ -348,4 +348,4 @@ def test_blocks_hold_tiles_the_slot_and_every_parameter() -> None:
     assert block_of(blocks, 7, 3).tobytes() == second.tobytes()
     assert (x_bytes, y_bytes) == (5, 12)
     assert layout.arena_bytes == 3 * slot
-    assert list(layout.stored) == [KEPT]
+    assert list(layout.arena_constants) == [KEPT]

@@ -16,7 +16,7 @@ from delegate import DeviceInfo
 from delegate.plan.contents import owner_of
 from delegate.runtime import pages
 from delegate.runtime.device import Device
-from delegate.runtime.pages import in_large_pages, let_go
+from delegate.runtime.pages import drop_pages, in_large_pages
 from delegate.tflite.source import open_model
 
 SIZE = 5 << 20
@@ -110,8 +110,8 @@ def test_pages_of_a_file_go_and_come_again(tmp_path: Path) -> None:
     assert owner_of(part) is view.obj
     total = int(part.sum())
     before = mapped_bytes(tmp_path / "model")
-    let_go(part[:512])
-    let_go(part[::-2, ::3])
+    drop_pages(part[:512])
+    drop_pages(part[::-2, ::3])
     assert mapped_bytes(tmp_path / "model") < before - (1 << 19)
     assert int(part.sum()) == total
     assert np.array_equal(np.frombuffer(view, np.uint8), content)
@@ -120,10 +120,10 @@ def test_pages_of_a_file_go_and_come_again(tmp_path: Path) -> None:
 def test_memory_that_is_no_files_stays() -> None:
     for values in (np.arange(1 << 16), np.frombuffer(bytes(range(256)) * 256, np.uint8)):
         kept = values.copy()
-        let_go(values)
+        drop_pages(values)
         assert np.array_equal(values, kept)
     pages = in_large_pages(1 << 22)
     if pages is not None:
         pages[:] = 3
-        let_go(pages)
+        drop_pages(pages)
         assert pages.min() == 3

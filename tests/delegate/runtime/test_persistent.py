@@ -15,13 +15,13 @@ from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, Program
 from delegate.plan.record import ONE_BY_ONE, PERSISTENT
-from delegate.runtime import persistent, side_by_side, sources
+from delegate.runtime import multi_kernel_source, persistent, sources
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import layout_of, phases_of
+from delegate.runtime.per_group_copies import no_group_copies
 from delegate.runtime.persistent import persistent_kernel
 from delegate.runtime.planned import planned_executor
-from delegate.runtime.replicated import not_replicated
 from delegate.sandbox.trials import BUILD, Trial
 from delegate.start.opening import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
@@ -76,8 +76,8 @@ def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30
     kernels = Kernels(device)
     apart = planned_executor(device, kernels, program, batch)
     whole = planned_executor(device, kernels, program, batch, PERSISTENT)
-    assert (whole.form, apart.form) == (PERSISTENT, ONE_BY_ONE)
-    kernels_of = [len(each.transfer.kernels) for each in (whole, apart)]
+    assert (whole.dispatch_mode, apart.dispatch_mode) == (PERSISTENT, ONE_BY_ONE)
+    kernels_of = [len(each.copy_strategy.kernels) for each in (whole, apart)]
     assert kernels_of == [1, len(program.launches)]
     assert_same_runs(apart, whole, runs)
     apart.close()
@@ -94,13 +94,13 @@ def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, batch: int
 def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
     # A child that takes too long for one gives up its file.
     opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
-    for program, file in ((loaded, "persistent"), (loaded.literal(), "persistent_literal")):
+    for program, file in ((loaded, "persistent"), (loaded.specialised(), "persistent_literal")):
         layout = layout_of(program, is_whole=True)
         made = persistent_kernel(opened, Kernels(opened), program.launches, layout)
         assert made is not None
         assert made.program.file == f"runtime_{file}"
         assert Trial(BUILD, made.program.file).is_of_a_model
-    assert_same(opened, loaded.literal(), runs=2)
+    assert_same(opened, loaded.specialised(), runs=2)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7])
@@ -113,7 +113,7 @@ def test_any_number_of_groups_gets_through(device: DeviceInfo, groups: int) -> N
 
 def test_launches_that_need_nothing_of_each_other_wait_for_none() -> None:
     program = program_of(BRANCHES, LANES_16)
-    assert phases_of(program, not_replicated(program)) == (0, 1, 1, 1, 1, 2, 2, 3)
+    assert phases_of(program, no_group_copies(program)) == (0, 1, 1, 1, 1, 2, 2, 3)
 
 
 @slow
@@ -155,7 +155,7 @@ def test_larger_groups_have_scratch_memory_for_each_item(
         scratch.append((file, defines.get("SCRATCH_INTS")))
         return sources.source_of(file, defines)
 
-    for module in (persistent, side_by_side):
+    for module in (persistent, multi_kernel_source):
         monkeypatch.setattr(module, "source_of", source_of)
     assert_same(opened, program)
     needed = str(4 * int(own.defines["SCRATCH_INTS"]))
@@ -164,9 +164,11 @@ def test_larger_groups_have_scratch_memory_for_each_item(
 
 def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
     opened = Device(device)
-    executor = planned_executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
-    assert executor.form == ONE_BY_ONE
-    assert len(executor.transfer.kernels) == 3
+    executor = planned_executor(
+        opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
+    )
+    assert executor.dispatch_mode == ONE_BY_ONE
+    assert len(executor.copy_strategy.kernels) == 3
 
 
 def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
@@ -174,8 +176,10 @@ def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
 ) -> None:
     opened = ordered(device)
     monkeypatch.setattr("delegate.runtime.persistent.KERNEL_NAME", "missing")
-    executor = planned_executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
-    assert executor.form == ONE_BY_ONE
+    executor = planned_executor(
+        opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
+    )
+    assert executor.dispatch_mode == ONE_BY_ONE
 
 
 @slow

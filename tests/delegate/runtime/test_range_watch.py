@@ -20,8 +20,8 @@ ONE = (Tensor(7, "scores", (4,), "float32"),)
 class Fake:
     """An executor that gives these numbers."""
 
-    def __init__(self, gives: Any, has_halves: bool, outputs: Sequence[Tensor] = ONE) -> None:
-        self.gives, self.has_halves, self.outputs = gives, has_halves, outputs
+    def __init__(self, gives: Any, uses_fp16: bool, outputs: Sequence[Tensor] = ONE) -> None:
+        self.gives, self.uses_fp16, self.outputs = gives, uses_fp16, outputs
         self.batch, self.runs, self.is_closed = 1, 0, False
 
     def run(self, inputs: Any, outputs: Sequence[NDArray[np.uint8]]) -> None:

@@ -12,7 +12,7 @@ from delegate.inspect import device_registers, read_device_profile
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.programs import Programs
-from delegate.runtime.registers import most_kept, registers
+from delegate.runtime.registers import most_registers, registers
 from tests.support.tiers import slow
 
 ALL = (4, 16, 24, 32, 48, 64, 96)
@@ -41,7 +41,7 @@ def told(private: dict[int, int], items: dict[int, int], most: int) -> list[tupl
     ],
 )
 def test_what_is_told(asked: list[tuple[int, int, int]], kept: int) -> None:
-    assert most_kept(asked) == kept
+    assert most_registers(asked) == kept
 
 
 def is_told(opened: Device) -> bool:

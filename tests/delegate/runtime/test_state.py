@@ -11,7 +11,7 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceError, DeviceInfo
-from delegate.graph.kept import carried, kept_tensors
+from delegate.graph.persistent import persistent_tensors, with_carry
 from delegate.inspect import Graph
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
@@ -38,11 +38,11 @@ class Bed:
         row, at, x = t(PART, "int32", name="row"), t((2,), "int32"), t(SHAPE, "int32", name="x")
         update = op("DYNAMIC_UPDATE_SLICE", [old, row, at], [new])
         self.graphs = [
-            carried(graph_of([update], [old, row, at], [new]), {"new": "old"}),
-            carried(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"}),
+            with_carry(graph_of([update], [old, row, at], [new]), {"new": "old"}),
+            with_carry(graph_of([op("ADD", [old, x], [new])], [old, x], [new]), {"new": "old"}),
         ]
         self.state = State(self._opened, has_arena=has_arena)
-        self.state.add(kept_tensors(self.graphs[0]))
+        self.state.add(persistent_tensors(self.graphs[0]))
         self.kernels = Kernels(self._opened)
         self.executors = [self.executor(graph) for graph in self.graphs]
         self.expected = np.zeros(SHAPE, np.int32)
@@ -123,7 +123,7 @@ def test_what_executors_share_is_taken_from_none(shared: Bed, copies: list[int])
     shared.update(2, 4)
     assert copies == [60]  # ADD reads the old value where it writes the new one
     assert shared.is_right
-    (row, at), (x,) = (executor.transfer.memory.inputs for executor in shared.executors)
+    (row, at), (x,) = (executor.copy_strategy.memory.inputs for executor in shared.executors)
     assert min(row[0], at[0], x[0]) >= shared.state.region.size_bytes
 
 
@@ -133,14 +133,14 @@ def test_a_larger_executor_brings_all_to_a_larger_arena(shared: Bed) -> None:
     new, part = t(SHAPE, "int32", name="new"), t(SHAPE, "int32", name="part")
     begin, size = (t((2,), "int32", data=np.array(v, np.int32)) for v in ([2, 0], SHAPE))
     nodes = [op("SLICE", [wide, begin, size], [part]), op("ADD", [old, part], [new])]
-    larger = shared.executor(carried(graph_of(nodes, [old, wide], [new]), {"new": "old"}))
-    arena = larger.transfer.arena
-    assert shared.executors[1].transfer.arena is arena
+    larger = shared.executor(with_carry(graph_of(nodes, [old, wide], [new]), {"new": "old"}))
+    arena = larger.copy_strategy.arena
+    assert shared.executors[1].copy_strategy.arena is arena
     given = np.arange(1200, dtype=np.int32).reshape(400, 3)
     larger.run([as_bytes(given)], [])
     shared.expected += given[2:7]
     shared.update(0, 3)
-    assert shared.executors[0].transfer.arena is arena
+    assert shared.executors[0].copy_strategy.arena is arena
     shared.add(2)
     assert shared.is_right
     larger.run([as_bytes(given)], [])
@@ -154,9 +154,9 @@ def test_constants_in_an_arena_are_there_after_another_ones_run(shared: Bed) -> 
     constant = np.arange(15, dtype=np.int32).reshape(SHAPE)
     old, new = t(SHAPE, "int32", name="old"), t(SHAPE, "int32", name="new")
     graph = graph_of([op("ADD", [old, t(SHAPE, "int32", data=constant)], [new])], [old], [new])
-    fixed = shared.executor(carried(graph, {"new": "old"}))
-    (own,) = (each.offset for each in fixed.transfer.memory.stored)
-    assert own in [at for at, _ in shared.executors[1].transfer.memory.inputs]
+    fixed = shared.executor(with_carry(graph, {"new": "old"}))
+    (own,) = (each.offset for each in fixed.copy_strategy.memory.arena_constants)
+    assert own in [at for at, _ in shared.executors[1].copy_strategy.memory.inputs]
     for run in (fixed.run, lambda *_: fixed.repeat(2)):
         shared.add(1)
         run([], [])
@@ -166,9 +166,9 @@ def test_constants_in_an_arena_are_there_after_another_ones_run(shared: Bed) -> 
 
 def test_a_value_of_another_shape_begins_in_another_arena(shared: Bed) -> None:
     shared.update(1, 7)
-    arena = shared.executors[0].transfer.arena
+    arena = shared.executors[0].copy_strategy.arena
     longer = t((6, 3), "int32", name="old")
-    shared.state.add([replace(longer, kept="old")])
+    shared.state.add([replace(longer, state_name="old")])
     assert shared.state.values()["old"].shape == (1, 6, 3)
     other = shared.state.arena(arena.size, shared.state.region)
     assert other is not None
@@ -205,7 +205,7 @@ def test_launches_alone_leave_it_as_it_is(bed: Bed) -> None:
     assert bed.is_right
     bed.update(2, 8)
     row, at = np.full(PART, 5, np.int32), np.array([0, 0], np.int32)
-    bed.executors[0].steps().run([as_bytes(row), as_bytes(at)], [], (), {})
+    bed.executors[0].inspector().run([as_bytes(row), as_bytes(at)], [], (), {})
     assert bed.is_right
     bed.update(3, 9)
     assert bed.is_right

@@ -27,7 +27,7 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import SLACK_BYTES, Bytes
 from delegate.runtime.planned import planned_executor
-from delegate.runtime.weights import Place, Taken, Weights
+from delegate.runtime.weights import Lease, Slice, Weights
 from delegate.start.engine import Engine
 from tests.support.forms import chosen_of, constant_bytes, executor_of, planner_of
 from tests.support.model import const, graph_of, op
@@ -67,7 +67,7 @@ def read(device: Device, buffer: cl.Buffer) -> np.ndarray[Any, np.dtype[np.uint8
     return values
 
 
-def require(place: Place | None) -> Place:
+def require(place: Slice | None) -> Slice:
     assert place is not None
     return place
 
@@ -82,10 +82,10 @@ def test_constants_lie_where_they_are_said_to_and_zeros_between_them(
         opened.shares_memory = False
     # Else in place, where the host has the device's memory.
     first, second, third = make.constant("a", 1), make.constant("b", 300), make.constant("c", 64)
-    taken = Weights(opened).take(
+    taken = Weights(opened).lease(
         opened.queue, [launch(first, second), launch(), launch(second, third)], as_one=False
     )
-    one, none, other = taken.places
+    one, none, other = taken.slices
     assert none is None
     one, other = require(one), require(other)
     assert one.buffer is other.buffer
@@ -105,23 +105,23 @@ def test_equal_content_is_shared_and_other_content_is_not(device: DeviceInfo) ->
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     known = make.constant("a")
-    first = weights.take(opened.queue, [launch(known, make.constant("b"))], as_one=False)
+    first = weights.lease(opened.queue, [launch(known, make.constant("b"))], as_one=False)
     size = weights.size_bytes
     # The same record, as of a literal twin; and another of the same content, as of another shape.
-    again = weights.take(opened.queue, [launch(known)], as_one=False)
+    again = weights.lease(opened.queue, [launch(known)], as_one=False)
     assert sorted(make.packed) == ["a", "b"]
-    equal = weights.take(opened.queue, [launch(make.constant("a"))], as_one=False)
+    equal = weights.lease(opened.queue, [launch(make.constant("a"))], as_one=False)
     assert sorted(make.packed) == ["a", "a", "b"]
-    whole = weights.take(opened.queue, [launch(make.constant("b")), launch(known)], as_one=True)
+    whole = weights.lease(opened.queue, [launch(make.constant("b")), launch(known)], as_one=True)
     assert weights.size_bytes == size
-    buffer = require(first.places[0]).buffer
-    for place in (*again.places, *equal.places, *whole.places):
+    buffer = require(first.slices[0]).buffer
+    for place in (*again.slices, *equal.slices, *whole.slices):
         assert require(place).buffer is buffer
         for constant, offset in require(place).offsets.items():
             expected = constant.pack()
             assert read(opened, buffer)[offset : offset + 100].tobytes() == expected.tobytes()
-    other = weights.take(opened.queue, [launch(make.constant("other"))], as_one=False)
-    assert require(other.places[0]).buffer is not buffer
+    other = weights.lease(opened.queue, [launch(make.constant("other"))], as_one=False)
+    assert require(other.slices[0]).buffer is not buffer
     assert weights.size_bytes == size + 128 + SLACK_BYTES
 
 
@@ -129,10 +129,10 @@ def test_what_is_new_by_its_size_is_packed_once(device: DeviceInfo) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     kept = [
-        weights.take(opened.queue, [launch(make.constant("a", size))], as_one=False)
+        weights.lease(opened.queue, [launch(make.constant("a", size))], as_one=False)
         for size in (100, 101, 102)
     ]
-    assert len({require(each.places[0]).buffer.int_ptr for each in kept}) == 3
+    assert len({require(each.slices[0]).buffer.int_ptr for each in kept}) == 3
     assert sorted(make.packed) == ["a", "a", "a"]
 
 
@@ -140,14 +140,14 @@ def test_a_launch_has_all_its_constants_in_one_buffer(device: DeviceInfo) -> Non
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     a, b, c = (make.constant(name) for name in "abc")
-    first = weights.take(opened.queue, [launch(a), launch(b)], as_one=False)
-    second = weights.take(opened.queue, [launch(a), launch(b, c)], as_one=False)
-    shared, apart = (require(place) for place in second.places)
-    assert shared.buffer is require(first.places[0]).buffer
+    first = weights.lease(opened.queue, [launch(a), launch(b)], as_one=False)
+    second = weights.lease(opened.queue, [launch(a), launch(b, c)], as_one=False)
+    shared, apart = (require(place) for place in second.slices)
+    assert shared.buffer is require(first.slices[0]).buffer
     assert apart.buffer is not shared.buffer
     assert list(apart.offsets) == [b, c]
-    whole = weights.take(opened.queue, [launch(a), launch(b, c)], as_one=True)
-    one, other = (require(place) for place in whole.places)
+    whole = weights.lease(opened.queue, [launch(a), launch(b, c)], as_one=True)
+    one, other = (require(place) for place in whole.slices)
     assert one.buffer is other.buffer
     assert one.buffer not in (shared.buffer, apart.buffer)
 
@@ -156,26 +156,26 @@ def test_the_few_that_another_program_has_lie_behind_those_of_the_first(device: 
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     names = [*"abcdefgh"]
-    first = weights.take(opened.queue, [launch(*(make.constant(n, 512) for n in names))], True)
-    size, kept = weights.size_bytes, require(first.places[0]).buffer
+    first = weights.lease(opened.queue, [launch(*(make.constant(n, 512) for n in names))], True)
+    size, kept = weights.size_bytes, require(first.slices[0]).buffer
     assert size == kept.size == 8 * 512 + SLACK_BYTES + (8 * 512 + SLACK_BYTES) // 16
     # The last one's size is new; the one before has a known size and another content.
     for more in ([("x", 100)], [("y", 64)]):
         constants = [make.constant(n, 512) for n in names] + [make.constant(*each) for each in more]
-        second = weights.take(opened.queue, [launch(each) for each in constants], as_one=True)
-        assert {require(place).buffer for place in second.places} == {kept}
+        second = weights.lease(opened.queue, [launch(each) for each in constants], as_one=True)
+        assert {require(place).buffer for place in second.slices} == {kept}
         assert weights.size_bytes == size
         found = read(opened, kept)
-        for place in second.places:
+        for place in second.slices:
             for constant, offset in require(place).offsets.items():
                 own = found[offset : offset + constant.size_bytes]
                 assert own.tobytes() == constant.pack().tobytes()
     assert [make.packed.count(name) for name in "xy"] == [2, 2]  # once by this test
     beyond = [make.constant(n, 512) for n in names] + [make.constant("z", 512)]
-    third = weights.take(opened.queue, [launch(*beyond)], as_one=True)
-    assert require(third.places[0]).buffer is not kept
-    apart = weights.take(opened.queue, [launch(make.constant("w", 32))], as_one=False)
-    assert require(apart.places[0]).buffer is not kept
+    third = weights.lease(opened.queue, [launch(*beyond)], as_one=True)
+    assert require(third.slices[0]).buffer is not kept
+    apart = weights.lease(opened.queue, [launch(make.constant("w", 32))], as_one=False)
+    assert require(apart.slices[0]).buffer is not kept
 
 
 def test_those_of_a_context_share_it_and_others_do_not(device: DeviceInfo) -> None:
@@ -183,11 +183,11 @@ def test_those_of_a_context_share_it_and_others_do_not(device: DeviceInfo) -> No
     alone = Device(device)
     assert opened[0].context is opened[1].context is not alone.context
     one, two, other = (Weights(each, is_shared=True) for each in (*opened, alone))
-    first = one.take(opened[0].queue, [launch(make.constant("a"))], as_one=False)
-    second = two.take(opened[1].queue, [launch(make.constant("a"))], as_one=False)
-    third = other.take(alone.queue, [launch(make.constant("a"))], as_one=False)
-    buffer = require(first.places[0]).buffer
-    assert require(second.places[0]).buffer is buffer is not require(third.places[0]).buffer
+    first = one.lease(opened[0].queue, [launch(make.constant("a"))], as_one=False)
+    second = two.lease(opened[1].queue, [launch(make.constant("a"))], as_one=False)
+    third = other.lease(alone.queue, [launch(make.constant("a"))], as_one=False)
+    buffer = require(first.slices[0]).buffer
+    assert require(second.slices[0]).buffer is buffer is not require(third.slices[0]).buffer
     assert one.size_bytes == two.size_bytes > 0
     first.close()
     assert (one.size_bytes, two.size_bytes) == (0, 100 + 28 + SLACK_BYTES)
@@ -205,14 +205,14 @@ def test_a_recipe_goes_with_the_last_who_has_its_arrays(device: DeviceInfo) -> N
     def of(values: np.ndarray[Any, np.dtype[np.uint8]]) -> Constant:
         return Constant(values.nbytes, lambda: values)
 
-    first = weights.take(opened.queue, [launch(of(memory))], as_one=False)
-    second = weights.take(opened.queue, [launch(of(memory.copy()))], as_one=False)
-    buffer = require(first.places[0]).buffer
-    assert require(second.places[0]).buffer is buffer
+    first = weights.lease(opened.queue, [launch(of(memory))], as_one=False)
+    second = weights.lease(opened.queue, [launch(of(memory.copy()))], as_one=False)
+    buffer = require(first.slices[0]).buffer
+    assert require(second.slices[0]).buffer is buffer
     first.close()
     memory[:] = 7
-    third = weights.take(opened.queue, [launch(of(memory))], as_one=False)
-    place = require(third.places[0])
+    third = weights.lease(opened.queue, [launch(of(memory))], as_one=False)
+    place = require(third.slices[0])
     assert place.buffer is not buffer
     assert (read(opened, place.buffer)[: memory.size] == 7).all()
 
@@ -221,8 +221,8 @@ def test_memory_goes_with_its_last_user(device: DeviceInfo) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
     launches = [launch(make.constant("a")), launch(make.constant("b"))]
-    users = [weights.take(opened.queue, launches, as_one=number == 1) for number in range(3)]
-    buffer, size = require(users[0].places[0]).buffer, weights.size_bytes
+    users = [weights.lease(opened.queue, launches, as_one=number == 1) for number in range(3)]
+    buffer, size = require(users[0].slices[0]).buffer, weights.size_bytes
     for user in users[:2]:
         user.close()
         user.close()  # counts once
@@ -232,7 +232,7 @@ def test_memory_goes_with_its_last_user(device: DeviceInfo) -> None:
     assert weights.size_bytes == 0
     with pytest.raises(cl.LogicError, match="double-unref"):
         buffer.release()
-    weights.take(opened.queue, launches, as_one=False)  # and nobody has what was taken
+    weights.lease(opened.queue, launches, as_one=False)  # and nobody has what was taken
     assert weights.size_bytes == 0
 
 
@@ -285,7 +285,7 @@ def test_an_error_in_the_middle_leaves_nothing_behind(
 ) -> None:
     opened, make = Device(device), Counted()
     weights = Weights(opened)
-    kept = weights.take(opened.queue, [launch(make.constant("a"))], as_one=False)
+    kept = weights.lease(opened.queue, [launch(make.constant("a"))], as_one=False)
     size, limit = weights.size_bytes, opened.max_alloc_bytes
     wrong = Constant(1000, {MemoryError: broken}.get(error, lambda: np.zeros(999, np.uint8)))
     new = make.constant("b", 1000) if fault else wrong
@@ -294,12 +294,12 @@ def test_an_error_in_the_middle_leaves_nothing_behind(
         if fault:
             fault(patch, opened)
         with pytest.raises(error):
-            weights.take(opened.queue, launches, as_one=False)
+            weights.lease(opened.queue, launches, as_one=False)
     assert weights.size_bytes == size
     opened.max_alloc_bytes = limit
     if fault:
-        again = weights.take(opened.queue, launches, as_one=False)
-        assert require(again.places[0]).buffer is require(kept.places[0]).buffer
+        again = weights.lease(opened.queue, launches, as_one=False)
+        assert require(again.slices[0]).buffer is require(kept.slices[0]).buffer
         again.close()
     kept.close()
     assert weights.size_bytes == 0
@@ -317,10 +317,10 @@ def test_threads_share_it(device: DeviceInfo) -> None:
             for _ in range(25):
                 chosen = [names[n] for n in rng.choice(len(names), 2, replace=False)]
                 constants = [make.constant(name) for name in chosen]
-                taken = weights.take(
+                taken = weights.lease(
                     queue, [launch(each) for each in constants], rng.random() < 0.5
                 )
-                for name, constant, place in zip(chosen, constants, taken.places, strict=True):
+                for name, constant, place in zip(chosen, constants, taken.slices, strict=True):
                     kept = np.zeros(100, np.uint8)
                     source = require(place)
                     offset = source.offsets[constant]
@@ -364,8 +364,8 @@ SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
     "partition": lambda engine, _: executor_of(engine, convolutions(), (1,)),
     "batch": lambda engine, _: executor_of(engine, convolutions(), (0,), batch=3),
     "sibling": lambda engine, first: engine.sibling(first),
-    "literal": lambda engine, _: planner_of(engine)._made(
-        chosen_of(engine, convolutions(), (0,)).program.literal(), ONE_BY_ONE, 1
+    "literal": lambda engine, _: planner_of(engine)._executor(
+        chosen_of(engine, convolutions(), (0,)).program.specialised(), ONE_BY_ONE, 1
     ),
 }
 
@@ -399,8 +399,8 @@ def test_forms_share_their_constants(device: DeviceInfo, first_form: str) -> Non
         pytest.skip(f"{device.name} does not order memory between work-groups")
     program = chosen_of(engine, convolutions()).program
     forms = first_form, PERSISTENT if first_form == ONE_BY_ONE else ONE_BY_ONE
-    made = [planner_of(engine)._made(program, form, 1) for form in forms]
-    assert tuple(each.form for each in made) == forms
+    made = [planner_of(engine)._executor(program, form, 1) for form in forms]
+    assert tuple(each.dispatch_mode for each in made) == forms
     size = constant_bytes(engine)
     assert same_outputs(*made)
     made[0].close()
@@ -426,10 +426,10 @@ def test_an_executor_that_does_not_fit_keeps_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(cl, "Buffer", third_fails)
         with pytest.raises(TooLarge):
-            planner_of(engine)._made(program, ONE_BY_ONE, 1)
+            planner_of(engine)._executor(program, ONE_BY_ONE, 1)
     assert len(made) == 2
     assert constant_bytes(engine) == 0
-    with planner_of(engine)._made(program, ONE_BY_ONE, 1):
+    with planner_of(engine)._executor(program, ONE_BY_ONE, 1):
         assert constant_bytes(engine) == size
     engine.close()
 
@@ -456,11 +456,11 @@ def test_nothing_is_read_back_before_another_content_may_be_the_same(
 
     monkeypatch.setattr(weights_module, "digest_of", told)
     opened, make = Device(device), Counted()
-    weights, users = Weights(opened), list[Taken]()
+    weights, users = Weights(opened), list[Lease]()
 
-    def take(*constants: Constant) -> Place:
-        users.append(weights.take(opened.queue, [launch(*constants)], as_one=False))
-        return require(users[-1].places[0])
+    def take(*constants: Constant) -> Slice:
+        users.append(weights.lease(opened.queue, [launch(*constants)], as_one=False))
+        return require(users[-1].slices[0])
 
     mine = take(make.constant("a"), make.constant("b", 200))
     assert not digests

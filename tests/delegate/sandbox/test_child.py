@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from delegate.sandbox import channel, child, surroundings
-from delegate.sandbox.child import Child, Died, Ended, ask_once, command_of
+from delegate.sandbox import channel, child, environment
+from delegate.sandbox.child import Child, ChildDied, ChildExit, ask_once, command_of
 
 SECONDS = 60.0
 ROOT = Path(__file__).parents[3]
@@ -34,12 +34,12 @@ def started(code: str, **options: Any) -> Child:
     return Child([sys.executable, "-c", SERVE + lines], {"COLOUR": "red"}, **options)
 
 
-def end_of(code: str, seconds: float = SECONDS) -> Ended:
+def end_of(code: str, seconds: float = SECONDS) -> ChildExit:
     """Return how such a child ends."""
-    with started(code) as process, pytest.raises(Died) as died:
+    with started(code) as process, pytest.raises(ChildDied) as died:
         process.ask(seconds)
-    assert str(died.value) == died.value.ended.sentence
-    return died.value.ended
+    assert str(died.value) == died.value.exit.sentence
+    return died.value.exit
 
 
 @pytest.mark.parametrize("has_own_session", [True, False])
@@ -89,15 +89,19 @@ def test_a_child_that_stops_within_an_answer_is_late() -> None:
 
 def test_whose_end_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (signal.SIGILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE):
-        assert Ended(-number).is_own
+        assert ChildExit(-number).is_self_inflicted
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGALRM, signal.SIGXCPU, signal.SIGHUP):
-        assert not Ended(-number).is_own
-        assert "the machine is short of memory" in Ended(-number).sentence
+        assert not ChildExit(-number).is_self_inflicted
+        assert "the machine is short of memory" in ChildExit(-number).sentence
     late = end_of("time.sleep(60)", seconds=0.5)
-    assert (late.code, late.is_own, late.sentence) == (None, True, "it gave no answer within 0.5 s")
-    assert all(Ended(code).is_own for code in (0, 1))
+    assert (late.code, late.is_self_inflicted, late.sentence) == (
+        None,
+        True,
+        "it gave no answer within 0.5 s",
+    )
+    assert all(ChildExit(code).is_self_inflicted for code in (0, 1))
     monkeypatch.setattr(child.subprocess, "Popen", raising(OSError(24, "Too many open files")))
-    monkeypatch.setattr(surroundings, "shortages", lambda: "8 open files (ulimit -n)")
+    monkeypatch.setattr(environment, "shortages", lambda: "8 open files (ulimit -n)")
     told, ended = ask_once("asked", 1)
     assert told == []
     assert ended.sentence == (
@@ -134,7 +138,7 @@ def test_a_child_that_hangs_is_ended_with_all_it_started() -> None:
     )
     with started(code) as process:
         pid = process.ask(SECONDS)["pid"]
-        with pytest.raises(Died):
+        with pytest.raises(ChildDied):
             process.event(0.2)
     assert process.close() == -9
     for _ in range(100):
@@ -161,7 +165,7 @@ def test_a_module_is_found_whatever_the_current_folder_holds(
 def test_a_child_that_dies_while_it_serves(has_own_session: bool) -> None:
     with started("os.abort()", has_own_session=has_own_session) as process:
         for _ in range(2):
-            with pytest.raises(Died, match="it died with SIGABRT"):
+            with pytest.raises(ChildDied, match="it died with SIGABRT"):
                 process.ask(SECONDS, bytes(1 << 20))
 
 
@@ -187,7 +191,7 @@ def test_closing_ends_who_waits_in_another_thread() -> None:
     errors: list[BaseException] = []
 
     def wait() -> None:
-        with pytest.raises(Died) as died:
+        with pytest.raises(ChildDied) as died:
             process.ask(SECONDS)
         errors.append(died.value)
 

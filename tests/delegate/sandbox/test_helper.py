@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from delegate.sandbox import child, helper
-from delegate.sandbox.helper import Heard, ask
+from delegate.sandbox.helper import Response, ask
 from delegate.sandbox.trials import BUILD, CHECK, PLATFORMS, Trial
 from tests.support.tiers import slow
 
@@ -40,7 +40,11 @@ def test_one_child_serves_until_it_is_gone_or_would_know_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = ask("platforms")
-    assert (first.is_answered, first.found, first.trying) == (True, {PLATFORMS_ASKED: "done"}, [])
+    assert (first.is_answered, first.outcomes, first.trying) == (
+        True,
+        {PLATFORMS_ASKED: "done"},
+        [],
+    )
     served = process()
     assert ask("platforms").is_answered
     assert process() == served
@@ -76,20 +80,20 @@ def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
 
 
 def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
-    heard = Heard()
-    heard.hear({"a": 1})  # is passed over
-    heard.hear({"trying": [*BUILT]})
-    assert (heard.trying, heard.found, heard.is_answered) == ([BUILT], {}, False)
-    heard.hear({"tried": [*CHECKED], "how": "done"})  # noted on the way
+    heard = Response()
+    heard.handle_event({"a": 1})  # is passed over
+    heard.handle_event({"trying": [*BUILT]})
+    assert (heard.trying, heard.outcomes, heard.is_answered) == ([BUILT], {}, False)
+    heard.handle_event({"tried": [*CHECKED], "how": "done"})  # noted on the way
     assert heard.trying == [BUILT]
-    heard.hear({"tried": [*BUILT], "how": "source"})
-    assert (heard.trying, heard.found) == ([], {CHECKED: "done", BUILT: "source"})
+    heard.handle_event({"tried": [*BUILT], "how": "source"})
+    assert (heard.trying, heard.outcomes) == ([], {CHECKED: "done", BUILT: "source"})
     with caplog.at_level(logging.WARNING, "delegate"):
-        heard.hear({"log": "100% wrong", "level": 30})
+        heard.handle_event({"log": "100% wrong", "level": 30})
     assert caplog.messages == ["100% wrong"]
-    heard.hear({"answer": None})
+    heard.handle_event({"answer": None})
     assert (heard.is_answered, heard.payload) == (True, b"")
-    heard.hear({"answer": {"error": ""}, "payload": b"a plan"})
+    heard.handle_event({"answer": {"error": ""}, "payload": b"a plan"})
     assert (heard.answer, heard.payload) == ({"error": ""}, b"a plan")
 
 
@@ -97,7 +101,7 @@ def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:
     heard = ask("nothing")
     assert not heard.is_answered
-    assert str(heard.ended) == (
+    assert str(heard.exit) == (
         "ended with code 1: AttributeError: '_Performer' object has no attribute 'nothing'"
     )
     assert helper._helper is None
@@ -108,8 +112,8 @@ def test_a_step_that_takes_too_long_ends_the_child_from_inside() -> None:
     code = (
         "import time\n"
         "from delegate.sandbox.channel import Channel\n"
-        "from delegate.start.helper_child import _Teller\n"
-        "teller = _Teller(Channel(0, 1))\n"
+        "from delegate.start.helper_child import _EventSender\n"
+        "teller = _EventSender(Channel(0, 1))\n"
         "teller.step_seconds, teller.between_seconds = 1, 60\n"
         "teller.tell(trying='a'); teller.tell(tried='a', how=''); teller.tell(trying='b')\n"
         "time.sleep(50)"

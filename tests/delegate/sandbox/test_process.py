@@ -128,7 +128,7 @@ def test_a_delegate_may_be_closed_while_another_thread_invokes(device: DeviceInf
 
 def test_a_forked_process_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     process.require_own()
-    monkeypatch.setattr(process, "_user", -1)
+    monkeypatch.setattr(process, "_driver_pid", -1)
     with pytest.raises(DeviceError, match="start workers with spawn"):
         process.require_own()
 
@@ -140,13 +140,13 @@ def test_the_end_waits_for_those_inside_and_holds_back_those_that_come(
     is_inside, may_leave = threading.Event(), threading.Event()
 
     def stays() -> None:
-        with process.Inside(), process.Inside():
+        with process.ProtectedCall(), process.ProtectedCall():
             is_inside.set()
             may_leave.wait()
             steps.append("left")
 
     def comes() -> None:
-        with process.Inside():
+        with process.ProtectedCall():
             steps.append("came")
 
     monkeypatch.setattr(process, "_ending", None)
@@ -166,6 +166,6 @@ def test_the_end_waits_for_those_inside_and_holds_back_those_that_come(
 def test_the_end_does_not_wait_for_a_driver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_ending", None)
     monkeypatch.setattr(process, "LAST_WAIT_SECONDS", 0.0)
-    monkeypatch.setitem(process._stays, -1, 1)
+    monkeypatch.setitem(process._depths, -1, 1)
     process._end()
     assert process._ending == threading.get_ident()

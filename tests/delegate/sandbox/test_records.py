@@ -11,7 +11,7 @@ import pytest
 
 from delegate import cache
 from delegate.inspect import lift_bans, list_bans
-from delegate.sandbox import records, surroundings
+from delegate.sandbox import environment, records
 from delegate.sandbox.records import BAN_SECONDS, Records
 from delegate.sandbox.trials import BUILD, DONE, RUN, SELF_TEST, Trial
 from tests.support.known import replace_all
@@ -70,17 +70,17 @@ def test_a_ban_holds_in_its_environment_alone(change: str, monkeypatch: pytest.M
     Records("device").ban(BUILT, "died with SIGABRT")
     with monkeypatch.context() as elsewhere:
         if change == "limit":
-            elsewhere.setattr(surroundings.resource, "getrlimit", lambda limit: (8 << 20, 8 << 20))
+            elsewhere.setattr(environment.resource, "getrlimit", lambda limit: (8 << 20, 8 << 20))
         elif change == "kernel":
-            elsewhere.setattr(surroundings.os, "uname", lambda: type("", (), {"release": "9"}))
-            surroundings._digest.cache_clear()
+            elsewhere.setattr(environment.os, "uname", lambda: type("", (), {"release": "9"}))
+            environment._digest.cache_clear()
         else:
             elsewhere.setenv(change, "/elsewhere")
         assert Records("device").left_out == {}
         (ban,) = list_bans()
         assert not ban.holds
         Records("device").ban(BUILT, "died with SIGSEGV")
-    surroundings._digest.cache_clear()
+    environment._digest.cache_clear()
     assert Records("device").left_out == {BUILT: WHY}
     assert len(list_bans()) == 2
 

@@ -12,8 +12,8 @@ import pytest
 
 from delegate import DeviceError, cache
 from delegate.inspect import list_bans
-from delegate.sandbox.child import Ended
-from delegate.sandbox.helper import Heard
+from delegate.sandbox.child import ChildExit
+from delegate.sandbox.helper import Response
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import BINARY_OF, BUILD, EXECUTOR, FILE, RUN, SELF_TEST, Trial
 
@@ -35,8 +35,8 @@ def records() -> Records:
 
 def dead(
     trial: Trial | None = BUILT, code: int | None = -signal.SIGABRT, words: str = WORDS
-) -> Heard:
-    return Heard(trying=[trial] if trial else [], ended=Ended(code, words, 60))
+) -> Response:
+    return Response(trying=[trial] if trial else [], exit=ChildExit(code, words, 60))
 
 
 def test_what_ends_two_children_alike_is_banned(
@@ -44,15 +44,15 @@ def test_what_ends_two_children_alike_is_banned(
 ) -> None:
     with caplog.at_level(logging.WARNING, "delegate"):
         executor = Trial(EXECUTOR, digest="e")
-        first = Heard(trying=[executor, RAN], ended=Ended(-6, f"{WORDS} at 0x7f01, a/1.o"))
+        first = Response(trying=[executor, RAN], exit=ChildExit(-6, f"{WORDS} at 0x7f01, a/1.o"))
         assert records.blame(first) is None
         assert records.left_out == {}
-        again = Heard(trying=[executor, RAN], ended=Ended(-6, f"{WORDS} at 0x7f99, a/2.o"))
+        again = Response(trying=[executor, RAN], exit=ChildExit(-6, f"{WORDS} at 0x7f99, a/2.o"))
         assert records.blame(again) == BUILT
     assert caplog.messages == [
-        f"a child process {first.ended}, as it tried to build add_vector.cl: another one tries it "
+        f"a child process {first.exit}, as it tried to build add_vector.cl: another one tries it "
         "again",
-        f"a child process {again.ended}, as it tried to build add_vector.cl, as another one did: "
+        f"a child process {again.exit}, as it tried to build add_vector.cl, as another one did: "
         "it is left out for a week, or until `tflite-opencl info --lift_bans`",
     ]
     assert Records("device").left_out == records.left_out
@@ -70,12 +70,12 @@ def test_what_ends_two_children_alike_is_banned(
     ],
 )
 def test_what_may_be_by_chance_is_left_out_of_this_start_alone(
-    records: Records, caplog: pytest.LogCaptureFixture, one: Heard, two: Heard
+    records: Records, caplog: pytest.LogCaptureFixture, one: Response, two: Response
 ) -> None:
     assert (records.blame(one), records.blame(two)) == (None, BUILT)
     assert [*records.left_out] == [BUILT]
     assert (Records("device").left_out, list_bans()) == ({}, [])
-    assert ("short of memory" in caplog.text) == (not two.ended.is_own)
+    assert ("short of memory" in caplog.text) == (not two.exit.is_self_inflicted)
 
 
 def test_where_a_plain_kernel_fails_too_the_environment_is_broken() -> None:
@@ -91,11 +91,11 @@ def test_where_a_plain_kernel_fails_too_the_environment_is_broken() -> None:
     [(dead(None), 3), (dead(code=None), 5), (dead(code=-signal.SIGKILL), 6), (dead(), 30)],
 )
 def test_a_device_that_ends_each_child_is_given_up(
-    records: Records, death: Heard, count: int
+    records: Records, death: Response, count: int
 ) -> None:
     for _ in range(count - 1):
         records.blame(death)
-    with pytest.raises(DeviceError, match=f"^a child process that tried the device {death.ended}"):
+    with pytest.raises(DeviceError, match=f"^a child process that tried the device {death.exit}"):
         records.blame(death)
 
 

@@ -21,9 +21,9 @@ from delegate.sandbox.trials import (
     RUN,
     SELF_TEST,
     WRONG,
-    Free,
-    Told,
+    ReportedTrials,
     Trial,
+    Trials,
 )
 
 MADE = Trial(BUILD, "add_vector", "a1")
@@ -32,48 +32,48 @@ MADE_KERNEL, RAN = (Trial(kind, "add_vector", "a1", "add", (1, 1)) for kind in (
 
 @pytest.mark.parametrize("left_out", [MADE, Trial(FILE, "add_vector")])
 def test_what_is_left_out_is_not_done(left_out: Trial) -> None:
-    free = Free({left_out: "it died"})
-    told = Told({left_out: "it died"}, lambda **it: None)
+    free = Trials({left_out: "it died"})
+    told = ReportedTrials({left_out: "it died"}, lambda **it: None)
     free.note(MADE_KERNEL, DONE)
     for trial in (MADE, MADE_KERNEL, RAN):  # the build's kernels neither, tried or not
-        assert free.known(trial) is None
+        assert free.outcome(trial) is None
         for policy in (free, told):
-            with pytest.raises(KilledChild, match=r"^it died$"), policy.of(trial):
+            with pytest.raises(KilledChild, match=r"^it died$"), policy.attempt(trial):
                 pytest.fail("it was done")
-    assert free.met == told.met == {"it died"}
+    assert free.encountered == told.encountered == {"it died"}
     for policy in (free, told):
-        with policy.of(Trial(BUILD, "add", "a1")):
+        with policy.attempt(Trial(BUILD, "add", "a1")):
             pass
 
 
 def test_what_computes_wrongly_is_not_done() -> None:
-    for policy in (Told({}, lambda **it: None), Free()):
+    for policy in (ReportedTrials({}, lambda **it: None), Trials()):
         policy.note(RAN, WRONG)
-        assert policy.known(RAN) is None
-        with pytest.raises(KilledChild, match="computes wrongly"), policy.of(RAN):
+        assert policy.outcome(RAN) is None
+        with pytest.raises(KilledChild, match="computes wrongly"), policy.attempt(RAN):
             pytest.fail("it was done")
 
 
 def test_a_child_tells_each_trial_before_and_after() -> None:
     said: list[dict[str, Any]] = []
-    told = Told({}, lambda **it: said.append(it))
+    told = ReportedTrials({}, lambda **it: said.append(it))
     assert told.is_due(MADE)
-    with told.of(MADE) as under_way:
+    with told.attempt(MADE) as under_way:
         assert said == [{"trying": MADE}]
         under_way.how = REFUSED
     assert said[1:] == [{"tried": MADE, "how": REFUSED}]
     assert not told.is_due(MADE)
-    with pytest.raises(ZeroDivisionError), told.of(RAN):
+    with pytest.raises(ZeroDivisionError), told.attempt(RAN):
         raise ZeroDivisionError
     assert said[2:] == [{"trying": RAN}, {"tried": RAN, "how": DONE}]
-    assert (told.known(MADE), told.known(RAN)) == (REFUSED, DONE)
+    assert (told.outcome(MADE), told.outcome(RAN)) == (REFUSED, DONE)
 
 
 def test_who_does_without_keeps_what_it_is_told() -> None:
-    free = Free()
-    with free.of(MADE):
+    free = Trials()
+    with free.attempt(MADE):
         free.note(RAN, DONE)
-    assert (free.known(MADE), free.known(RAN), free.is_due(MADE)) == (None, DONE, False)
+    assert (free.outcome(MADE), free.outcome(RAN), free.is_due(MADE)) == (None, DONE, False)
 
 
 def test_trials_differ_by_all_that_a_driver_is_given() -> None:

@@ -26,9 +26,9 @@ from delegate.plan.contents import FOLDER
 from delegate.plan.record import PartitionPlan
 from delegate.runtime.agreement import same_outputs
 from delegate.runtime.programs import Programs
-from delegate.sandbox import helper, surroundings
-from delegate.sandbox.child import Ended
-from delegate.sandbox.helper import Heard
+from delegate.sandbox import environment, helper
+from delegate.sandbox.child import ChildExit
+from delegate.sandbox.helper import Response
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import BUILD, EXECUTOR, RUN, Trial
 from delegate.start import child_planner, helper_child
@@ -56,7 +56,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     ask = helper.ask
 
-    def noted(word: str, *more: Any, **options: Any) -> Heard:
+    def noted(word: str, *more: Any, **options: Any) -> Response:
         if word == "plan":
             asked.append(more[3])
         return ask(word, *more, **options)
@@ -110,7 +110,7 @@ def test_a_later_start_asks_no_child_and_does_nothing_that_planning_does(
     with monkeypatch.context() as patch:
         patch.setattr(helper, "ask", never)
         patch.setattr(ops, "lower", never)
-        patch.setattr(Chooser, "take", never)
+        patch.setattr(Chooser, "choose", never)
         for name in ("verdicts", "rewritten", "compile_partition"):
             patch.setattr(compiler, name, never)
         patch.setattr(Planner, "__init__", never)
@@ -119,7 +119,11 @@ def test_a_later_start_asks_no_child_and_does_nothing_that_planning_does(
         with engine.executor(partition_of(graph, range(2)), target) as executor:
             same = executor.plan
     assert [step.alternative for step in same.steps] == [s.alternative for s in first.steps]
-    assert (same.calls, same.ints, same.form) == (first.calls, first.ints, first.form)
+    assert (same.calls, same.ints, same.dispatch_mode) == (
+        first.calls,
+        first.ints,
+        first.dispatch_mode,
+    )
     started(device, graph, tune=tune)
     assert requests == CALLS
 
@@ -367,7 +371,7 @@ def requests_of_a_start(device: int) -> str:
     asked: list[str] = []
     ask = helper.ask
 
-    def noted(word: str, *more: Any, **options: Any) -> Heard:
+    def noted(word: str, *more: Any, **options: Any) -> Response:
         if word == "plan":
             asked.append(more[3])
         return ask(word, *more, **options)
@@ -409,14 +413,14 @@ def test_what_does_not_lower_is_refused_again_without_a_child(
 
 
 @pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[helper_child._Performer]:
+def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[helper_child._RequestHandler]:
     """Return a child's performer that answers in this process."""
     tell = SimpleNamespace(tell=lambda *_, **__: None)
-    performer = helper_child._Performer(tell)  # type: ignore[arg-type]
+    performer = helper_child._RequestHandler(tell)  # type: ignore[arg-type]
 
-    def ask(word: str, *arguments: Any, step_seconds: int | None = None) -> Heard:
+    def ask(word: str, *arguments: Any, step_seconds: int | None = None) -> Response:
         answer = getattr(performer, word)(*arguments)
-        return Heard(is_answered=True, answer=answer, payload=answer.pop("payload"))
+        return Response(is_answered=True, answer=answer, payload=answer.pop("payload"))
 
     monkeypatch.setattr(helper, "ask", ask)
     yield performer
@@ -436,7 +440,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[helper_child._Performer]
 def test_errors_cross_and_those_that_may_pass_are_not_kept(
     device: DeviceInfo,
     monkeypatch: pytest.MonkeyPatch,
-    inline: helper_child._Performer,
+    inline: helper_child._RequestHandler,
     error: Exception,
     raised: type[Exception],
     is_kept: bool,
@@ -467,7 +471,7 @@ def test_this_process_builds_nothing_that_no_child_planned(
     engine = open_engine(Options(device.index, own_context=True))
     target = engine.target(Rules())
 
-    def dies(*request: object, step_seconds: float = 0) -> Heard:
+    def dies(*request: object, step_seconds: float = 0) -> Response:
         raise InterruptedError
 
     monkeypatch.setattr(helper, "ask", dies)
@@ -516,7 +520,7 @@ def test_under_low_limits_it_is_planned_again(
     started(device, conv_pool())
     requests.clear()
     with monkeypatch.context() as low:
-        low.setattr(surroundings, "shortages", lambda: "8 open files (ulimit -n)")
+        low.setattr(environment, "shortages", lambda: "8 open files (ulimit -n)")
         started(device, conv_pool())
     assert requests == CALLS
     started(device, conv_pool())
@@ -534,12 +538,12 @@ def test_a_child_that_was_not_asked_for_long_ends_itself(
     assert requests == [*CALLS, "partition"]
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Heard) -> list[Any]:
+def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Response) -> list[Any]:
     """Let children say that to the first plans they are asked for; return all requests."""
     asked: list[Any] = []
     answers, ask = iter(heard), helper.ask
 
-    def answer(word: str, *more: Any, step_seconds: int | None = None) -> Heard:
+    def answer(word: str, *more: Any, step_seconds: int | None = None) -> Response:
         if word != "plan":
             return ask(word, *more, step_seconds=step_seconds)
         asked.append(more)
@@ -549,9 +553,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Heard) -> list[Any]:
     return asked
 
 
-def answered(payload: bytes) -> Heard:
+def answered(payload: bytes) -> Response:
     said = {"error": "", "seconds_left": 0.0, "elsewhere": {}}
-    return Heard(is_answered=True, answer=said, payload=payload)
+    return Response(is_answered=True, answer=said, payload=payload)
 
 
 @slow
@@ -576,7 +580,7 @@ def test_a_device_that_ends_all_children_is_given_up(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = open_engine(Options(device.index, own_context=True))
-    asked = scripted(monkeypatch, *[Heard(ended=Ended(-6))] * 3)
+    asked = scripted(monkeypatch, *[Response(exit=ChildExit(-6))] * 3)
     with pytest.raises(
         DeviceError, match="a child process that tried the device died with SIGABRT"
     ):
@@ -597,10 +601,10 @@ def test_what_two_children_die_of_is_left_out_and_a_fresh_one_goes_on(
     built = Trial(BUILD, program.file, program.digest)
     for path in files("plans"):
         path.unlink()
-    monkeypatch.setattr(child_planner, "_said", set())
+    monkeypatch.setattr(child_planner, "_warned", set())
     engine = open_engine(Options(device.index, tune="off"))
     target = engine.target(Rules())
-    died = [Heard(trying=[Trial.of(EXECUTOR, 1), ran], ended=Ended(-6)) for _ in range(2)]
+    died = [Response(trying=[Trial.of(EXECUTOR, 1), ran], exit=ChildExit(-6)) for _ in range(2)]
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "delegate"):
         asked = scripted(patch, *died)
         verdicts = engine.verdicts(graph, target)
@@ -623,7 +627,7 @@ def test_what_two_children_die_of_is_left_out_and_a_fresh_one_goes_on(
     def never(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(child_planner, "_said", set())  # as in another process
+    monkeypatch.setattr(child_planner, "_warned", set())  # as in another process
     monkeypatch.setattr(helper, "ask", never)
     for _ in range(2):
         again = open_engine(Options(device.index, tune="off"))
@@ -661,7 +665,7 @@ def test_what_is_left_out_of_one_start_alone_is_planned_again_by_the_next(
 
 
 def test_an_executor_that_killed_a_child_is_not_made(
-    device: DeviceInfo, inline: helper_child._Performer
+    device: DeviceInfo, inline: helper_child._RequestHandler
 ) -> None:
     engine = open_engine(Options(device.index, tune="off"))
     target, partition = engine.target(Rules()), partition_of(CHAIN, range(2))

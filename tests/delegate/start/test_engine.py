@@ -13,13 +13,13 @@ import pytest
 from delegate import DeviceInfo, Options
 from delegate.isa import ORDERS
 from delegate.launch import Program
-from delegate.plan.record import FORMS, JOINED, ONE_BY_ONE, PERSISTENT
+from delegate.plan.record import DISPATCH_MODES, JOINED, ONE_BY_ONE, PERSISTENT
 from delegate.runtime import bench
 from delegate.runtime.executor import Executor
 from delegate.start.engine import Engine
 from delegate.target import Rules
 from delegate.tuning.chooser import Choice, Chooser
-from delegate.tuning.forms import Chosen, Forms
+from delegate.tuning.dispatch import DispatchChooser, Selection
 from delegate.tuning.tune import Tuner
 from tests.support.forms import chosen_of, executor_of, planner_of
 from tests.support.model import graph_of, op, t
@@ -36,7 +36,7 @@ def offers(engine: Engine, form: str) -> bool:
 
 
 @slow
-@pytest.mark.parametrize("fastest", FORMS)
+@pytest.mark.parametrize("fastest", DISPATCH_MODES)
 def test_the_fastest_form_is_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
@@ -47,11 +47,11 @@ def test_the_fastest_form_is_taken(
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
         repeat(self, count, wait)
-        return 1.0 if self.form == fastest else 2.0
+        return 1.0 if self.dispatch_mode == fastest else 2.0
 
     monkeypatch.setattr(Executor, "repeat", told)
     executor = executor_of(engine, CHAIN)
-    assert executor.form == fastest
+    assert executor.dispatch_mode == fastest
     values = np.full(18, 130, np.uint8)
     out = np.zeros(18, np.uint8)
     executor.run([values], [out])  # the other forms' memory is gone, not this one's
@@ -72,33 +72,37 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
         repeat(self, count, wait)
-        return 1.0 if self.form == fastest else 2.0
+        return 1.0 if self.dispatch_mode == fastest else 2.0
 
     monkeypatch.setattr(Tuner, "choose", spent)
     monkeypatch.setattr(Executor, "repeat", told)
-    assert executor_of(engine, CHAIN).form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
+    assert executor_of(engine, CHAIN).dispatch_mode == (
+        fastest if offers(engine, fastest) else ONE_BY_ONE
+    )
     again = Engine(Options(device.index, tune="quick"))  # the next start has no seconds at all
-    planner_of(again).chooser._known = {**planner_of(engine).chooser._known}
+    planner_of(again).chooser._recorded = {**planner_of(engine).chooser._recorded}
     planner_of(again).chooser.seconds_left = 0.0
-    assert executor_of(again, CHAIN).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
+    assert executor_of(again, CHAIN).dispatch_mode == (
+        fastest if offers(again, fastest) else ONE_BY_ONE
+    )
 
 
 @pytest.mark.parametrize("tune", ["quick", "full"])
 def test_a_long_program_that_is_likely_faster_as_one_is_tried_one_by_one_for_those_who_wait(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tune: str
 ) -> None:
-    monkeypatch.setattr("delegate.tuning.forms._MANY_LAUNCHES", 1)
+    monkeypatch.setattr("delegate.tuning.dispatch._MANY_LAUNCHES", 1)
     made: list[str] = []
-    make = Forms._made
+    make = DispatchChooser._make_executors
 
-    def told(self: Forms, forms: dict[str, Any], *others: Any) -> dict[str, Executor]:
+    def told(self: DispatchChooser, forms: dict[str, Any], *others: Any) -> dict[str, Executor]:
         made.extend(form for _, form in forms.values())
         return make(self, forms, *others)
 
-    monkeypatch.setattr(Forms, "_made", told)
+    monkeypatch.setattr(DispatchChooser, "_make_executors", told)
     engine = Engine(Options(device.index, tune=tune))
     planner_of(engine).chooser.seconds_left = 1e3
-    form = executor_of(engine, CHAIN).form
+    form = executor_of(engine, CHAIN).dispatch_mode
     if offers(engine, PERSISTENT) and tune == "quick":
         assert (form, made) == (PERSISTENT, [])
     else:
@@ -130,7 +134,7 @@ def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
         Engine(Options(device.index, profiling=True)),
         Engine(Options(device.index, tune="off")),
     ):
-        assert executor_of(engine, CHAIN).form == ONE_BY_ONE
+        assert executor_of(engine, CHAIN).dispatch_mode == ONE_BY_ONE
 
 
 def test_a_choice_among_launches_apart_is_none_among_all_forms(
@@ -142,13 +146,13 @@ def test_a_choice_among_launches_apart_is_none_among_all_forms(
         asked.append(choice.key)
         return choice.default
 
-    monkeypatch.setattr(Chooser, "take", take)
+    monkeypatch.setattr(Chooser, "choose", take)
     signatures = set()
     for profiling in (False, True):
         engine = Engine(Options(device.index, profiling=profiling))
         program = chosen_of(engine, CHAIN).program
         asked.clear()
-        planner_of(engine)._forms("").fastest([program, program], 1)
+        planner_of(engine)._dispatch_chooser("").fastest([program, program], 1)
         signatures.add(asked[0])
     assert len(signatures) == 2
 
@@ -178,8 +182,8 @@ def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
     outputs = [np.zeros(36, np.uint8) for _ in range(2)]
     one.submit([low], outputs[:1])
     two.submit([high], outputs[1:])
-    two.transfer.wait()
-    one.transfer.wait()
+    two.copy_strategy.wait()
+    one.copy_strategy.wait()
     assert [set(each.tolist()) for each in outputs] == [{104}, {134}]
     one.close()
     two.run([low], outputs[:1])
@@ -214,18 +218,18 @@ def test_a_form_that_computes_wrongly_is_not_taken(
     def only_the_first(found: list[object], expected: object) -> list[bool]:
         return [number == len(found) - 1 for number in range(len(found))]  # they come last to first
 
-    def noted(self: Forms, programs: Sequence[Program], *more: Any) -> Chosen:
+    def noted(self: DispatchChooser, programs: Sequence[Program], *more: Any) -> Selection:
         counts.append(len(programs))
         return fastest(self, programs, *more)
 
     counts: list[int] = []
-    fastest = Forms.fastest
-    monkeypatch.setattr(Forms, "fastest", noted)
-    monkeypatch.setattr("delegate.tuning.forms.right_of", only_the_first)
+    fastest = DispatchChooser.fastest
+    monkeypatch.setattr(DispatchChooser, "fastest", noted)
+    monkeypatch.setattr("delegate.tuning.dispatch.right_of", only_the_first)
     with caplog.at_level(logging.WARNING, "delegate"):
-        assert executor_of(engine, CHAIN).form == ONE_BY_ONE
+        assert executor_of(engine, CHAIN).dispatch_mode == ONE_BY_ONE
     (count,) = counts  # a device may have another program as one launch
-    made = [form for form in FORMS if offers(engine, form)] * count
+    made = [form for form in DISPATCH_MODES if offers(engine, form)] * count
     # rusticl 25.0 brings wrong bytes by "direct", which is said the first time.
     assert [line for line in caplog.messages if "brings wrong bytes" not in line] == [
         f"2 nodes: '{form}' computes wrongly on this device and is not used"
@@ -240,7 +244,7 @@ def test_findings_are_saved_once_a_partition(
     save = Chooser.save
 
     def counted(self: Chooser) -> None:
-        saved.append(bool(self._new))
+        saved.append(bool(self._unsaved))
         save(self)
 
     monkeypatch.setattr(Chooser, "save", counted)
@@ -261,4 +265,4 @@ def test_a_start_that_may_not_measure_runs_what_is_likely_to_be_the_fastest(
     for tune, is_one in (("quick", True), ("off", False)):
         engine = Engine(Options(device.index, tune=tune))
         expected = PERSISTENT if is_one and offers(engine, PERSISTENT) else ONE_BY_ONE
-        assert executor_of(engine, CHAIN).form == expected
+        assert executor_of(engine, CHAIN).dispatch_mode == expected

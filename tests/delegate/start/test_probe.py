@@ -85,7 +85,7 @@ def test_the_tests_digests_are_kept_for_this_installation(monkeypatch: pytest.Mo
     expected = [digests(("dot",))[name] for name in ("device", "dot")]
     assert [tests("dot"), tests("dot"), tests()] == [expected, expected, expected[:1]]
     assert made == [("dot",)]
-    monkeypatch.setattr(probe, "installed", lambda: "another one")
+    monkeypatch.setattr(probe, "installation_key", lambda: "another one")
     assert tests("dot") == expected
     assert len(made) == 2
     for foreign in (None, [], "text", ["another one"], ["another one", 3]):
@@ -296,7 +296,7 @@ def test_what_a_stronger_proof_covers_is_not_tested(
             told[said["tried"]] = said["how"]
 
     monkeypatch.setattr(helper_child._log, "setLevel", lambda level: None)
-    child = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
+    child = helper_child._RequestHandler(helper_child._EventSender(Channel(0, 1)))
     monkeypatch.setattr(child, "_tell", tell)
     child.self_tests(device, None, tests, ())
     assert asked == ["order_ptx", "nearest"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from delegate.target import Rules
-from delegate.tflite import asking, library
+from delegate.tflite import library, runtime_probes
 from delegate.tflite.callbacks import NativeDelegate
 from delegate.tflite.writer import write_model
 from tests.support.compare import RUNTIME, interpreter
@@ -100,9 +100,9 @@ def test_a_runtime_of_another_version_is_asked_once_and_tells_the_same(
     expected = rules_of_the_installed_runtime()
     packages: list[str] = []
 
-    def kernels(package: str) -> asking.Kernels | None:
+    def kernels(package: str) -> runtime_probes.Kernels | None:
         packages.append(package)
-        return asking.package_kernels(package)
+        return runtime_probes.package_kernels(package)
 
     forget()
     monkeypatch.setattr(library, "_COMPARED", frozenset())

@@ -28,7 +28,7 @@ def asked(chooser: Chooser, key: str, size: int, subject: str = "node 3") -> lis
         return "plain"
 
     choice = Choice(key, NAMES, "fast", subject=(subject,) if subject else (), size=size)
-    return [str(chooser.take(choice, measure)), *told]
+    return [str(chooser.choose(choice, measure)), *told]
 
 
 def test_another_shape_takes_the_choice_over_unless_it_is_far_larger() -> None:
@@ -39,7 +39,7 @@ def test_another_shape_takes_the_choice_over_unless_it_is_far_larger() -> None:
     assert asked(chooser, "48", 5) == ["plain", "measured"]
     assert asked(chooser, "other", 73, "node 4") == ["plain", "measured"]
     assert asked(chooser, "alone", 73, "") == ["plain", "measured"]
-    assert chooser.left == 0
+    assert chooser.unmeasured == 0
 
 
 def test_what_is_known_of_a_shape_holds_in_later_starts() -> None:
@@ -57,7 +57,7 @@ def test_what_is_known_of_a_shape_holds_in_later_starts() -> None:
 @pytest.mark.parametrize("kept", ["", "plain", "many plain", "100", "100 other", "-100 plain"])
 def test_foreign_words_of_another_shape_are_passed_over(kept: str) -> None:
     store = Store(f"a device of test_chooser with foreign words: {kept}")
-    family = Choice("", NAMES, subject=("node 3",)).family
+    family = Choice("", NAMES, subject=("node 3",)).shape_family
     store.save(CHOICES, {family: kept})
     assert asked(Chooser(QUICK, store), "192", 73) == ["plain", "measured"]
 
@@ -66,9 +66,9 @@ def test_each_plan_counts_what_it_leaves() -> None:
     chooser = Chooser(QUICK, Store("a device of test_chooser with several plans"))
     chooser.seconds_left = 0.0
     assert asked(chooser, "first", 100, "") == ["fast"]
-    assert chooser.left == 1
+    assert chooser.unmeasured == 1
     chooser.begin(0.5)
-    assert (chooser.left, chooser.seconds_left) == (0, 0.5)
+    assert (chooser.unmeasured, chooser.seconds_left) == (0, 0.5)
     assert asked(chooser, "first", 100, "") == ["plain", "measured"]
     patient = Chooser(FULL, Store("a device of test_chooser with several plans"))
     patient.begin(0.5)
@@ -86,13 +86,13 @@ def test_what_is_left_takes_about_as_long_as_what_was_measured(
         now[0] += seconds
         return "plain"
 
-    assert chooser.left_seconds == 0
-    chooser.take(Choice("first", NAMES), lambda: measure(0.5))
-    chooser.take(Choice("second", NAMES), lambda: measure(2.5))
+    assert chooser.unmeasured_seconds == 0
+    chooser.choose(Choice("first", NAMES), lambda: measure(0.5))
+    chooser.choose(Choice("second", NAMES), lambda: measure(2.5))
     for key in ("third", "fourth"):
-        assert chooser.take(Choice(key, NAMES), lambda: measure(1.0)) is None
+        assert chooser.choose(Choice(key, NAMES), lambda: measure(1.0)) is None
     rounds = chooser_module.ROUNDS[FULL] / chooser_module.ROUNDS[QUICK]
-    assert chooser.left_seconds == 2 * 1.5 * rounds
+    assert chooser.unmeasured_seconds == 2 * 1.5 * rounds
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(FULL, ["plain", "measured"]), (OFF, ["fast"])])

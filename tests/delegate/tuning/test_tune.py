@@ -50,7 +50,7 @@ class FakeBench(DeviceBench):
     def check(self, alternative: Alternative) -> str | None:
         return f"{alternative.name} does not build" if alternative.name in self.unable else None
 
-    def right(
+    def are_correct(
         self, node: Node, alternatives: Sequence[Alternative], reference: Reference
     ) -> list[bool]:
         assert node is NODE
@@ -62,7 +62,7 @@ class FakeBench(DeviceBench):
         if self.fails:
             raise DeviceError("no memory")
         self.measured.append([each.name for each in alternatives])
-        self.literal.append({e.is_literal for each in alternatives for e in each.launches})
+        self.literal.append({e.is_specialised for each in alternatives for e in each.launches})
         # In a batch, the slow one for one picture is the fast one.
         times = [self.seconds[each.name] * (1 if batch == 1 else -1) for each in alternatives]
         return times.index(min(times)), times
@@ -107,7 +107,9 @@ def test_another_shape_takes_a_choice_over_from_its_own_graph_alone() -> None:
         own = chooser()
         of_first = Tuner(own, bench())
         assert of_first.choose(NODE, [*ALL], origin=known) is FAST
-        own._known = {key: found for key, found in own._known.items() if key.startswith("family")}
+        own._recorded = {
+            key: found for key, found in own._recorded.items() if key.startswith("family")
+        }
         later = bench()
         assert Tuner(own, later).choose(NODE, [*ALL], origin=origin) is FAST
         return later.measured
@@ -201,33 +203,33 @@ def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
             chosen._chooser.seconds_left = 0
         assert chosen.choose(NODE, ALL) is expected
         assert chosen.choose(NODE, ALL) is expected
-        assert chosen._chooser.left == (mode == "quick")
+        assert chosen._chooser.unmeasured == (mode == "quick")
 
 
 def test_what_is_measured_later_is_no_more_left() -> None:
     chosen = tuner(bench())
     chosen._chooser.seconds_left = 0
     chosen.choose(NODE, ALL)
-    assert chosen._chooser.left == 1
+    assert chosen._chooser.unmeasured == 1
     chosen._chooser.seconds_left = 100
     assert chosen.choose(NODE, ALL) is FAST
-    assert chosen._chooser.left == 0
+    assert chosen._chooser.unmeasured == 0
 
 
 def test_what_takes_long_is_measured_for_the_patient_alone() -> None:
     choice = Choice("whole", ["a"], default="b", is_long=True)
     quick = chooser()
-    assert (quick.take(choice, lambda: "a"), quick.left) == ("b", 0)
+    assert (quick.choose(choice, lambda: "a"), quick.unmeasured) == ("b", 0)
     patient = chooser("full")
-    assert patient.take(choice, lambda: "a") == "a"
+    assert patient.choose(choice, lambda: "a") == "a"
     patient.save()
-    assert chooser().take(choice, lambda: None) == "a"
+    assert chooser().choose(choice, lambda: None) == "a"
 
 
 def test_what_cannot_be_measured_is_not_left() -> None:
     chosen = tuner(bench(fails=True))
     chosen.choose(NODE, ALL)
-    assert chosen._chooser.left == 0
+    assert chosen._chooser.unmeasured == 0
 
 
 def test_what_was_measured_for_a_while_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,20 +294,20 @@ def test_a_foreign_file_is_measured_anew(content: bytes) -> None:
 
 def test_a_name_that_is_none_of_the_choices_is_measured_anew() -> None:
     first = chooser()
-    first.take(Choice("transfer", ["thrown"]), lambda: "thrown")
+    first.choose(Choice("transfer", ["thrown"]), lambda: "thrown")
     first.save()
-    assert chooser().take(Choice("transfer", ["mapped"]), lambda: "mapped") == "mapped"
+    assert chooser().choose(Choice("transfer", ["mapped"]), lambda: "mapped") == "mapped"
 
 
 def test_two_processes_keep_each_other_s_findings() -> None:
     one, two = chooser(), chooser()
-    one.take(Choice("first", ("x", "y")), lambda: "x")
-    two.take(Choice("second", ("x", "y")), lambda: "y")
+    one.choose(Choice("first", ("x", "y")), lambda: "x")
+    two.choose(Choice("second", ("x", "y")), lambda: "y")
     one.save()
     two.save()
     fresh = chooser()
-    assert fresh.take(Choice("first", ("x", "y")), lambda: None) == "x"
-    assert fresh.take(Choice("second", ("x", "y")), lambda: None) == "y"
+    assert fresh.choose(Choice("first", ("x", "y")), lambda: None) == "x"
+    assert fresh.choose(Choice("second", ("x", "y")), lambda: None) == "y"
 
 
 def test_a_wrong_mode_is_refused() -> None:

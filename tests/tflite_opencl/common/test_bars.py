@@ -27,7 +27,7 @@ print("over", watch.seconds["tune"] > 0.9)
 
 def test_without_a_terminal_nothing_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     with bars.start() as watch, progress.phase("build"):
-        progress.relayed("at", 0.5, "node 3")
+        progress.relay("at", 0.5, "node 3")
         time.sleep(0.001)
     assert capfd.readouterr().err == ""
     assert watch.seconds["build"] > 0

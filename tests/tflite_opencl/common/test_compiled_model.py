@@ -243,7 +243,7 @@ def test_a_device_that_fails_leaves_the_model_to_the_cpu(
     def fail(*_: object) -> None:
         raise DeviceError("the device is lost")
 
-    monkeypatch.setattr(_Accelerator, "_judged", fail)
+    monkeypatch.setattr(_Accelerator, "_judge", fail)
     ours = make(write_model(CHAIN))
     assert caplog.messages[0] == "the device is lost; the model is left to the CPU"
     assert ours.delegate is not None

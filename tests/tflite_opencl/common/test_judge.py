@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from delegate.inspect import Graph, with_tensors, write_model
-from delegate.sandbox.child import Died, Ended
+from delegate.sandbox.child import ChildDied, ChildExit
 from tests.support import judged
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op, t
@@ -27,7 +27,7 @@ from tflite_opencl.common.values import input_sets
 
 pytestmark = needs_tflite
 
-ABORTED = Ended(-6)
+ABORTED = ChildExit(-6)
 
 
 @slow
@@ -57,7 +57,7 @@ class Scripted:
 
     def asked(self, word: str, *request: Any) -> Any:
         if word == "run":
-            raise Died(ABORTED)
+            raise ChildDied(ABORTED)
         self.opened.append(request[-1])
         if request[-1]["dead"]:
             raise NoOracle("node 0 (NEG): the reference kernel died with SIGABRT")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate.sandbox.surroundings import Room
+from delegate.sandbox.environment import ResourceUsage
 from tests.support.llama import write_gguf
 from tflite_opencl.common import chat_template
 from tflite_opencl.common.errors import CommandError
@@ -120,7 +120,7 @@ def test_what_is_reserved_before_is_not_counted_against_a_template(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NumPy reserves address space for a thread on each core."""
-    monkeypatch.setattr(chat_template, "room", lambda: Room(1 << 40, 0))
+    monkeypatch.setattr(chat_template, "resource_usage", lambda: ResourceUsage(1 << 40, 0))
     limits: list[int] = []
     monkeypatch.setattr(resource, "setrlimit", lambda what, limit: limits.append(limit[0]))
     assert [*chat_template._answers("{{ a }}", {"a": "text"})] == [("text", "")]

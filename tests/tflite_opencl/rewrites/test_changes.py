@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from delegate.graph.links import Links
+from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node
 from tests.support.model import graph_of, op, t
 from tests.support.rewrites import whole
@@ -49,8 +49,8 @@ def test_changes_and_what_is_left_are_noted_in_order() -> None:
     assert changed(after, None, abs_for_neg) is after
 
 
-def without_repeats(graph: Graph, links: Links, node: Node) -> Change | None:
-    before = links.maker(node.inputs[0])
+def without_repeats(graph: Graph, links: DefUse, node: Node) -> Change | None:
+    before = links.producer(node.inputs[0])
     if before is None:
         return None
     if before.op != node.op:

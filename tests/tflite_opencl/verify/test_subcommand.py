@@ -17,7 +17,7 @@ from delegate import DeviceInfo
 from delegate.inspect import Tensor, read_model, write_model
 from delegate.launch import Program
 from delegate.runtime import calls, executor, layout
-from delegate.runtime.layout import Layout, layout_of
+from delegate.runtime.layout import MemoryLayout, layout_of
 from tests.attacks import planted
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
@@ -51,7 +51,7 @@ class Verify:
         self._device, self._capsys = device, capsys
         self.firsts: dict[int, list[tuple[str, int]]] = {}  # node -> its kernels, with that place
 
-        def noted(program: Program, *more: Any) -> Layout:
+        def noted(program: Program, *more: Any) -> MemoryLayout:
             made = layout.layout_of(program, *more)
             steps = [(s, launch) for s in program.steps for launch in s.alternative.launches]
             if len(program.steps) > 5:  # no single alternative that is tried
@@ -156,7 +156,7 @@ def test_the_wrong_node_is_written_as_a_model(
     (node,) = read_model(folder / "004.tflite").nodes
     assert node.op == "DEPTHWISE_CONV_2D"
     monkeypatch.chdir(tmp_path)  # the script leaves for its own folder
-    made: list[Layout] = []
+    made: list[MemoryLayout] = []
     monkeypatch.setattr(calls, "layout_of", lambda *a: made.append(layout_of(*a)) or made[-1])
     for is_planted in (False, True):
         with monkeypatch.context() as patch:

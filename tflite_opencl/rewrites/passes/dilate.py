@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from delegate.graph.links import Links
+from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node
 from tflite_opencl.rewrites.changes import (
     Change,
@@ -43,7 +43,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
     The same graph if there are none.
     """
-    links = Links(graph)
+    links = DefUse(graph)
 
     def change(to_batch: Node) -> Change | None:
         if not is_op(to_batch, "SPACE_TO_BATCH_ND", 3):
@@ -61,15 +61,15 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return changed(graph, notes, change)
 
 
-def _behind(links: Links, to_batch: Node) -> tuple[Convolution, Node]:
+def _behind(links: DefUse, to_batch: Node) -> tuple[Convolution, Node]:
     """Return the convolution and the BATCH_TO_SPACE_ND after a SPACE_TO_BATCH_ND."""
-    node = links.only_reader(to_batch.outputs[0])
+    node = links.sole_consumer(to_batch.outputs[0])
     if node is None:
         raise Left("its result is an output, or not read by one node alone")
     conv = convolution_of(node)
     if conv is None or conv.source is not to_batch.outputs[0]:
         raise Left(f"{node.op} reads it, and no convolution")
-    to_space = links.only_reader(conv.result)
+    to_space = links.sole_consumer(conv.result)
     if to_space is None:
         raise Left("the convolution's result is an output, or not read by one node alone")
     if not is_op(to_space, "BATCH_TO_SPACE_ND", 3):

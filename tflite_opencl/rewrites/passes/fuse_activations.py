@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate.graph.links import Links
+from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.changes import Change, Left, Notes, changed_one_by_one, is_op
 from tflite_opencl.rewrites.passes.convolutions import has_scales
@@ -39,7 +39,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return changed_one_by_one(graph, notes, _joined, _without_implied)
 
 
-def _without_implied(graph: Graph, links: Links, node: Node) -> Change | None:
+def _without_implied(graph: Graph, links: DefUse, node: Node) -> Change | None:
     """Leave out a fused clamp that changes nothing, which makes room for the one after it."""
     clamp = node.options.get(_FIELD, "NONE")
     if node.op not in _FUSING or clamp not in CLAMPS or len(node.outputs) != 1:
@@ -50,7 +50,7 @@ def _without_implied(graph: Graph, links: Links, node: Node) -> Change | None:
     return Change(f"{clamp} goes: the output's range implies it", {node: [plain]})
 
 
-def _joined(graph: Graph, links: Links, node: Node) -> Change | None:
+def _joined(graph: Graph, links: DefUse, node: Node) -> Change | None:
     """Let a clamp join the node before it, or go."""
     source, *_ = node.inputs or (None,)
     if node.op not in CLAMPS or not is_op(node, node.op, 1) or source is None:
@@ -60,9 +60,9 @@ def _joined(graph: Graph, links: Links, node: Node) -> Change | None:
         raise Left("it changes the scale or the zero point")
     if _changes_nothing(result, node.op) and result not in graph.outputs:
         return Change("goes: the range of its input implies it", {node: []}, {result: source})
-    if links.only_reader(source) is not node:
+    if links.sole_consumer(source) is not node:
         raise Left("its input is read elsewhere, too")
-    maker = links.maker(source)
+    maker = links.producer(source)
     if maker is None:
         raise Left("no node makes its input")
     options = {**maker.options, _FIELD: _clamp_with(maker, node.op)}

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate.graph.links import Links
+from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.changes import (
     Change,
@@ -40,16 +40,16 @@ from tflite_opencl.rewrites.passes.convolutions import (
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph without the PADs that SAME can do; the same one if there are none."""
-    links = Links(graph)
+    links = DefUse(graph)
 
     def change(pad: Node) -> Change | None:
         if not is_op(pad, "PAD", 2) and not is_op(pad, "PADV2", 3):
             return None
-        reading = {node: _padded_by(pad, node) for node in links.readers(pad.outputs[0])}
+        reading = {node: _padded_by(pad, node) for node in links.consumers(pad.outputs[0])}
         convs = [conv for conv in reading.values() if conv is not None]
         if not convs:
             return None
-        others = [node for node in links.readers(pad.outputs[0]) if reading[node] is None]
+        others = [node for node in links.consumers(pad.outputs[0]) if reading[node] is None]
         if pad.outputs[0] in graph.outputs:
             raise Left("the padded tensor is an output of the graph")
         if others:

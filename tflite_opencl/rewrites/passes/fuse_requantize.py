@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.graph.links import Links
+from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Tensor
 from delegate.ops._numbers.fixed_point import clamped, quantize_multiplier
 from tflite_opencl.rewrites.changes import (
@@ -57,12 +57,12 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return changed_one_by_one(graph, notes, _change)
 
 
-def _change(graph: Graph, links: Links, node: Node) -> Change | None:
+def _change(graph: Graph, links: DefUse, node: Node) -> Change | None:
     """Return what becomes of the graph without a QUANTIZE from quantised numbers."""
     if not is_op(node, "QUANTIZE", 1):
         return None
     source, result = node.inputs[0], node.outputs[0]
-    before = links.maker(source)
+    before = links.producer(source)
     if source is None or before is None or not (_is_quantised(source) and _is_quantised(result)):
         return None
     if same_quanta(source, result):
@@ -72,7 +72,7 @@ def _change(graph: Graph, links: Links, node: Node) -> Change | None:
     conv = convolution_of(before)
     if conv is None:
         raise Left(f"{before.op} rounds to other quanta before it")
-    if links.only_reader(source) is None:
+    if links.sole_consumer(source) is None:
         raise Left(f"the result of {before.op} is an output, or read by others, too")
     try:
         conv.require_treatable(graph)
@@ -99,7 +99,7 @@ def _without(graph: Graph, node: Node, source: Tensor) -> Change:
     return Change("it changes nothing", {node: []}, {gone: stays})
 
 
-def _from_further(links: Links, before: Node, node: Node, source: Tensor) -> Change:
+def _from_further(links: DefUse, before: Node, node: Node, source: Tensor) -> Change:
     """Let a QUANTIZE read what the QUANTIZE before it reads."""
     first, result = before.inputs[0], node.outputs[0]
     if first is None or not _is_quantised(first):
@@ -115,7 +115,7 @@ def _from_further(links: Links, before: Node, node: Node, source: Tensor) -> Cha
         if (different := int((twice != directly).sum())) > 0:
             share = f"{different} of {len(codes)} codes"
             raise Left(f"QUANTIZE rounds before it, and {share} would differ")
-    gone = {before: ()} if links.only_reader(source) is node else {}
+    gone = {before: ()} if links.sole_consumer(source) is node else {}
     reading = replace(node, version=max(before.version, node.version), inputs=(first,))
     return Change("from the input of the QUANTIZE before it", {**gone, node: (reading,)})
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate.graph.links import Links
+from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.changes import Notes, is_op, known_values, new_tensor, note, rebuilt
 
@@ -60,7 +60,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
 def _with_fewer(graph: Graph) -> Graph:
     """Return the graph with at least one TRANSPOSE less, or the same one."""
-    links = Links(graph)
+    links = DefUse(graph)
     for node in graph.nodes:
         order = _order_of(graph, node)
         if order is not None:
@@ -71,21 +71,21 @@ def _with_fewer(graph: Graph) -> Graph:
     return graph
 
 
-def _joined(graph: Graph, links: Links, node: Node, order: Order) -> Graph:
+def _joined(graph: Graph, links: DefUse, node: Node, order: Order) -> Graph:
     """Return the graph without a TRANSPOSE that keeps the order or follows on another one."""
     source, result = node.inputs[0], node.outputs[0]
-    first = links.maker(source)
+    first = links.producer(source)
     before = None if first is None else _order_of(graph, first)
     whole = order if before is None else tuple(before[i] for i in order)
     origin = source if first is None or before is None else first.inputs[0]
     assert origin is not None
-    is_alone = before is not None and links.only_reader(source) is not None
+    is_alone = before is not None and links.sole_consumer(source) is not None
     steps = [step for step in graph.nodes if not (is_alone and step is first)]
     if whole == tuple(range(len(whole))):
         steps.remove(node)
         if result not in graph.outputs:
             return rebuilt(graph, steps, {result: origin})
-        if links.maker(origin) is not None and origin not in graph.outputs:
+        if links.producer(origin) is not None and origin not in graph.outputs:
             return rebuilt(graph, steps, {origin: result})
         return graph
     if not is_alone:
@@ -94,22 +94,22 @@ def _joined(graph: Graph, links: Links, node: Node, order: Order) -> Graph:
     return rebuilt(graph, [merged if step is node else step for step in steps])
 
 
-def _region(graph: Graph, links: Links, node: Node, rank: int) -> set[Node]:
+def _region(graph: Graph, links: DefUse, node: Node, rank: int) -> set[Node]:
     """Return the joined nodes behind a TRANSPOSE that take any order."""
     region: set[Node] = set()
-    waiting = [*links.readers(node.outputs[0])]
+    waiting = [*links.consumers(node.outputs[0])]
     while waiting:
         each = waiting.pop()
         if each in region or not _takes_any_order(graph, each, rank):
             continue
         region.add(each)
-        makes = (links.maker(tensor) for tensor in _computed_inputs(each))
+        makes = (links.producer(tensor) for tensor in _computed_inputs(each))
         waiting += [before for before in makes if before is not None]
-        waiting += links.readers(each.outputs[0])
+        waiting += links.consumers(each.outputs[0])
     return region
 
 
-def _moved(graph: Graph, links: Links, node: Node, order: Order) -> Graph:
+def _moved(graph: Graph, links: DefUse, node: Node, order: Order) -> Graph:
     """Return the graph with the region behind a TRANSPOSE in the order before it.
 
     The same graph if that costs as many TRANSPOSEs as it saves.
@@ -123,20 +123,20 @@ def _moved(graph: Graph, links: Links, node: Node, order: Order) -> Graph:
     gone: set[Node] = set()
     coming: dict[Tensor, Node] = {}  # a tensor that needs a new TRANSPOSE -> that
     for tensor in entries:
-        maker = links.maker(tensor)
+        maker = links.producer(tensor)
         if maker is not None and _order_of(graph, maker) == order:
             source = maker.inputs[0]
             if source is None or source in inside:
                 return graph
             new[tensor] = source
-            if tensor not in graph.outputs and set(links.readers(tensor)) <= region:
+            if tensor not in graph.outputs and set(links.consumers(tensor)) <= region:
                 gone.add(maker)
         else:
             new[tensor] = _before_order(tensor, order)
             coming[tensor] = _transpose(tensor, new[tensor], back)
     put: dict[Tensor, Tensor] = {}
     for tensor in inside:
-        outside = [node for node in links.readers(tensor) if node not in region]
+        outside = [node for node in links.consumers(tensor) if node not in region]
         undone = [node for node in outside if _order_of(graph, node) == back]
         shown = [node for node in undone if node.outputs[0] in graph.outputs]
         undone = [node for node in undone if node not in shown[1:]]

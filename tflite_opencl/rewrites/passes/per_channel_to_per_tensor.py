@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.graph.links import Links
+from delegate.graph.def_use import DefUse
 from delegate.inspect import Graph, Node, Quantization, Tensor
 from tflite_opencl.rewrites.changes import (
     Change,
@@ -185,10 +185,10 @@ def _start(conv: Convolution, ranges: Mapping[Tensor, Range]) -> _Scaled:
 
 def _equalise(graph: Graph, scaled: Mapping[Node, _Scaled], ranges: Mapping[Tensor, Range]) -> None:
     """Set the factors of the channels between two layers where these lose less for it."""
-    links = Links(graph)
+    links = DefUse(graph)
     pairs = []
     for node, first in scaled.items():
-        reader = links.only_reader(node.outputs[0])
+        reader = links.sole_consumer(node.outputs[0])
         if reader is not None and reader in scaled:
             limits = _greatest_factors(first, input_range(first.layer.conv, ranges))
             pairs.append((first, scaled[reader], limits))

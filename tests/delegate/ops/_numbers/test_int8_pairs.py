@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate.ops._numbers.int8_pairs import Parted, most_extras, part
+from delegate.ops._numbers.int8_pairs import SplitWeights, most_extras, part
 
 Weights = NDArray[np.int16]
 
@@ -22,11 +22,11 @@ def _drawn(shape: tuple[int, ...], spread: float, seed: int = 0) -> Weights:
     return weights
 
 
-def _block_of_extras(parted: Parted) -> NDArray[Any]:
+def _block_of_extras(parted: SplitWeights) -> NDArray[Any]:
     return np.searchsorted(parted.first, np.arange(len(parted.step)), "right") - 1
 
 
-def _assert_parted(weights: Weights, parted: Parted, rows: int = 1) -> None:
+def _assert_parted(weights: Weights, parted: SplitWeights, rows: int = 1) -> None:
     blocks, steps, lanes, _ = weights.shape
     row_steps = steps // rows
     together = parted.grouped.astype(np.int64)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Program -> Program in which what several nodes compute of the same tensors is computed once.
+
+Ops know nothing of it: each node that multiplies a row has a launch of its own that quantises it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import replace
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Launch, Program, Step, is_temporary
+
+
+def eliminate_common_launches(program: Program) -> Program:
+    """Return the program without launches that write temporaries which an equal launch wrote.
+
+    That launch counts until what it reads is written anew, as the state of a recurrent network is
+    at each step. Temporaries that are written twice stay what they are.
+    """
+    counts = Counter(tensor for launch in program.launches for tensor in launch.writes)
+    known: dict[Hashable, Launch] = {}
+    reading: dict[Tensor, set[Hashable]] = {}  # which of these, by each tensor
+    root = program.roots()
+    same: dict[Tensor, Tensor] = {}  # a temporary that nobody writes now -> its equal
+    steps: list[Step] = []
+    for step in program.steps:
+        alternative = step.alternative
+        launches: list[Launch] = []
+        for launch in alternative.launches:
+            launch = launch.reading(same)
+            is_own = all(is_temporary(t) and counts[t] == 1 for t in launch.writes)
+            key = _key(launch) if is_own else None
+            if is_own and (equal := known.get(key)) is not None:
+                same |= zip(launch.writes, equal.writes, strict=True)
+                continue
+            launches.append(launch)
+            for tensor in launch.writes:
+                for other in reading.pop(root.get(tensor, tensor), ()):
+                    known.pop(other, None)
+            if is_own:
+                known[key] = launch
+                for tensor in launch.reads:
+                    reading.setdefault(root.get(tensor, tensor), set()).add(key)
+        if launches != [*alternative.launches]:
+            step = replace(step, alternative=replace(alternative, launches=tuple(launches)))
+        steps.append(step)
+    return replace(program, steps=tuple(steps)) if same else program
+
+
+def _key(launch: Launch) -> Hashable:
+    """Return what two launches share that compute the same, each in tensors of its own."""
+    own = {tensor: place for place, tensor in enumerate(launch.writes)}
+    params = tuple(
+        (name, ("own", own[value]) if isinstance(value, Tensor) and value in own else value)
+        for name, value in launch.params.items()
+    )
+    return (
+        (launch.file, launch.kernel, launch.tiles, launch.group_items, launch.is_specialised),
+        tuple(launch.defines.items()),
+        tuple((tensor.shape, tensor.dtype) for tensor in launch.writes),
+        launch.reads,
+        params,
+    )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small launches that each work-group of a persistent launch runs for itself. Knows no op.
+
+What such a launch writes has a replica for each group, which that group alone writes and reads. So
+nobody waits for it, and no core or unit fetches it from another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Launch, Program, size_bytes
+
+# A launch of one tile keeps all other groups waiting, so repeating it costs nothing. More of them
+# are worth a wait if a core has them in its first cache.
+_ONE_TILE_BYTES = 1 << 15  # of what is read and written
+_MORE_TILES_BYTES = 5 << 12
+_MOST_WEIGHTS = 1 << 13  # bytes of constants
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCopies:
+    """Which launches and tensors of a program each group has for itself."""
+
+    order: tuple[int, ...]  # places of the launches in the order in which they run
+    launches: frozenset[int]  # places of those that each group runs
+    tensors: frozenset[Tensor]  # what those write, and views of it
+
+
+def no_group_copies(program: Program) -> GroupCopies:
+    """Return that no launch is."""
+    return GroupCopies(tuple(range(len(program.launches))), frozenset(), frozenset())
+
+
+def group_copies(program: Program) -> GroupCopies:
+    """Return what each group may have for itself.
+
+    A group that begins late runs such a launch late. So no launch behind it may write what it
+    reads, and whoever plans memory keeps that to the end of a run.
+    """
+    launches, root = program.launches, program.roots()
+    reads = [[root.get(tensor, tensor) for tensor in each.reads] for each in launches]
+    writes = [[root.get(tensor, tensor) for tensor in each.writes] for each in launches]
+    writers: dict[Tensor, list[int]] = {}  # places
+    for place, written in enumerate(writes):
+        for tensor in written:
+            writers.setdefault(tensor, []).append(place)
+    # The host writes and reads these.
+    shared = {root.get(tensor, tensor) for tensor in (*program.inputs, *program.outputs)}
+    # new values come to lie there
+    kept = {tensor for tensor in program.inputs if tensor.state_name}
+    one_item = any(launch.group_items == 1 for launch in launches)
+    found = {
+        place
+        for place, launch in enumerate(launches)
+        if _is_small(launch, one_item) and kept.isdisjoint(reads[place])
+    }
+    while True:
+        own = {t for t, places in writers.items() if t not in shared and found.issuperset(places)}
+        staying = {
+            place
+            for place in found
+            if own.issuperset(writes[place])
+            and all(writers[t][-1] < place for t in reads[place] if t in writers and t not in own)
+        }
+        if staying == found:
+            break
+        found = staying
+    own |= {view for view, source in root.items() if source in own}
+    return GroupCopies(_order(reads, writes, found), frozenset(found), frozenset(own))
+
+
+def _is_small(launch: Launch, one_item: bool) -> bool:
+    touched = sum(size_bytes(tensor) for tensor in {*launch.reads, *launch.writes})
+    if launch.tiles == 1:
+        return touched <= _ONE_TILE_BYTES and launch.constant_bytes <= _MOST_WEIGHTS
+    # Groups of many items wait for memory in each tile.
+    return one_item and touched <= _MORE_TILES_BYTES and not launch.constant_bytes
+
+
+def _order(
+    reads: Sequence[Sequence[Tensor]],
+    writes: Sequence[Sequence[Tensor]],
+    found: Collection[int],
+) -> tuple[int, ...]:
+    """Return an order in which each of `found` runs just before the first that needs it.
+
+    What the groups share comes in its own order, and so closer together: less of it waits.
+    """
+    order: list[int] = []
+    waiting: list[int] = []
+    for place in range(len(reads)):
+        if place in found:
+            waiting.append(place)
+            continue
+        needed = set(reads[place])
+        touched: set[Tensor] = set()  # by those that follow
+        taken: list[int] = []
+        for each in reversed(waiting):
+            # It makes what is needed, or looks at or makes what one of them makes anew.
+            if not (
+                needed.isdisjoint(writes[each])
+                and touched.isdisjoint((*reads[each], *writes[each]))
+            ):
+                taken.append(each)
+                needed.update(reads[each])
+                touched.update(writes[each])
+        waiting = [each for each in waiting if each not in taken]
+        order += [*reversed(taken), place]
+    return (*order, *waiting)

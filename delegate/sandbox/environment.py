@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a driver's work depends on beside the device: variables, limits and room of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import resource
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+_VARIABLES = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME")
+_PREFIXES = ("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "POCL_", "RUSTICL_")
+_IGNORED = ("POCL_AFFINITY",)  # where threads run: our commands set it, and bans are Model's, too
+# Limits of `ulimit`: its letter, its words, and the least that is no shortage; None: any is one.
+_LIMITS: dict[int, tuple[str, str, int | None]] = {
+    resource.RLIMIT_AS: ("v", "of address space", None),
+    resource.RLIMIT_DATA: ("d", "of data", None),
+    resource.RLIMIT_CPU: ("t", "seconds of processor time", None),
+    resource.RLIMIT_FSIZE: ("f", "of a file", None),
+    resource.RLIMIT_NOFILE: ("n", "open files", 256),
+    resource.RLIMIT_NPROC: ("u", "processes and threads", 256),
+    resource.RLIMIT_STACK: ("s", "of stack", 1 << 20),
+}
+_PAGE_BYTES = resource.getpagesize()
+
+
+class ResourceUsage(NamedTuple):
+    """What a process has taken of what may be limited."""
+
+    address_bytes: int
+    files: int
+
+
+_MARGIN = ResourceUsage(64 << 20, 4)  # what this process needs beside drivers
+
+
+def digest() -> str:
+    """Return a name for the variables, limits and kernel that a driver's work may depend on."""
+    variables = [
+        item
+        for item in sorted(os.environ.items())
+        if item[0] in _VARIABLES or (item[0].startswith(_PREFIXES) and item[0] not in _IGNORED)
+    ]
+    return _digest(tuple(variables), tuple(map(resource.getrlimit, _LIMITS)))
+
+
+@lru_cache(maxsize=4)
+def _digest(*facts: object) -> str:
+    return hashlib.sha256(repr((os.uname().release, facts)).encode()).hexdigest()[:16]
+
+
+_is_trusted = False
+
+
+def trust() -> None:
+    """Take the limits of this process for enough: it may die of them."""
+    global _is_trusted
+    _is_trusted = True
+
+
+def shortages() -> str:
+    """Return the limits of this process that drivers may not get by with, for people; "": none."""
+    if _is_trusted:
+        return ""
+    found = []
+    for limit, (letter, words, least) in _LIMITS.items():
+        soft = resource.getrlimit(limit)[0]
+        if soft != resource.RLIM_INFINITY and (least is None or soft < least):
+            most = f"{soft >> 20} MiB" if words.startswith("of ") else f"{soft}"
+            found.append(f"{most} {words} (ulimit -{letter})")
+    return ", ".join(found)
+
+
+def remedy(was_killed: bool = False) -> str:
+    """Return what to do, for the end of a sentence, where a process failed; "": nothing is known.
+
+    `was_killed`: it did not end itself.
+    """
+    if short := shortages():
+        return f"; this process may have no more than {short}: raise that"
+    if was_killed:
+        return "; if nobody ended it, the machine is short of memory: free some, and start again"
+    return ""
+
+
+def resource_usage() -> ResourceUsage:
+    """Return what this process has taken; nothing where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return ResourceUsage(pages * _PAGE_BYTES, len(os.listdir("/proc/self/fd")))
+    except OSError:
+        return ResourceUsage(0, 0)
+
+
+@lru_cache(maxsize=1)
+def initial_usage() -> ResourceUsage:
+    """Return what this process had taken at the first call, and a little more.
+
+    So it does not hold the drivers, which a child loads, too.
+    """
+    return ResourceUsage(
+        resource_usage().address_bytes + _MARGIN.address_bytes,
+        resource_usage().files + _MARGIN.files,
+    )
+
+
+_reserved: list[mmap.mmap | int] = []
+
+
+def reserve_as_much(other: ResourceUsage) -> None:
+    """Leave drivers in this process no more room than they have in another one."""
+    own = resource_usage()
+    if other.address_bytes > own.address_bytes:
+        with contextlib.suppress(OSError, ValueError):
+            size = other.address_bytes - own.address_bytes
+            _reserved.append(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0))
+    for _ in range(other.files - own.files):
+        with contextlib.suppress(OSError):
+            _reserved.append(os.dup(0))
