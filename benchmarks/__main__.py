@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from tflite_opencl.common.start import start
+from tflite_opencl.console.start import start
 
 
 def main() -> int:

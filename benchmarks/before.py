@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.measure import Contender, Skipped
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
-from tflite_opencl.common.timing import Times
+from tflite_opencl.timing.timing import Times
 
 _CHILD = Path(__file__).with_name("before_peer.py")
 NAME = "OpenCL before"

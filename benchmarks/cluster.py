@@ -29,9 +29,9 @@ from benchmarks.cluster_boards import Waiting
 from benchmarks.measure import Skipped
 from benchmarks.processes import environment_of
 from delegate.inspect import write_model
-from tflite_opencl.common.build import graph, node, numbers, tensor
-from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
-from tflite_opencl.common.cluster.scheduler import Scheduler
+from tflite_opencl.cli.scheduler import Scheduler
+from tflite_opencl.cluster.client import ANYWHERE, Cluster
+from tflite_opencl.models.build import graph, node, numbers, tensor
 
 _SECONDS = 5.0  # that a measurement takes, at least
 _PROCESSES = 4  # of boards, at most: from then on several share one

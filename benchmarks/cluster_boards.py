@@ -15,7 +15,7 @@ import time
 import dask
 import distributed
 
-from tflite_opencl.common.cluster.work import Work
+from tflite_opencl.cluster.work import Work
 
 
 class Waiting(Work):

@@ -32,18 +32,18 @@ from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, SSD, THREAD_VARIABLES, V1, Setup, machine
 from delegate import DelegateError, Options
-from tflite_opencl.common import bars
-from tflite_opencl.common.cluster.scheduler import require_distributed
-from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.exit_codes import ERROR, NOT_SO, SUCCESS
-from tflite_opencl.common.fetch import fetched
-from tflite_opencl.common.files import file_obstacle
-from tflite_opencl.common.flag_values import duration, names, positive
-from tflite_opencl.common.flags import add_flag, add_flags, prepare_environment
-from tflite_opencl.common.messages import printable
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.start import OutputError
+from tflite_opencl.cli.flag_values import duration, names, positive
+from tflite_opencl.cli.flags import add_flag, add_flags, prepare_environment
+from tflite_opencl.cli.messages import printable
+from tflite_opencl.cli.scheduler import require_distributed
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import OneLineError
+from tflite_opencl.console.exit_codes import ERROR, NOT_SO, SUCCESS
+from tflite_opencl.console.files import file_obstacle
+from tflite_opencl.console.start import OutputError
 from tflite_opencl.generate import package
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.models.fetch import fetched
 
 _CLUSTER = ("chunks", "boards", "pictures")
 _DOCS = Path(__file__).resolve().parents[1] / "docs"

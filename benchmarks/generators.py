@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from benchmarks.network import Network
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import numbers, tensor
+from tflite_opencl.models.build import numbers, tensor
 
 # Channels after each TRANSPOSE_CONV of stride 2, and its window.
 # Source: DCGAN (arXiv 1511.06434), figure 1, at half its width.

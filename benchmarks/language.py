@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from benchmarks.language_peer import NAME
 from delegate import Options
-from delegate.sandbox.child import command_of
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.tables import markdown_table
+from delegate.guard.children.child import command_of
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.tables import markdown_table
 from tflite_opencl.generate.compare import Path, compared, own_path, rows_of
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
 from tflite_opencl.generate.tokens import Tokens

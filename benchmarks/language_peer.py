@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import Skipped, imported
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate import path_child
 from tflite_opencl.generate.forms import Array
 from tflite_opencl.generate.generator import Generator

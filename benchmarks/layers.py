@@ -12,7 +12,7 @@ from benchmarks.results import Layer, Layers
 from benchmarks.setup import Setup, named
 from delegate import DeviceInfo
 from delegate.inspect import write_model
-from tflite_opencl.common.profile import Profile, profile_of
+from tflite_opencl.timing.profile import Profile, profile_of
 
 # Layers that are easy for any kernel: (side, channels) of a 1x1 convolution whose data stays in a
 # cache, and of a FULLY_CONNECTED one whose weights are read once each, as many bytes as V1 has.

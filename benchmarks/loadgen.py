@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Skipped, imported
 from delegate import Model
-from tflite_opencl.common.pictures.decode import PictureError
-from tflite_opencl.common.pictures.find_pictures import picture_paths
-from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.pictures.decode import PictureError
+from tflite_opencl.pictures.find_pictures import picture_paths
+from tflite_opencl.pictures.image import load_picture, to_input
 
 _SUMMARY, _ACCURACY = "mlperf_log_summary.txt", "mlperf_log_accuracy.json"
 _RANDOM = 64  # inputs where there are no pictures

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from tflite_opencl.common.timing import SETTLE_S, Times, measure, turns
+from tflite_opencl.timing.timing import SETTLE_S, Times, measure, turns
 
 BLOCK_RUNS = 10
 _WARM_UP_RUNS = 2

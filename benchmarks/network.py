@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Tensor, flexbuffer_of, write_model
-from tflite_opencl.common.build import constant, graph, integers, node, numbers, tensor
+from tflite_opencl.models.build import constant, graph, integers, node, numbers, tensor
 
 # Scale and zero point of what a tensor holds.
 _QUANTIZATION: dict[str, dict[str, tuple[float, int]]] = {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.network import Network
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import numbers
+from tflite_opencl.models.build import numbers
 
 WIDTHS = (0.25, 0.5, 0.75, 1.0)
 RESOLUTIONS = (128, 160, 192, 224)

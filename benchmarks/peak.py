@@ -12,8 +12,8 @@ import sys
 
 import numpy as np
 
-from tflite_opencl.common.machine import peak_bytes
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.timing.machine import peak_bytes
 
 _RUNS = 10
 

@@ -22,10 +22,10 @@ from benchmarks import ncnn
 from benchmarks.measure import Contender, Skipped, imported
 from benchmarks.onnx_model import onnx_model
 from delegate.inspect import Graph, read_model
-from tflite_opencl.common.interpreter import allocated, outputs_of
-from tflite_opencl.common.interpreter import run as run_once
-from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.common.values import input_sets
+from tflite_opencl.interpreters.interpreter import allocated, outputs_of
+from tflite_opencl.interpreters.interpreter import run as run_once
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.oracle.values import input_sets
 
 ONNX_RUNTIME = "ONNX Runtime"
 OPENVINO = "OpenVINO"

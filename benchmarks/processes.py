@@ -20,7 +20,7 @@ from benchmarks.results import Figure, RowResult
 from benchmarks.setup import Row, Setup
 from benchmarks.versus import not_judged, too_few
 from delegate import DeviceInfo
-from tflite_opencl.common.timing import Times, measure, turns
+from tflite_opencl.timing.timing import Times, measure, turns
 
 _WARM_ROUNDS, _COLD_RUNS, _MEMORY_RUNS = 15, 3, 3
 _MOST_SETTLING_RUNS = 12

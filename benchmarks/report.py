@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks import before
 from benchmarks.measure import PathTimes
 from benchmarks.results import Figure, Layers, Report, RowResult, Series
-from tflite_opencl.common.tables import render
+from tflite_opencl.console.tables import render
 
 _WIDE = 500  # columns, so that nothing wraps
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.measure import PathTimes
-from tflite_opencl.common.files import write_file
-from tflite_opencl.common.records import from_json
+from tflite_opencl.console.files import write_file
+from tflite_opencl.console.records import from_json
 
 OPENCL = "OpenCL"  # how the names of our own paths begin
 

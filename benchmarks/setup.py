@@ -28,11 +28,11 @@ from delegate import (
 )
 from delegate.inspect import Graph, write_model
 from tflite_opencl import __version__
-from tflite_opencl.common.default.default_model import DefaultModelError, default_model
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.fetch import fetched
-from tflite_opencl.common.machine import cpu_name
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.models.default_model import DefaultModelError, default_model
+from tflite_opencl.models.fetch import fetched
+from tflite_opencl.timing.machine import cpu_name
 
 # Looked for beside the checkout.
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"

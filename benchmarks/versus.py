@@ -18,10 +18,10 @@ from benchmarks.peers import Peers, Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
 from benchmarks.setup import POCL, Row, Setup
 from delegate import DeviceInfo, OpenCLDelegate
-from tflite_opencl.common import difference as outputs
-from tflite_opencl.common.interpreter import outputs_of
-from tflite_opencl.common.machine import has_vnni
-from tflite_opencl.common.profile import profile_of
+from tflite_opencl.interpreters.interpreter import outputs_of
+from tflite_opencl.oracle import difference as outputs
+from tflite_opencl.timing.machine import has_vnni
+from tflite_opencl.timing.profile import profile_of
 
 PORTABLE = "portable kernels on PoCL"
 FEWEST_RUNS = 100  # that a figure is made of

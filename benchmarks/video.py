@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.measure import Skipped, imported
 from benchmarks.processes import output
-from tflite_opencl.common.timing import turns
+from tflite_opencl.timing.timing import turns
 
 WIDTH, HEIGHT, RATE = 1280, 720, 30
 ROUNDS = 3  # in which the contenders take turns: their medians count

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import imported
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
 
 
 def classified(model: str, source: str, threads: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TFLite delegate whose ops run as OpenCL kernels: the public names."""
 
-from delegate.devices.run import Run
 from delegate.errors import (
     DelegateError,
     DeviceError,
@@ -14,10 +13,11 @@ from delegate.errors import (
     Unsupported,
 )
 from delegate.graph.verdict import Verdict
-from delegate.model import Model
-from delegate.opencl_delegate import OpenCLDelegate
+from delegate.host.opencl_delegate import OpenCLDelegate
+from delegate.model.model import Model
+from delegate.model.run import Run
 from delegate.options import Options
-from delegate.runtime.device_list import DeviceInfo, list_devices
+from delegate.run.device_list import DeviceInfo, list_devices
 
 __all__ = [
     "DelegateError",

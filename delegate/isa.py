@@ -20,7 +20,7 @@ PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel'
 OWN_BUILTINS = "own_builtins"
 STORED_HALVES = "stored_halves"  # vload_half and vstore_half, which OpenCL C 1.2 has
 FP16 = "fp16"  # arithmetic of halves: cl_khr_fp16
-AMX = "amx"  # each process has to be given the tile registers, see delegate/sandbox/process.py
+AMX = "amx"  # each process has to be given the tile registers, see guard/children/process.py
 _EACH_HAS = {"x86_64": "sse2", "i686": "sse2", "aarch64": "asimd"}  # flags of all that can be
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 

@@ -89,7 +89,8 @@ class Launch:
 class Requirement:
     """What a node requires of the values of an input: on others TFLite's kernel fails when it runs.
 
-    So does a run of the delegate (delegate/requirements.py). Kernels must be safe on any values.
+    So does a run of the delegate (delegate/run/requirements.py). Kernels must be safe on any
+    values.
     """
 
     tensor: Tensor

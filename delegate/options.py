@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from delegate.passes import PASSES
+from delegate.plan.passes import PASSES
+from delegate.plan.tuning.chooser import MODES
 from delegate.profiles import DeviceProfile, read_device_profile
-from delegate.tuning.chooser import MODES
 
 FP32, FP16 = PRECISIONS = ("fp32", "fp16")
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))

@@ -11,10 +11,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from tflite_opencl.common.chain import Judge, Shares, open_judge
-from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.harness.chain import Judge, Shares, open_judge
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.interpreters.runtime import Runtime
 
 log = logging.getLogger("label_image")
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from delegate import list_devices
+from delegate.guard.children.channel import stdout_kept_apart
 from delegate.inspect import start_early
-from delegate.sandbox.channel import stdout_kept_apart
 from label_image import console, flags, report
 from label_image.console import log_error
 from label_image.many_pictures import ManyPictures
@@ -20,14 +20,14 @@ from label_image.one_picture import OnePicture
 from label_image.prepare import LABELS_NAME, prepare
 from label_image.settings import Settings
 from label_image.video.live import Live
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.cluster.scheduler import require_distributed
-from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.exit_codes import SUCCESS, USAGE
-from tflite_opencl.common.fetch import OFFICIAL, fetch
-from tflite_opencl.common.flags import prepare_environment
-from tflite_opencl.common.messages import printable, version_lines
-from tflite_opencl.common.start import OutputError
+from tflite_opencl.cli.flags import prepare_environment
+from tflite_opencl.cli.messages import printable, version_lines
+from tflite_opencl.cli.scheduler import require_distributed
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import UsageError
+from tflite_opencl.console.exit_codes import SUCCESS, USAGE
+from tflite_opencl.console.start import OutputError
+from tflite_opencl.models.fetch import OFFICIAL, fetch
 
 _WIDEST = 140  # columns, which all facts of a profile need
 log = logging.getLogger("label_image")

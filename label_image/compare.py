@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from delegate.inspect import Graph
 from label_image.path import Outputs
-from tflite_opencl.common.chain import Shares
-from tflite_opencl.common.difference import Difference, difference, judged
+from tflite_opencl.harness.chain import Shares
+from tflite_opencl.oracle.difference import Difference, difference, judged
 
 # The paths beside OpenCL's: TFLite's own on the CPU, the kernels that judge, and OpenCL with what
 # it leaves to the CPU on the kernels that the judge has for that part, too.

@@ -8,10 +8,10 @@ from typing import Any
 
 from delegate.inspect import Graph
 from label_image.compare import CPU, GPU_JUDGED, REFERENCE
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.judge import cpu_kernels_beside
-from tflite_opencl.common.node_kernels import JUDGE, NoOracle
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.oracle.judge import cpu_kernels_beside
+from tflite_opencl.oracle.node_kernels import JUDGE, NoOracle
 
 
 def comparison_jobs(

@@ -16,8 +16,10 @@ import numpy as np
 
 from delegate import DelegateError, NoDeviceError
 from delegate.inspect import Graph, LaunchTime, Tensor, builtin_op_numbers
-from tflite_opencl.common import bars
-from tflite_opencl.common.errors import (
+from tflite_opencl.cli.logs import Route, routed
+from tflite_opencl.cli.messages import printable
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import (
     DelegateFailed,
     OneLineError,
     RunError,
@@ -25,10 +27,8 @@ from tflite_opencl.common.errors import (
     full_disk,
     reason_of,
 )
-from tflite_opencl.common.logs import Route, routed
-from tflite_opencl.common.messages import printable
-from tflite_opencl.common.runtime import TYPE_NUMBERS
-from tflite_opencl.common.start import OutputError, lead_nowhere
+from tflite_opencl.console.start import OutputError, lead_nowhere
+from tflite_opencl.interpreters.runtime import TYPE_NUMBERS
 
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _CUSTOM = 32  # BuiltinOperator_CUSTOM

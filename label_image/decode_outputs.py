@@ -18,10 +18,10 @@ from label_image.heads import anchors, cells, final_boxes, poses
 from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION
 from label_image.heads.view import KINDS, Array, Head, View
 from label_image.scene import ENTRIES, Scene
-from tflite_opencl.common.build import sizes
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.labels import gives_scores
-from tflite_opencl.common.pictures.pixel_encoding import has_usual_range, pixel_range, stored_by
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.harness.labels import gives_scores
+from tflite_opencl.models.build import sizes
+from tflite_opencl.pictures.pixel_encoding import has_usual_range, pixel_range, stored_by
 
 log = logging.getLogger("label_image")
 

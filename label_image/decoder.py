@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from logging.handlers import BufferingHandler
 from typing import IO
 
-from tflite_opencl.common.pictures.decode import PictureError
-from tflite_opencl.common.pictures.image import load_picture, to_input
-from tflite_opencl.common.pictures.layout import takes_alpha
+from tflite_opencl.pictures.decode import PictureError
+from tflite_opencl.pictures.image import load_picture, to_input
+from tflite_opencl.pictures.layout import takes_alpha
 
 # Decoding fills the time that the model's own threads leave.
 _NICE = 10

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.sandbox.child import Child, ChildDied, ChildExit, command_of
+from delegate.guard.children.child import Child, ChildDied, ChildExit, command_of
 from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.path import Run
-from tflite_opencl.common import interrupts
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.console import interrupts
+from tflite_opencl.console.errors import OneLineError
 
 # Names a child knows beyond the one it works on: few enough to fit into a pipe, so that neither
 # side ever waits for the other to read.

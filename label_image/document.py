@@ -13,8 +13,8 @@ from label_image.judgement import Judgement
 from label_image.path import Path
 from label_image.report import rate_of
 from label_image.result import Result
-from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.messages import stamped
+from tflite_opencl.cli.messages import stamped
+from tflite_opencl.oracle.difference import Difference
 
 _TIMES = ("average_ms", "min_ms", "median_ms", "cpu_load", "gpu_load")
 

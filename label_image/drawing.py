@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from label_image.scene import BACKGROUND, Mask, Pose, Scene, Sides
-from tflite_opencl.common.files import replaced_file
-from tflite_opencl.common.labels import format_score
+from tflite_opencl.console.files import replaced_file
+from tflite_opencl.harness.labels import format_score
 
 DRAWN, MASK = "drawn.jpg", "mask.png"  # in a folder of outputs
 _LEAST_SEEN = 0.2  # score of a point that is drawn

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from delegate import ModelError
 from delegate.inspect import ModelMetadata, read_metadata
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.labels import labels_of
-from tflite_opencl.common.parsing import PARSING
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.console.parsing import PARSING
+from tflite_opencl.harness.labels import labels_of
 
 log = logging.getLogger("label_image")
 

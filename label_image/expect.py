@@ -20,8 +20,8 @@ import numpy as np
 
 from label_image.precision import MeanPrecision, Thing
 from label_image.scene import BACKGROUND
-from tflite_opencl.common.errors import RunError, one_line
-from tflite_opencl.common.parsing import PARSING
+from tflite_opencl.console.errors import RunError, one_line
+from tflite_opencl.console.parsing import PARSING
 
 TOP = 5
 log = logging.getLogger("label_image")

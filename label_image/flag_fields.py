@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from tflite_opencl.common.flag_values import integer, output_path, path, truth
-from tflite_opencl.common.flags import SHARED, Flag
+from tflite_opencl.cli.flag_values import integer, output_path, path, truth
+from tflite_opencl.cli.flags import SHARED, Flag
 
 T = TypeVar("T")
 D = TypeVar("D")

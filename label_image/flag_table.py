@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields
 
 from label_image.decode_outputs import TASKS
 from label_image.flag_fields import Row, flag, no_effect, shared, switch
-from tflite_opencl.common.cluster.scheduler import Scheduler
-from tflite_opencl.common.flag_values import (
+from tflite_opencl.cli.flag_values import (
     MOST_PICTURES,
     OutputPath,
     at_most,
@@ -32,7 +31,8 @@ from tflite_opencl.common.flag_values import (
     thread_count,
     truth,
 )
-from tflite_opencl.common.flag_values import shard as shard_of
+from tflite_opencl.cli.flag_values import shard as shard_of
+from tflite_opencl.cli.scheduler import Scheduler
 
 DEFAULT_MODEL = "./mobilenet_quant_v1_224.tflite"  # label_image's own defaults
 DEFAULT_LABELS = "./labels.txt"

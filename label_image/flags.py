@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 
 from label_image.flag_table import ALL, TFLITE, TOOL
 from label_image.settings import Settings
-from tflite_opencl.common.command_line import HelpFormatter, examples_text
-from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.exit_codes import EXIT_CODES, NOTHING_RUN, codes_text
-from tflite_opencl.common.flag_values import TRUTH, compare_mode, truth
-from tflite_opencl.common.messages import did_you_mean
+from tflite_opencl.cli.command_line import HelpFormatter, examples_text
+from tflite_opencl.cli.flag_values import TRUTH, compare_mode, truth
+from tflite_opencl.cli.messages import did_you_mean
+from tflite_opencl.console.errors import UsageError
+from tflite_opencl.console.exit_codes import EXIT_CODES, NOTHING_RUN, codes_text
 
 EXAMPLES = (
     ("label_image --use_gpu -m model.tflite -l labels.txt -i picture.jpg", "one picture"),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from label_image.compare import CPU, REFERENCE, Totals
 from label_image.path import Outputs, Path
-from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, NOT_SO, SUCCESS
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.node_kernels import Kernels
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console.exit_codes import LOST, NO_DEVICE, NOT_SO, SUCCESS
+from tflite_opencl.harness.job import Job
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.oracle.node_kernels import Kernels
 
 log = logging.getLogger("label_image")
 

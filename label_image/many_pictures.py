@@ -27,14 +27,14 @@ from label_image.result import Result, picture_folder
 from label_image.series import Series
 from label_image.sinks import Sinks
 from label_image.watch_folder import watch_folder
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.exit_codes import ERROR, SUCCESS
-from tflite_opencl.common.feeds import warn_of_zeros
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.pictures.decode import PictureError
-from tflite_opencl.common.pictures.find_pictures import find_pictures, picture_paths, skipped_text
-from tflite_opencl.common.pictures.image import STDIN, is_file, kept_file, load_picture, to_input
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.console.exit_codes import ERROR, SUCCESS
+from tflite_opencl.harness.feeds import warn_of_zeros
+from tflite_opencl.harness.job import Job
+from tflite_opencl.pictures.decode import PictureError
+from tflite_opencl.pictures.find_pictures import find_pictures, picture_paths, skipped_text
+from tflite_opencl.pictures.image import STDIN, is_file, kept_file, load_picture, to_input
 
 log = logging.getLogger("label_image")
 

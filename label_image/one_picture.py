@@ -24,15 +24,15 @@ from label_image.prepare import PreparedRun
 from label_image.report import summary_text
 from label_image.result import Result, file_names
 from label_image.sinks import lines_to
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.feeds import main_values, warn_of_zeros
-from tflite_opencl.common.files import file_obstacle, write_file
-from tflite_opencl.common.pictures.find_pictures import find_picture, read_picture
-from tflite_opencl.common.pictures.image import to_input
-from tflite_opencl.common.pictures.layout import takes_alpha
-from tflite_opencl.common.profile_text import profile_text
-from tflite_opencl.common.trace import chrome_json, perfetto_trace
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.console.files import file_obstacle, write_file
+from tflite_opencl.harness.feeds import main_values, warn_of_zeros
+from tflite_opencl.pictures.find_pictures import find_picture, read_picture
+from tflite_opencl.pictures.image import to_input
+from tflite_opencl.pictures.layout import takes_alpha
+from tflite_opencl.timing.profile_text import profile_text
+from tflite_opencl.timing.trace import chrome_json, perfetto_trace
 
 _MEASURING = "\n\nmeasuring what is left; Ctrl-C ends that, and what was measured is kept"
 _FILE_COLUMNS = 160  # of a profile that no terminal folds

@@ -19,11 +19,10 @@ from delegate.inspect import Graph, examine, several_devices
 from label_image.console import delegate_failures, interpreter_state, profile_lines
 from label_image.heads.final_boxes import zero_unused_rows
 from label_image.path import Array, Outputs, Path, model_path, outputs_of_each
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.interpreter import outputs_of
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.open_job import (
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.harness.open_job import (
     OpenInterpreter,
     delegate_names,
     interpreter_for,
@@ -31,8 +30,9 @@ from tflite_opencl.common.open_job import (
     open_interpreter,
     step,
 )
-from tflite_opencl.common.own_interpreter import not_whole
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.interpreters.interpreter import outputs_of
+from tflite_opencl.interpreters.own_interpreter import not_whole
+from tflite_opencl.interpreters.runtime import Runtime
 
 _OF_MODELS = (
     "tune",

@@ -20,11 +20,11 @@ from delegate import DeviceInfo, Model
 from delegate import Run as DeviceRun
 from delegate.inspect import Graph, Portion, Tensor
 from label_image.console import delegate_failures
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.node_kernels import Kernels
-from tflite_opencl.common.profile import Profile
-from tflite_opencl.common.timing import Times, are_enough, cores, total_cpu_seconds
-from tflite_opencl.common.trace import Trace
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.oracle.node_kernels import Kernels
+from tflite_opencl.timing.profile import Profile
+from tflite_opencl.timing.timing import Times, are_enough, cores, total_cpu_seconds
+from tflite_opencl.timing.trace import Trace
 
 _AHEAD = 3  # batches a device that Model.run_async takes before it waits
 

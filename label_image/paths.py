@@ -35,12 +35,12 @@ from label_image.judgement import Judgement
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.worker import path_in_child
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.difference import NOT_QUANTISED, Difference
-from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
-from tflite_opencl.common.finite import not_finite
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.harness.job import Job
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.oracle.difference import NOT_QUANTISED, Difference
+from tflite_opencl.oracle.finite import not_finite
 
 ENDED = "Ctrl-C ended the run before"
 

@@ -14,10 +14,10 @@ from label_image.decode_outputs import Meaning
 from label_image.embedded_metadata import read_embedded_metadata
 from label_image.heads.view import batch_of, view_of
 from label_image.prepare import Model, read_graph
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.feeds import feeds_of, why_not_fed
-from tflite_opencl.common.labels import labels_in
-from tflite_opencl.common.open_sizes import with_picture_size
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.harness.feeds import feeds_of, why_not_fed
+from tflite_opencl.harness.labels import labels_in
+from tflite_opencl.harness.open_sizes import with_picture_size
 
 
 class PictureModel:

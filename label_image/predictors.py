@@ -22,13 +22,13 @@ from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.picture_model import PictureModel
 from label_image.scene import Class, Detection, Mask, Pose, Scene
-from tflite_opencl.common.errors import DelegateFailed, reason_of
-from tflite_opencl.common.errors import RunError as RunError
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.pictures.decode import PictureError as PictureError
-from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
-from tflite_opencl.common.pictures.layout import takes_alpha
-from tflite_opencl.common.runtime import runtime_if_any
+from tflite_opencl.console.errors import DelegateFailed, reason_of
+from tflite_opencl.console.errors import RunError as RunError
+from tflite_opencl.harness.job import Job
+from tflite_opencl.interpreters.runtime import runtime_if_any
+from tflite_opencl.pictures.decode import PictureError as PictureError
+from tflite_opencl.pictures.image import Picture, pixels_of, to_input
+from tflite_opencl.pictures.layout import takes_alpha
 
 log = logging.getLogger("label_image")
 

@@ -23,20 +23,20 @@ from label_image.embedded_metadata import read_embedded_metadata
 from label_image.flag_table import ALL, DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.heads.view import batch_of, view_of
 from label_image.settings import Settings
-from tflite_opencl.common import bars
-from tflite_opencl.common.default.default_model import default_labels, default_model
-from tflite_opencl.common.errors import RunError, UsageError
-from tflite_opencl.common.feeds import Feeds, feeds_of, why_not_fed
-from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
-from tflite_opencl.common.files import file_obstacle, folder_obstacle
-from tflite_opencl.common.flags import device_asked, keep_inputs, precision_of
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.judge_process import begin as begin_judge
-from tflite_opencl.common.labels import class_numbers, labels_in
-from tflite_opencl.common.messages import known_ops
-from tflite_opencl.common.open_sizes import runs, with_file_shapes, with_picture_size
-from tflite_opencl.common.runtime import Runtime, find_runtime, runtime_if_any
-from tflite_opencl.common.trace import can_write
+from tflite_opencl.cli.flags import device_asked, keep_inputs, precision_of
+from tflite_opencl.cli.messages import known_ops
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import RunError, UsageError
+from tflite_opencl.console.files import file_obstacle, folder_obstacle
+from tflite_opencl.harness.feeds import Feeds, feeds_of, why_not_fed
+from tflite_opencl.harness.job import Job
+from tflite_opencl.harness.labels import class_numbers, labels_in
+from tflite_opencl.harness.open_sizes import runs, with_file_shapes, with_picture_size
+from tflite_opencl.interpreters.runtime import Runtime, find_runtime, runtime_if_any
+from tflite_opencl.models.default_model import default_labels, default_model
+from tflite_opencl.models.fetch import OFFICIAL, Progress, fetched
+from tflite_opencl.oracle.judge_process import begin as begin_judge
+from tflite_opencl.timing.trace import can_write
 
 LABELS_NAME = "imagenet_labels"  # among the official files
 _COMPARED_S = 1.0  # the least that each path is timed for a comparison that somebody reads

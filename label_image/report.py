@@ -15,9 +15,9 @@ from delegate.inspect import Portion
 from label_image.compare import CPU, Totals
 from label_image.judgement import Judgement
 from label_image.path import Path
-from tflite_opencl.common.chain import share_text
-from tflite_opencl.common.job import Delegation
-from tflite_opencl.common.tables import render
+from tflite_opencl.console.tables import render
+from tflite_opencl.harness.chain import share_text
+from tflite_opencl.harness.job import Delegation
 
 _PHASES = ("device", "build", "tune", "upload")
 # Rows of the table, where paths were timed on one picture, and where they ran many.

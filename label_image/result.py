@@ -18,11 +18,11 @@ from label_image.console import writing
 from label_image.decode_outputs import Meaning
 from label_image.drawing import write_scene
 from label_image.heads.view import Array
-from tflite_opencl.common.build import sizes
-from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.files import replaced_file
-from tflite_opencl.common.interpreter import by_picture
-from tflite_opencl.common.messages import printable
+from tflite_opencl.cli.messages import printable
+from tflite_opencl.console.files import replaced_file
+from tflite_opencl.harness.feeds import scale_of
+from tflite_opencl.interpreters.interpreter import by_picture
+from tflite_opencl.models.build import sizes
 
 _FIRST_VALUES = 8
 _LONGEST_NAME = 100  # characters of a file's name, of the 255 that file systems allow

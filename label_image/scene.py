@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tflite_opencl.common.labels import format_score
+from tflite_opencl.harness.labels import format_score
 
 # First labels of files that count the background: it is no thing.
 BACKGROUND = ("???", "background")

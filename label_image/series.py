@@ -23,8 +23,8 @@ from label_image.decoder import Format
 from label_image.decoders import Batches, Decoders, Source, runs_in_order
 from label_image.path import Outputs, Run
 from label_image.paths import Paths
-from tflite_opencl.common.errors import DelegateFailed, reason_of
-from tflite_opencl.common.finite import not_finite
+from tflite_opencl.console.errors import DelegateFailed, reason_of
+from tflite_opencl.oracle.finite import not_finite
 
 log = logging.getLogger("label_image")
 

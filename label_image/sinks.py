@@ -21,10 +21,10 @@ from label_image.console import writing
 from label_image.expect import Entry, ExpectedBoxes, GroundTruth, box_of, read_expected
 from label_image.prepare import PreparedRun
 from label_image.scene import Sides
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.files import replaced_file
-from tflite_opencl.common.messages import stamped
-from tflite_opencl.common.parsing import PARSING
+from tflite_opencl.cli.messages import stamped
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.console.files import replaced_file
+from tflite_opencl.console.parsing import PARSING
 
 # Of CSV, for a class, a box, a mask's class.
 _COLUMNS = {"results": ("score",), "detections": ("score", *Sides._fields), "segments": ("share",)}

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from tflite_opencl.common.pictures.find_pictures import picture_paths
+from tflite_opencl.pictures.find_pictures import picture_paths
 
 _LOOK_S = 0.2  # between two looks: a picture that is the same in both is whole
 

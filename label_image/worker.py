@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from delegate import NoDeviceError
+from delegate.guard.children.channel import serving
+from delegate.guard.children.child import END_SECONDS, Child, ChildDied, command_of
 from delegate.inspect import read_model
-from delegate.sandbox.channel import serving
-from delegate.sandbox.child import END_SECONDS, Child, ChildDied, command_of
 from label_image import console
 from label_image.open_path import open_path
 from label_image.path import Array, Outputs, Path
-from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.runtime import runtime_if_any
+from tflite_opencl.console.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.harness.job import Job
+from tflite_opencl.interpreters.runtime import runtime_if_any
 
 _Failure = NoDeviceError | DelegateFailed | RunError
 

@@ -45,16 +45,16 @@ pytest.register_assert_rewrite(
 # Before TFLite is loaded: tflite-runtime on Arm makes denormal floats zero from then on, and numpy
 # would warn of that where the delegate first asks it for the limits of floats.
 from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
-from delegate.runtime.kernels import Kernels  # noqa: E402
-from delegate.start import engine as start_engine  # noqa: E402
-from delegate.start import planner as start_planner  # noqa: E402
-from delegate.start.probe import examine  # noqa: E402
+from delegate import engine as start_engine  # noqa: E402
+from delegate.guard.probing.probe import examine  # noqa: E402
+from delegate.plan.dispatch.kernels import Kernels  # noqa: E402
+from delegate.plan.planners import planner as start_planner  # noqa: E402
 from tests.support import tiers, without_tflite  # noqa: E402
 
 without_tflite.patch()  # before others import what it replaces
 
 from tests.support.opencl import build_with, hold_context, open_kept  # noqa: E402
-from tflite_opencl.common.files import keep  # noqa: E402
+from tflite_opencl.console.files import keep  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
 start_engine.is_on = False

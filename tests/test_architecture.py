@@ -16,7 +16,7 @@ import pytest
 import delegate
 import delegate.inspect
 from delegate.isa import FEATURES
-from delegate.runtime.sources import files, folder
+from delegate.plan.sources import files, folder
 
 ROOT = Path(__file__).resolve().parents[1]
 # What anybody may import from `delegate`, users and tools.
@@ -26,72 +26,101 @@ PUBLIC = {
 }
 # Packages that use `delegate` as anybody would.
 COMMANDS = ("label_image", "benchmarks", "tflite_opencl")
-# Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
+# Layer of `delegate` -> those it imports, all of them before it; a layer is a file, a room or a
+# folder of one, without the layers inside it.
 LAYERS = {
     "errors": "",
-    "progress": "",
     "isa": "",
     "target": "",
-    "cache": "errors",
-    "profiles": "errors",
     "graph": "",
     "launch": "errors graph",
-    "in_place": "graph launch",
-    "plan": "cache errors graph launch target",
-    "requirements": "errors graph launch plan",
-    "common_subexpressions": "graph launch",
-    "fp16_range": "graph",
-    "fp16": "errors graph fp16_range isa launch target",
-    "store": "cache",
-    "sandbox": "errors progress store",
-    "ops": "errors graph fp16 isa launch target",
-    "lowering_cache": "graph fp16 launch ops target",
-    "passes": "graph",
-    "compiler": "errors graph fp16 in_place launch lowering_cache common_subexpressions "
-    "passes progress target",
-    "kernel_uses": "compiler graph isa launch runtime target tflite",
-    "tflite": "cache errors graph launch progress sandbox target",
-    "runtime": "cache errors graph isa launch plan profiles progress sandbox store",
-    "tuning": "errors graph launch lowering_cache plan progress runtime store",
-    "options": "passes profiles tuning",
-    "isolation": "errors graph launch options plan progress runtime sandbox",
-    "start": "cache compiler errors graph fp16 isa isolation launch lowering_cache ops "
-    "options plan "
-    "profiles progress runtime sandbox store target tflite tuning",
-    "variables": "errors graph isolation runtime start tflite",
-    "variable_tensors": "errors graph launch variables",
-    "mixed": "errors graph isolation launch runtime start target tflite",
-    "partition_kernel": "errors graph isolation launch mixed plan requirements runtime tflite "
-    "variable_tensors",
-    "claim": "errors graph isa isolation mixed options partition_kernel progress runtime start "
-    "target tflite variable_tensors variables",
-    "opencl_delegate": "claim errors graph launch options partition_kernel plan progress runtime "
-    "start tflite variables",
-    "external": "errors graph opencl_delegate options tflite",
-    "devices": "errors graph isolation options progress requirements runtime sandbox start target "
-    "tflite",
-    "model": "devices errors graph isolation options progress runtime tflite",
-    "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors external graph isolation kernel_uses launch ops plan profiles "
-    "progress runtime sandbox start store tflite",
+    "profiles": "errors",
+    "guard/cache": "errors",
+    "guard/store": "guard/cache",
+    "guard/children": "errors guard/store",
+    "format": "errors graph guard/cache guard/children",
+    "plan": "errors graph guard/cache isa launch target",
+    "plan/fp16": "errors graph isa launch target",
+    "ops": "errors graph isa launch plan/fp16 target",
+    "plan/passes": "graph",
+    "plan/lowering": "errors graph guard/children launch ops plan/fp16 plan/passes target",
+    "host/tflite": "errors format graph guard/children launch target",
+    "run": "errors graph guard/cache guard/children isa launch plan profiles",
+    "plan/dispatch": (
+        "errors graph guard/cache guard/children guard/store isa launch plan profiles run"
+    ),
+    "plan/tuning": (
+        "errors graph guard/children guard/store launch plan plan/dispatch plan/lowering run"
+    ),
+    "options": "plan/passes plan/tuning profiles",
+    "guard/isolation": "errors graph guard/children launch options plan run",
+    "guard/probing": (
+        "errors graph guard/children guard/isolation guard/store isa launch ops options plan "
+        "plan/dispatch profiles run target"
+    ),
+    "plan/planners": (
+        "errors format graph guard/cache guard/children guard/isolation guard/probing "
+        "guard/store host/tflite isa launch options plan plan/dispatch plan/lowering "
+        "plan/tuning run target"
+    ),
+    "guard": (
+        "errors graph guard/children guard/isolation guard/probing isa options plan "
+        "plan/dispatch plan/planners profiles run target"
+    ),
+    "engine": (
+        "errors graph guard/children guard/isolation guard/probing guard/store options plan "
+        "plan/fp16 plan/planners run target"
+    ),
+    "host": (
+        "engine errors format graph guard/children guard/isolation host/tflite isa launch "
+        "options plan run target"
+    ),
+    "model": (
+        "engine errors format graph guard/children guard/isolation host/tflite options plan "
+        "run target"
+    ),
+    "__init__": "errors graph host model options run",
+    "inspect": (
+        "engine errors format graph guard/cache guard/children guard/isolation guard/probing "
+        "guard/store host host/tflite launch model ops plan plan/dispatch plan/planners "
+        "plan/tuning profiles run"
+    ),
+}
+# Room of `tflite_opencl`, which all commands share -> those it imports, all of them before it.
+ROOMS = {
+    "console": "",
+    "interpreters": "console",
+    "models": "console interpreters",
+    "pictures": "console models",
+    "cli": "console interpreters",
+    "oracle": "console interpreters models",
+    "timing": "console",
+    "harness": "cli console interpreters models oracle pictures timing",
+    "boards": "console",
+    "cluster": "cli console",
 }
 # Module -> the folders that may import it.
 CONFINED = {
-    "pyopencl": ("delegate/runtime",),
+    # It builds kernels, which a planning child needs beside it.
+    "pyopencl": ("delegate/run", "delegate/plan/dispatch"),
     "ctypes": (
-        *("delegate/tflite", "delegate/sandbox/process.py", "delegate/runtime/dot_products.py"),
+        *(
+            "delegate/host/tflite",
+            "delegate/guard/children/process.py",
+            "delegate/run/dot_products.py",
+        ),
     ),
     # A custom op's options are a buffer of their own, and its shapes follow from them.
-    "flatbuffers": ("delegate/tflite", "delegate/graph/flexbuffer.py"),
-    "tflite": ("delegate/tflite", "tflite_opencl/common/runtime.py"),  # there: the names of ops
+    "flatbuffers": ("delegate/format", "delegate/graph/flexbuffer.py"),
+    "tflite": ("delegate/format", "tflite_opencl/interpreters/runtime.py"),  # names of ops
     "aiohttp": ("tflite_opencl/serve",),
     "prometheus_client": ("tflite_opencl/serve",),
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time
     "tflite_runtime": (),
     # Children are `Child`; a C compiler and pip are none, and benchmarks time other programs.
     "subprocess": (
-        "delegate/sandbox/child.py",
-        "tflite_opencl/common/plugin_library.py",
+        "delegate/guard/children/child.py",
+        "tflite_opencl/interpreters/plugin_library.py",
         "tflite_opencl/generate/package.py",
         "benchmarks",
     ),
@@ -167,41 +196,54 @@ def _imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield node.module or "", tuple(alias.name for alias in node.names)
 
 
-def _layer(path: Path) -> str:
-    return path.relative_to(ROOT / "delegate").parts[0].removesuffix(".py")
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {_module(path): path for path in SOURCES}
+
+
+def _modules_of(path: Path) -> set[str]:
+    """Return the modules of ours that a file imports."""
+    taken = [(module, name) for module, names in _imports(path) for name in names or ("",)]
+    both = [(f"{module}.{name}", module) for module, name in taken]
+    return {inside if inside in MODULES else module for inside, module in both} & {*MODULES}
+
+
+def _layer(module: str) -> str:
+    """Return the longest of LAYERS that a module's path below `delegate` begins with."""
+    parts = module.split(".")[1:] or ["__init__"]
+    heads = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((head for head in heads if head in LAYERS), "")
+
+
+IN_DELEGATE = [path for path in SOURCES if path.is_relative_to(ROOT / "delegate")]
 
 
 def test_every_layer_is_known() -> None:
-    assert {_layer(path) for path in SOURCES if path.is_relative_to(ROOT / "delegate")} == set(
-        LAYERS
-    )
+    assert {_layer(_module(path)) for path in IN_DELEGATE} == set(LAYERS)
 
 
-@each([path for path in SOURCES if path.is_relative_to(ROOT / "delegate")])
+@pytest.mark.parametrize("table", [LAYERS, ROOMS], ids=["delegate", "tflite_opencl"])
+def test_layers_import_those_before_them(table: Mapping[str, str]) -> None:
+    before: set[str] = set()
+    for layer, allowed in table.items():
+        assert {*allowed.split()} <= before, layer
+        before.add(layer)
+
+
+@each(IN_DELEGATE)
 def test_layers(path: Path) -> None:
-    allowed = {_layer(path), *LAYERS[_layer(path)].split()}
-    for module, names in _imports(path):
-        first, *rest = module.split(".")
-        if first == "delegate":
-            layers = {rest[0]} if rest else set(names)
-            assert layers <= allowed, f"imports {', '.join(sorted(layers - allowed))}"
-        assert first not in COMMANDS
-
-
-def _modules_of(path: Path, sources: Mapping[str, Path]) -> Iterator[str]:
-    for module, names in _imports(path):
-        inside = {f"{module}.{name}" for name in names} & {*sources}
-        yield from inside or {module} & {*sources}
+    own = _layer(_module(path))
+    allowed = {own, *LAYERS[own].split()}
+    for module in _modules_of(path):
+        assert module.startswith("delegate"), f"imports {module}"
+        assert _layer(module) in allowed, f"imports {module}"
 
 
 def test_no_circles() -> None:
     """Within a layer, too, no module needs one that needs it."""
-    sources = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in SOURCES
-        if path.is_relative_to(ROOT / "delegate")
-    }
-    needs = {name: {*_modules_of(path, sources)} for name, path in sources.items()}
+    needs = {name: _modules_of(path) for name, path in MODULES.items()}
     assert [*TopologicalSorter(needs).static_order()]
 
 
@@ -240,7 +282,7 @@ def test_records_of_ops_are_frozen(path: Path) -> None:
 
 # Package -> the modules of `delegate` that it stands on, beside the public names.
 STANDS_ON = {
-    "tflite_opencl/rewrites": ("delegate.graph.", "delegate.tflite.", "delegate.ops._numbers."),
+    "tflite_opencl/rewrites": ("delegate.graph.", "delegate.format.", "delegate.ops._numbers."),
 }
 
 
@@ -252,7 +294,7 @@ def test_commands_use_public_names(path: Path) -> None:
             continue
         # How a child process is run is no part of the public interface, but the commands run some.
         of_children = ("child", "channel", "environment")
-        is_sandbox = module in {f"delegate.sandbox.{name}" for name in of_children}
+        is_sandbox = module in {f"delegate.guard.children.{name}" for name in of_children}
         if module.split(".")[0] == "delegate" and not is_sandbox:
             assert set(names) <= PUBLIC.get(module, set())
 
@@ -263,18 +305,22 @@ def _command(path: Path) -> str:
     return f"{first}.{rest[0]}" if first == "tflite_opencl" else first
 
 
-BASE = "tflite_opencl.common"
+SHARED_ROOMS = {f"tflite_opencl.{room}" for room in ROOMS}
 # The one file of the service that reads models as label_image does.
 READS_PICTURES = "tflite_opencl/serve/pictures.py"
 SUBCOMMANDS = {_command(path) for path in (ROOT / "tflite_opencl").rglob("*.py")} - {
-    f"tflite_opencl.{name}" for name in ("__init__", "__main__", "command", "common")
+    *SHARED_ROOMS,
+    *(f"tflite_opencl.{name}" for name in ("__init__", "__main__", "command")),
 }
 
 
 @each([path for path in SOURCES if not path.is_relative_to(ROOT / "delegate")])
-def test_commands_import_the_base_and_never_each_other(path: Path) -> None:
+def test_commands_import_rooms_and_never_each_other(path: Path) -> None:
     own = _command(path)
-    allowed = {own, BASE} | (SUBCOMMANDS if own == "tflite_opencl.command" else set())
+    allowed = {own, *SHARED_ROOMS} | (SUBCOMMANDS if own == "tflite_opencl.command" else set())
+    if own in SHARED_ROOMS:
+        rooms = ROOMS[own.removeprefix("tflite_opencl.")].split()
+        allowed = {own, *(f"tflite_opencl.{room}" for room in rooms)}
     if own == "benchmarks":
         # Peers stand behind the same server, and take turns with the same paths.
         allowed |= {"tflite_opencl.serve", "tflite_opencl.generate"}
@@ -331,11 +377,11 @@ def test_an_import_inside_a_function_is_optional_or_says_why(path: Path) -> None
 
 @every_source
 def test_loggers(path: Path) -> None:
-    allowed = {path.relative_to(ROOT).parts[0], "delegate", BASE.partition(".")[0]}
+    allowed = {path.relative_to(ROOT).parts[0], "delegate", "tflite_opencl"}
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger":
             (name,) = map(ast.literal_eval, node.args)
-            # A command may show what the library and the base say, never the other way round.
+            # A command may show what the library and the rooms say, never the other way round.
             assert name.split(".")[0] in allowed
 
 

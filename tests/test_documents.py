@@ -19,8 +19,8 @@ from tests.support.model import chain_model, op, t
 from tests.support.scenes import detector
 from tests.support.subgraphs import two_signatures
 from tests.support.tiers import slow
-from tflite_opencl.common import plugin_library
-from tflite_opencl.common.exit_codes import EXIT_CODES
+from tflite_opencl.console.exit_codes import EXIT_CODES
+from tflite_opencl.interpreters import plugin_library
 
 ROOT = Path(__file__).resolve().parents[1]
 # What a user reads and pastes, and what a developer reads.

@@ -15,7 +15,7 @@ import delegate
 import delegate.inspect
 import label_image
 import tflite_opencl
-from delegate.runtime.sources import folder
+from delegate.plan.sources import folder
 from tests.support.tiers import slow
 
 NAME = "tflite-opencl"

@@ -20,9 +20,9 @@ from delegate.inspect import (
     known_devices,
     prune_cache,
 )
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.flags import add_flag, as_json, shown
-from tflite_opencl.common.tables import NONE, columns, render, terminal_width
+from tflite_opencl.cli.flags import add_flag, as_json, shown
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.tables import NONE, columns, render, terminal_width
 
 HELP = "show what the cache folder holds, and remove what is not needed"
 EXAMPLES = (

@@ -9,10 +9,12 @@ from importlib import import_module
 from typing import Any
 
 from delegate import DelegateError
-from tflite_opencl.common import bars
-from tflite_opencl.common.command_line import Parser
-from tflite_opencl.common.errors import OneLineError, code_of, one_line
-from tflite_opencl.common.exit_codes import (
+from tflite_opencl.cli.command_line import Parser
+from tflite_opencl.cli.flags import add_flag, keep_inputs, prepare_environment, require_documents
+from tflite_opencl.cli.messages import printable, version_lines
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import OneLineError, code_of, one_line
+from tflite_opencl.console.exit_codes import (
     EXIT_CODES,
     LOST,
     NOT_SO,
@@ -20,9 +22,7 @@ from tflite_opencl.common.exit_codes import (
     SUCCESS,
     codes_text,
 )
-from tflite_opencl.common.flags import add_flag, keep_inputs, prepare_environment, require_documents
-from tflite_opencl.common.messages import printable, version_lines
-from tflite_opencl.common.start import OutputError
+from tflite_opencl.console.start import OutputError
 
 DESCRIPTION = "What this machine and its OpenCL drivers can do, and how models run on them."
 EPILOG = (

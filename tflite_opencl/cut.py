@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from delegate.inspect import Graph, infer
-from tflite_opencl.common import bars
-from tflite_opencl.common.cut import Uncut, cut, part_name, write_part
-from tflite_opencl.common.errors import CommandError, require_writable
-from tflite_opencl.common.exit_codes import USAGE
-from tflite_opencl.common.feeds import inputs_for
-from tflite_opencl.common.flags import add_flag, add_flags, add_models, model_of
-from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.judge import Values, values_of
-from tflite_opencl.common.open_sizes import sized_graph
-from tflite_opencl.common.runtime import runtime_if_any
+from tflite_opencl.cli.flags import add_flag, add_flags, add_models, model_of
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import CommandError, require_writable
+from tflite_opencl.console.exit_codes import USAGE
+from tflite_opencl.harness.feeds import inputs_for
+from tflite_opencl.harness.open_sizes import sized_graph
+from tflite_opencl.interpreters.interpreter import read_graph
+from tflite_opencl.interpreters.runtime import runtime_if_any
+from tflite_opencl.models.cut import Uncut, cut, part_name, write_part
+from tflite_opencl.oracle.judge import Values, values_of
 
 HELP = "write nodes of a model as models of their own, as a driver's author wants to have them"
 EXAMPLES = (

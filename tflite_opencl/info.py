@@ -20,16 +20,16 @@ from delegate.inspect import (
     list_bans,
     profile_of,
 )
-from tflite_opencl.common.boards.advice import Situation
-from tflite_opencl.common.boards.board import Board, read_board
-from tflite_opencl.common.boards.drivers import LoadedIcd, SurveyedDevice, meant
-from tflite_opencl.common.boards.facts import Info, facts_here, sections
-from tflite_opencl.common.errors import CommandError, require_writable, write
-from tflite_opencl.common.exit_codes import USAGE
-from tflite_opencl.common.flag_values import OutputPath
-from tflite_opencl.common.flags import add_flag, as_json, shown
-from tflite_opencl.common.messages import printable
-from tflite_opencl.common.tables import columns, pairs, render, terminal_width
+from tflite_opencl.boards.advice import Situation
+from tflite_opencl.boards.board import Board, read_board
+from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice, meant
+from tflite_opencl.boards.facts import Info, facts_here, sections
+from tflite_opencl.cli.flag_values import OutputPath
+from tflite_opencl.cli.flags import add_flag, as_json, shown
+from tflite_opencl.cli.messages import printable
+from tflite_opencl.console.errors import CommandError, require_writable, write
+from tflite_opencl.console.exit_codes import USAGE
+from tflite_opencl.console.tables import columns, pairs, render, terminal_width
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 EXAMPLES = (

@@ -7,10 +7,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from tflite_opencl.common.errors import CommandError, make_folder, require_writable, write
-from tflite_opencl.common.files import folder_obstacle
-from tflite_opencl.common.flag_values import OutputPath
-from tflite_opencl.common.plugin_library import (
+from tflite_opencl.cli.flag_values import OutputPath
+from tflite_opencl.console.errors import CommandError, make_folder, require_writable, write
+from tflite_opencl.console.files import folder_obstacle
+from tflite_opencl.interpreters.plugin_library import (
     ACCELERATOR,
     NAME,
     compile_library,

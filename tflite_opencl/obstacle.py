@@ -7,13 +7,13 @@ import argparse
 import os
 from dataclasses import asdict
 
-from tflite_opencl.common import bars
-from tflite_opencl.common.boards import drivers
-from tflite_opencl.common.boards.advice import FAMILIES, Situation, devices_of, family
-from tflite_opencl.common.boards.board import read_board
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.flags import add_flag, as_json, shown
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards.advice import FAMILIES, Situation, devices_of, family
+from tflite_opencl.boards.board import read_board
+from tflite_opencl.cli.flags import add_flag, as_json, shown
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.exit_codes import NOT_SO
 
 HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"
 EXAMPLES = (("tflite-opencl obstacle panfrost", "in a script: does this board lack anything?"),)

@@ -12,13 +12,13 @@ from typing import Any
 
 from delegate import OpenCLDelegate
 from delegate.inspect import PartitionPlan
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.files import file_obstacle
-from tflite_opencl.common.flags import add_device_arguments, add_flag, as_json, options_of, shown
-from tflite_opencl.common.interpreter import delegated, read_graph
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.tables import columns, render, terminal_width
+from tflite_opencl.cli.flags import add_device_arguments, add_flag, as_json, options_of, shown
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.exit_codes import NOT_SO
+from tflite_opencl.console.files import file_obstacle
+from tflite_opencl.console.tables import columns, render, terminal_width
+from tflite_opencl.interpreters.interpreter import delegated, read_graph
+from tflite_opencl.interpreters.runtime import find_runtime
 
 HELP = "what of a model runs where and how on this device; --output writes it for equal machines"
 EXAMPLES = (

@@ -11,10 +11,7 @@ from dataclasses import asdict, dataclass
 
 from delegate import Model, Options, Unsupported
 from delegate.inspect import Graph
-from tflite_opencl.common import bars
-from tflite_opencl.common.errors import CommandError, UsageError
-from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.flags import (
+from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
     add_models,
@@ -23,10 +20,13 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
-from tflite_opencl.common.interpreter import delegated, read_graph
-from tflite_opencl.common.open_sizes import with_picture_size
-from tflite_opencl.common.runtime import Runtime, find_runtime
-from tflite_opencl.common.tables import columns, render, terminal_width
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import CommandError, UsageError
+from tflite_opencl.console.exit_codes import NOT_SO
+from tflite_opencl.console.tables import columns, render, terminal_width
+from tflite_opencl.harness.open_sizes import with_picture_size
+from tflite_opencl.interpreters.interpreter import delegated, read_graph
+from tflite_opencl.interpreters.runtime import Runtime, find_runtime
 
 HELP = "measure which kernels are the fastest for models on this device, and keep that"
 EXAMPLES = (

@@ -2,8 +2,8 @@
 """TFLite's arithmetic of shapes, sizes and indices in numpy: int32 and int64, bit for bit.
 
 What folding takes for known (fold.py) and what these nodes have to be where no TFLite is installed
-(tflite_opencl/common/numpy_kernels.py) are the same functions, so that they cannot differ. Sums
-and products wrap around, then the fused activation clamps them.
+(tflite_opencl/interpreters/numpy_kernels.py) are the same functions, so that they cannot differ.
+Sums and products wrap around, then the fused activation clamps them.
 """
 
 from __future__ import annotations

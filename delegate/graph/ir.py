@@ -93,7 +93,7 @@ class Node:
     calls: Calls | None = None  # of a WHILE or an IF
     # Tensors that nobody reads, whose quantisation tells how the op rounds within: of LSTMs.
     intermediates: tuple[Tensor | None, ...] = ()
-    # The node with floats, of one that has halves in their places: delegate/fp16.py.
+    # The node with floats, of one that has halves in their places: delegate/plan/fp16/fp16.py.
     full: Node | None = None
 
 

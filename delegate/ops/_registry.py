@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate import fp16
 from delegate.errors import Unsupported
 from delegate.graph.float16 import widened
 from delegate.graph.float_results import FloatResult
 from delegate.graph.float_results import register as register_result
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
+from delegate.plan.fp16 import fp16
 from delegate.target import Target
 
 Lower = Callable[[Node, Target], tuple[Alternative, ...]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a partition's halves and its floats: see delegate/fp16.py."""
+"""What stands between a partition's halves and its floats: see delegate/plan/fp16/fp16.py."""
 
 from __future__ import annotations
 

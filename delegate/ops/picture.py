@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""picture: RGB pixels -> a model's input, as to_input of tflite_opencl/common/pictures/image.py.
+"""picture: RGB pixels -> a model's input, as to_input of tflite_opencl/pictures/image.py.
 
 No file has it: label_image makes a graph of this one node for the frames of a video.
 """

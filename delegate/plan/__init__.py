@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run needs, resolved to numbers: the record between whoever plans and whoever executes."""
+"""The plan, its key, its bytes, where all lies in memory; in folders, who makes one."""

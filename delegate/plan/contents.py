@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import cache
-from delegate.cache import MappedFile
 from delegate.errors import CacheError
+from delegate.guard import cache
+from delegate.guard.cache import MappedFile
 
 FOLDER = "constants"
 _Bytes = NDArray[np.uint8]

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.cache import replace_file
 from delegate.errors import PlanError
+from delegate.guard.cache import replace_file
 from delegate.plan.contents import MissingContent, digest_of
 
 _MAGIC = b"tflite-opencl plan 1\n"

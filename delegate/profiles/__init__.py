@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device profiles: the limits of a device that is not here, one TOML file each beside this one.
 
-What a profile says is enforced in `delegate.runtime`; this reads and writes the files.
+What a profile says is enforced in `delegate.run`; this reads and writes the files.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tflite_opencl.common.tables import csv_text  # noqa: E402
 from tflite_opencl.compilers.paper import CHIPS, NOT_SEEN  # noqa: E402
 from tflite_opencl.compilers.rows import Row, read_csv  # noqa: E402
+from tflite_opencl.console.tables import csv_text  # noqa: E402
 
 TABLE = ROOT / ".ci" / "board-compilers.csv"
 PAPER = ROOT / ".ci" / "board-paper.csv"

@@ -22,9 +22,9 @@ from label_image.decoders import Decoders
 from label_image.paths import Paths
 from label_image.picture_record import PictureRecord, record_of, result_of
 from label_image.series import Series
-from tflite_opencl.common.cluster.work import Work
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.runtime import runtime_if_any
+from tflite_opencl.cluster.work import Work
+from tflite_opencl.harness.job import Job
+from tflite_opencl.interpreters.runtime import runtime_if_any
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,14 @@ from label_image.picture_record import PictureRecord, record_of, result_of
 from label_image.prepare import PreparedRun
 from label_image.report import count_facts, table_of
 from label_image.sinks import Sinks
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.cluster.client import ANYWHERE, Cluster
-from tflite_opencl.common.cluster.line import Left
-from tflite_opencl.common.cluster.scheduler import Scheduler
-from tflite_opencl.common.cluster.work import Answer
-from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO, SUCCESS
-from tflite_opencl.common.flags import device_asked
-from tflite_opencl.common.tables import render
+from tflite_opencl.cli.flags import device_asked
+from tflite_opencl.cli.scheduler import Scheduler
+from tflite_opencl.cluster.client import ANYWHERE, Cluster
+from tflite_opencl.cluster.line import Left
+from tflite_opencl.cluster.work import Answer
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.exit_codes import NO_DEVICE, NOT_SO, SUCCESS
+from tflite_opencl.console.tables import render
 
 log = logging.getLogger("label_image")
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from label_image.heads.view import Ambiguity, Head, View
 from label_image.scene import Class, Scene, mask_of
-from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.labels import (
+from tflite_opencl.harness.feeds import scale_of
+from tflite_opencl.harness.labels import (
     LEAST_SCORE,
     gives_features,
     gives_scores,

@@ -20,7 +20,7 @@ from delegate.inspect import Graph
 from label_image.heads.view import LEAST_SCORE as UNCHOSEN
 from label_image.heads.view import Ambiguity, Array, Head, View, detections_of, parts
 from label_image.scene import Scene
-from tflite_opencl.common.labels import LEAST_SCORE
+from tflite_opencl.harness.labels import LEAST_SCORE
 
 _OP = "TFLite_Detection_PostProcess"
 # What metadata calls the outputs, as TensorFlow's writer for object detectors does.

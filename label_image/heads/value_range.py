@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.harness.feeds import scale_of
 
 Limits = tuple[float, float]
 _MOST_OPS = 40  # on the way back: what outputs mean is decided near their end

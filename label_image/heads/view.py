@@ -14,8 +14,8 @@ from delegate.inspect import Graph, Tensor
 from label_image.embedded_metadata import EmbeddedMetadata
 from label_image.heads.value_range import ValueRange, value_range_of
 from label_image.scene import BACKGROUND, Detection, Scene, Sides
-from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.pictures.layout import layout_of
+from tflite_opencl.harness.feeds import scale_of
+from tflite_opencl.pictures.layout import layout_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]

@@ -18,16 +18,16 @@ from delegate import DelegateError, DeviceInfo, ModelError
 from delegate.inspect import Graph, Node, write_model
 from label_image.path import Path
 from tflite_opencl import __version__
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.boards.board import read_board
-from tflite_opencl.common.boards.facts import Rows, facts_here, sections
-from tflite_opencl.common.build import graph as graph_of
-from tflite_opencl.common.errors import DelegateFailed, RunError, one_line, reason_of
-from tflite_opencl.common.interpreter import allocated, run
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.open_job import allocate, open_interpreter
-from tflite_opencl.common.profile import RUNS, Profile
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.boards.board import read_board
+from tflite_opencl.boards.facts import Rows, facts_here, sections
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import DelegateFailed, RunError, one_line, reason_of
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.harness.open_job import allocate, open_interpreter
+from tflite_opencl.interpreters.interpreter import allocated, run
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.models.build import graph as graph_of
+from tflite_opencl.timing.profile import RUNS, Profile
 
 OPENCL, CPU = "OpenCL", "CPU"
 MOST_SECONDS = 30.0  # for all nodes on the CPU

@@ -22,9 +22,9 @@ from label_image.page.facts import NodeRow, machine, node_times, partition_rows,
 from label_image.path import Path
 from label_image.prepare import PreparedRun
 from label_image.report import comparison_facts, path_rows, refusals, speedup_facts
-from tflite_opencl.common import interrupts
-from tflite_opencl.common.files import write_file
-from tflite_opencl.common.job import Delegation
+from tflite_opencl.console import interrupts
+from tflite_opencl.console.files import write_file
+from tflite_opencl.harness.job import Delegation
 
 _LARGEST = 480  # pixels of the picture's longer side on the page
 MOST_ROWS = 80  # nodes of the chart; the table has all

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from label_image.video.load import ThreadTimes
-from tflite_opencl.common import interrupts
-from tflite_opencl.common.errors import OneLineError, RunError, one_line
-from tflite_opencl.common.pictures.image import STDIN
+from tflite_opencl.console import interrupts
+from tflite_opencl.console.errors import OneLineError, RunError, one_line
+from tflite_opencl.pictures.image import STDIN
 
 if TYPE_CHECKING:
     import av

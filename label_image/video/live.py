@@ -32,8 +32,8 @@ from label_image.video.load import Latencies, Loads, Parts, Span, loads_text, se
 from label_image.video.output import VideoFile, check_output
 from label_image.video.page import Page
 from label_image.video.preprocessor import Preprocessor
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.exit_codes import ERROR
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.exit_codes import ERROR
 
 _SECOND = 1.0
 

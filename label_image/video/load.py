@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tflite_opencl.common.timing import Load
+from tflite_opencl.timing.timing import Load
 
 _TASKS = Path("/proc/self/task")
 _OF_FFMPEG = "av:"  # how the names of its threads begin

@@ -14,8 +14,8 @@ from PIL import Image
 
 from label_image.console import writing
 from label_image.prepare import PreparedRun
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.start import lead_nowhere
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.console.start import lead_nowhere
 
 _PER_SECOND = 90_000  # steps of time stamps
 _H264 = "libx264"

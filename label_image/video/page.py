@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.console.errors import RunError
 
 _HOST = "127.0.0.1"
 _NAMES = (_HOST, "localhost")  # by which a browser may call this page: no other site's name

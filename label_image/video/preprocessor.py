@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from delegate import DelegateError, Model, Options, Unsupported
 from delegate.inspect import Graph, Node, Tensor, several_devices
 from label_image.decoder import Format
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.pictures.image import to_input
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.pictures.image import to_input
 
 _ROUNDS = 10  # of either way, in turns
 _MOST_SIZES = 4  # of frames for which OpenCL is opened; later ones are the CPU's

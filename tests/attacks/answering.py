@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from delegate import DelegateError
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate import Generator
 
 _MOST_ERRORS = 3

@@ -19,9 +19,9 @@ from unittest.mock import patch
 import numpy as np
 from PIL import Image
 
-from delegate.runtime.copy_strategies import COPY_CHOICE
-from delegate.sandbox.trials import SELF_TEST
-from delegate.store import BANS, CHOICES, FACTS, TRIALS, Store, stores
+from delegate.guard.children.trials import SELF_TEST
+from delegate.guard.store import BANS, CHOICES, FACTS, TRIALS, Store, stores
+from delegate.run.copy_strategies import COPY_CHOICE
 from tests.attacks.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.command import FILES, ROWS, pooling_nodes
 from tests.support.model import chain_model, const, op, t
@@ -38,7 +38,7 @@ LIMIT_SECONDS = 240  # for a run
 # label_image gives a child that hangs a minute or two, for slow boards; here a part of that.
 _START = """
 import sys
-from delegate.sandbox import helper
+from delegate.guard.children import helper
 from label_image.__main__ import main
 helper.STEP_SECONDS, helper.BETWEEN_SECONDS = 15, 30
 sys.exit(main())

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
+from delegate.format.reader import read_model
 from delegate.inspect import write_model
-from delegate.tflite.reader import read_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.process import ROOT
 from tflite_opencl.conformance.cases.chains import chain_graph

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A delegate as a driver's library brings it, for float ADD of equal shapes; -DFAULT plants a fault.
-// With delegate/accelerator.c it is an accelerator of LiteRT's CompiledModel.
+// With delegate/host/accelerator.c it is an accelerator of LiteRT's CompiledModel.
 // Source of the structures: tflite/core/c/common.h
 #include <fcntl.h>
 #include <stdbool.h>

@@ -18,11 +18,11 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate, ops
+from delegate.host.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.inspect import Node, NodeAlternatives, read_model
 from delegate.launch import Alternative, Launch
 from delegate.target import Target
-from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
 
 Bytes = NDArray[np.uint8]
 

@@ -30,11 +30,11 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from delegate import Options, Unsupported, ops
+from delegate.engine import Engine
+from delegate.format.reader import read_model
 from delegate.graph.fold import fold
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import write_model
-from delegate.start.engine import Engine
-from delegate.tflite.library import installed_rules
-from delegate.tflite.reader import read_model
 from tests.attacks.mutations import Mutation, drawn, includers, planted
 from tests.support.kernel_use import FOLDER_VARIABLE
 from tests.support.process import ROOT
@@ -51,10 +51,10 @@ COPIED = (
 )
 # The runtime's own kernels belong to no op; some run in child processes, which nobody records.
 RUNTIME_TESTS = {
-    "runtime_isa": ["tests/delegate/start/test_probe.py"],
-    "runtime_self_test": ["tests/delegate/start/test_probe.py"],
-    "runtime_joined": ["tests/delegate/runtime/test_joined.py"],
-    "runtime_persistent": ["tests/delegate/runtime/test_persistent.py"],
+    "runtime_isa": ["tests/delegate/guard/probing/test_probe.py"],
+    "runtime_self_test": ["tests/delegate/guard/probing/test_probe.py"],
+    "runtime_joined": ["tests/delegate/run/test_joined.py"],
+    "runtime_persistent": ["tests/delegate/plan/dispatch/test_persistent.py"],
     "runtime_rates": ["tests/tflite_opencl/test_info.py"],
 }
 LIMIT_SECONDS = 900  # for one fault; a kernel that never ends counts as noticed

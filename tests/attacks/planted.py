@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from delegate.runtime import kernels, sources
+from delegate.plan import sources
+from delegate.plan.dispatch import kernels
 
 # What KERNEL of kernels/kernel.clh is, and then the fault. It waits for the work-group's own tile.
 _KERNEL = """kernel void {name}(global uchar* arena, global const uchar* constants,

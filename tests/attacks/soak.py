@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices
+from delegate.format.reader import read_model
 from delegate.inspect import write_model
-from delegate.tflite.reader import read_model
 from label_image import command
 from label_image.video import preprocessor
 from tests.attacks.held import soak

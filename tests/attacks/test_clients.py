@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from delegate.tflite.reader import read_model
+from delegate.format.reader import read_model
 from tests.attacks.clients import MODEL, Clients, attack
 from tests.support.service import BOUNDS, LIMITS, Doubling, served, serving
 from tests.support.tiers import slow

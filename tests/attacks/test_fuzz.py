@@ -16,8 +16,13 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Options, Unsupported, ops
+from delegate.engine import Engine
 from delegate.graph.ir import UNSIZED
 from delegate.graph.partition import partition_of
+from delegate.host.partition_kernel import PartitionKernel
+from delegate.host.tflite import graphs
+from delegate.host.tflite.library import installed_rules
+from delegate.host.tflite.reference import NodeOnTFLite
 from delegate.inspect import (
     MAX_POOLING,
     MAX_UNPOOLING,
@@ -30,16 +35,11 @@ from delegate.inspect import (
     write_model,
 )
 from delegate.isa import FEATURES
-from delegate.partition_kernel import PartitionKernel
-from delegate.passes import PASSES, run_passes
+from delegate.plan.passes import PASSES, run_passes
 from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
-from delegate.runtime.state_binding import StateBinding
-from delegate.start.engine import Engine
+from delegate.plan.tuning.dispatch import KERNEL_KINDS
+from delegate.run.state_binding import StateBinding
 from delegate.target import Target
-from delegate.tflite import graphs
-from delegate.tflite.library import installed_rules
-from delegate.tflite.reference import NodeOnTFLite
-from delegate.tuning.dispatch import KERNEL_KINDS
 from tests.attacks.fuzz import apart, called, failing, headers, stateful, targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles
@@ -68,8 +68,6 @@ from tests.attacks.fuzz.ways import (
 from tests.support.compare import RUNTIME
 from tests.support.nets import net
 from tests.support.tiers import slow
-from tflite_opencl.common.build import constant, dtype_of, graph, node, numbers, tensor
-from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases.loops import choice, loop
 from tflite_opencl.conformance.cases.recurrent import svdf
@@ -77,6 +75,8 @@ from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import CRASH, PASS, Result
 from tflite_opencl.conformance.runner import Item
 from tflite_opencl.conformance.subject import Subject
+from tflite_opencl.models.build import constant, dtype_of, graph, node, numbers, tensor
+from tflite_opencl.oracle.oracle import oracle
 
 FOUND = sorted(path for path in CASES.rglob("*") if path.is_file())
 IN_ONE_CHILD = [path for path in FOUND if path.parent.name in KINDS]
@@ -128,7 +128,7 @@ def test_a_fault_is_found_once_and_shrunk_to_the_byte_that_shows_it() -> None:
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        (lambda data, path: targets.read_model(data[0]), "in delegate/tflite/"),
+        (lambda data, path: targets.read_model(data[0]), "in delegate/format/"),
         (lambda data, path: [None for _ in iter(int, 1)], "TimeoutError in a test"),
     ],
     ids=["error", "hang"],

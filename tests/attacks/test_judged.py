@@ -15,20 +15,20 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import Graph, write_model
-from delegate.runtime.executor import Executor
+from delegate.run.executor import Executor
 from label_image import command
 from tests.support import judged
 from tests.support.compare import RUNTIME
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl.command import main
-from tflite_opencl.common import start
-from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS
 from tflite_opencl.conformance.subject import Subject
+from tflite_opencl.console import start
+from tflite_opencl.oracle.values import input_sets
 
 pytestmark = needs_tflite
 

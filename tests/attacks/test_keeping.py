@@ -12,8 +12,8 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceInfo
-from delegate.runtime.state import State
-from delegate.variable_tensors import VariableTensors
+from delegate.host.variable_tensors import VariableTensors
+from delegate.run.state import State
 from tests.attacks import keeping
 from tests.attacks.faults import Fault
 from tests.attacks.keeping import (

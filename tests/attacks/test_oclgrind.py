@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from delegate.isa import instructions
-from delegate.runtime.sources import files
+from delegate.plan.sources import files
 from tests.support.process import run_python
 from tests.support.tiers import slow
 from tests.support.variants import LEFT_OUT
@@ -39,7 +39,7 @@ import pyopencl
 os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
 from delegate import list_devices
 from delegate.inspect import device_profile_text, read_device_profile
-from delegate.start import engine, probe
+from delegate.plan.planners import engine, probe
 from delegate.isa import ORDERS, tried_on
 engine.is_on = False  # the guard bytes are only in this process
 # It runs groups one after the other: self-tests whose groups wait for each other hang, each twice.
@@ -49,7 +49,7 @@ assert device.platform == "Oclgrind"
 
 # It takes what the host writes behind a buffer's begin for values nobody wrote, but not what a
 # kernel writes there: so a kernel moves the inputs of a run to their places.
-from delegate.runtime import transfers
+from delegate.run import transfers
 MOVE = '''kernel void move(global const uchar* from, global uchar* to, int place) {
   to[place + get_global_id(0)] = from[get_global_id(0)];
 }'''
@@ -133,9 +133,9 @@ PLANTED = (
 import numpy as np
 from delegate.inspect import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
-from delegate.runtime import kernels, sources
-from delegate.runtime.device import Device
-from delegate.runtime.planned import planned_executor
+from delegate.run import kernels, sources
+from delegate.run.device import Device
+from delegate.plan.dispatch.planned import planned_executor
 from tests.support.guards import guarded
 body = sys.argv[1]
 text = sources.text_of("kernel.clh") + "TILE(planted) {" + body + "}\\nKERNEL(planted)\\n"

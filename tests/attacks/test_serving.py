@@ -112,7 +112,7 @@ def test_a_device_that_hangs_holds_nobody_else(device: DeviceInfo, tmp_path: Pat
             status, _, seconds = served.ask("/v2/health/live")
             assert (status, seconds < 1) == (200, True)
             time.sleep(0.2)
-        (child,) = _children(served.process.pid, "delegate.start.isolated_child")
+        (child,) = _children(served.process.pid, "delegate.guard.isolated_child")
         served.process.send_signal(signal.SIGTERM)
         served.process.communicate(timeout=40)
         held.close()
@@ -134,7 +134,7 @@ def test_a_thread_of_the_driver_aborts_after_500_launches(
         picture = (tmp_path / "picture.bmp").read_bytes()
         status, wanted, _ = served.ask("/classify", picture)
         assert (status, wanted.pop("device")) == (200, device.name)
-        (first,) = _children(served.process.pid, "delegate.start.isolated_child")
+        (first,) = _children(served.process.pid, "delegate.guard.isolated_child")
         devices, died, again, slowest = [device.name], 0.0, 0.0, 0.0
         deadline = time.monotonic() + 120
         while not again:

@@ -20,8 +20,8 @@ from unittest.mock import patch
 import pytest
 
 from delegate import DeviceInfo
-from delegate.sandbox.trials import SELF_TEST
-from delegate.store import stores
+from delegate.guard.children.trials import SELF_TEST
+from delegate.guard.store import stores
 from tests.attacks.bed import (
     COMMAND_LINE,
     CPU,

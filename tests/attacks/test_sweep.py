@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
-from delegate.runtime.copy_strategies import COPIED, DIRECT, MAPPED, PINNED, STRATEGIES
-from delegate.runtime.device import Device
+from delegate.run.copy_strategies import COPIED, DIRECT, MAPPED, PINNED, STRATEGIES
+from delegate.run.device import Device
 from tests.attacks.bed import ATTACKS, CPU, LEFT, RIGHT, Bed
 from tests.attacks.faults import CHILDREN, Fault
 from tests.support.tiers import slow

@@ -14,7 +14,7 @@ from benchmarks.setup import Setup
 from delegate import DeviceInfo
 from tests.support.process import ROOT
 from tests.support.tiers import slow
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
 
 
 @slow

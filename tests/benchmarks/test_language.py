@@ -19,8 +19,8 @@ from delegate import DeviceInfo
 from tests.support.llama import vocabulary, write_gguf
 from tests.support.tiers import slow
 from tests.tflite_opencl.generate.conftest import runs
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import ERROR, SUCCESS
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.exit_codes import ERROR, SUCCESS
 from tflite_opencl.generate.maker import model_of_gguf
 
 POINTER = ctypes.POINTER(ctypes.c_float)

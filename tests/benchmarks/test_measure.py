@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.measure import BLOCK_RUNS, Contender, compared, in_turns
-from tflite_opencl.common.timing import Times
+from tflite_opencl.timing.timing import Times
 
 
 def block(min_ms: float, median_ms: float) -> Times:

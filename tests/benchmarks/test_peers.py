@@ -16,7 +16,7 @@ from benchmarks.onnx_model import onnx_model
 from benchmarks.peers import Peers, Workload
 from delegate.inspect import write_model
 from tests.support.model import chain_model, const, graph_of, op, t
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from benchmarks.rows import ROWS
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
 from label_image import flags
-from tflite_opencl.common.machine import peak_bytes
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.timing import Times
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.timing.machine import peak_bytes
+from tflite_opencl.timing.timing import Times
 
 
 @pytest.fixture

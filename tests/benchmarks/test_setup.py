@@ -14,7 +14,7 @@ from benchmarks.rows import ROWS
 from benchmarks.setup import V1, Setup, machine
 from delegate import DeviceInfo, NoDeviceError
 from delegate.inspect import read_model
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from benchmarks.setup import Setup
 from benchmarks.versus import difference, ratios, too_few
 from delegate import DeviceInfo
 from tests.support.report import times
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
 
 GOAL = Goal("of the faster one's time", 0.95, against=("A", "B"))
 

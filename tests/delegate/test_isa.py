@@ -20,7 +20,7 @@ from delegate.isa import (
     that_need,
     tried_on,
 )
-from delegate.runtime.sources import files
+from delegate.plan.sources import files
 from tests.support.cases import EVERY_WAY
 
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from delegate import DeviceError, DeviceInfo, Model, Options, ops
+from delegate.engine import Engine
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node, write_model
 from delegate.isa import ORDERS
 from delegate.launch import Alternative, is_temporary, temporary
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.planned import planned_executor
 from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
-from delegate.runtime.agreement import outputs_of, random_inputs
-from delegate.runtime.bench import DeviceBench
-from delegate.runtime.executor import Executor
-from delegate.runtime.kernels import Kernels
-from delegate.runtime.planned import planned_executor
-from delegate.start.engine import Engine
+from delegate.plan.tuning.agreement import outputs_of, random_inputs
+from delegate.plan.tuning.bench import DeviceBench
+from delegate.run.executor import Executor
 from delegate.target import Target
-from delegate.tflite.library import installed_rules
 from tests.support.compare import interpreter, invoke
 from tests.support.forms import chosen_of, executor_of
 from tests.support.nets import assert_equal_outputs, delegate_for, net
@@ -130,7 +130,7 @@ def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
             found[0][0] ^= 1
         return found
 
-    monkeypatch.setattr("delegate.runtime.bench.outputs_of", other)
+    monkeypatch.setattr("delegate.plan.tuning.bench.outputs_of", other)
     if fault is None:
         assert bench.warm_up_within(launches, 60)
         assert seen == [[True], [True], [False], [False]]

@@ -11,7 +11,7 @@ import pytest
 from delegate import DeviceInfo, Model, OpenCLDelegate, Options
 from delegate.graph.verdict import Verdict
 from delegate.inspect import write_model
-from delegate.passes import PASSES
+from delegate.plan.passes import PASSES
 from tests.support.nets import net
 
 MODEL = write_model(net([("ADD", [0, 0], 1)]))

@@ -19,8 +19,8 @@ from delegate.inspect import (
     read_device_profile,
 )
 from delegate.launch import Launch
-from delegate.runtime import sources
-from delegate.runtime.device_list import matching
+from delegate.plan import sources
+from delegate.run.device_list import matching
 from delegate.target import Target
 from tests.support.compare import assert_exact, interpreter, refusals
 from tests.support.model import chain_model, const, one_op_model, op, t

@@ -13,7 +13,7 @@ import pytest
 
 from delegate.inspect import device_profile_names
 from tests.support.tiers import slow
-from tflite_opencl.common.boards.advice import FAMILIES
+from tflite_opencl.boards.advice import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs/boards"

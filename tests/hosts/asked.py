@@ -10,8 +10,8 @@ import ctypes
 import dataclasses
 import sys
 
-from delegate.tflite import library
-from delegate.tflite.runtime_probes import library_kernels, probed_rules
+from delegate.host.tflite import library
+from delegate.host.tflite.runtime_probes import library_kernels, probed_rules
 
 ctypes.CDLL(sys.argv[1])
 expected = library.rules_of_library(sys.argv[1])

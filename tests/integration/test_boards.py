@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from delegate import DeviceInfo, NoDeviceError, list_devices
-from delegate.runtime.survey import probe_platforms
+from delegate.plan.dispatch.survey import probe_platforms
 from tests.support.compare import assert_exact, oracle
 from tests.support.model import chain_model
 from tests.support.nodes import valid_nodes
 from tests.support.shared import SHARED
-from tflite_opencl.common.boards.advice import FAMILIES, Situation, devices_of, family
-from tflite_opencl.common.boards.board import read_board
+from tflite_opencl.boards.advice import FAMILIES, Situation, devices_of, family
+from tflite_opencl.boards.board import read_board
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS = tuple(each.name for each in FAMILIES if each.kernel_drivers)

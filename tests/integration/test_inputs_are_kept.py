@@ -16,11 +16,11 @@ from tests.attacks.bed import write_files
 from tests.support.command import FILES
 from tests.support.tiers import slow
 from tflite_opencl import command as tflite_opencl
-from tflite_opencl.common import start
-from tflite_opencl.common.files import keep
-from tflite_opencl.common.flag_values import OutputPath, output_path
-from tflite_opencl.common.flags import keep_inputs
+from tflite_opencl.cli.flag_values import OutputPath, output_path
+from tflite_opencl.cli.flags import keep_inputs
 from tflite_opencl.conformance import command as conformance
+from tflite_opencl.console import start
+from tflite_opencl.console.files import keep
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 
 Main = Callable[[list[str]], int]

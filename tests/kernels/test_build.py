@@ -15,20 +15,20 @@ import pytest
 
 from delegate import DeviceError, DeviceInfo, ops
 from delegate.errors import Unsupported
-from delegate.fp16 import fp16_alternative
+from delegate.guard.probing.probe import examine
+from delegate.guard.probing.self_tests import device_launch, program_of
 from delegate.inspect import KernelBuildError, Node
 from delegate.isa import FEATURES, FP16, INTEGER_DOT_PRODUCT, STORED_HALVES
 from delegate.launch import Alternative, Launch
-from delegate.runtime import programs as runtime_programs
-from delegate.runtime import sources
-from delegate.runtime.device import Device
-from delegate.runtime.kernels import Kernels
-from delegate.runtime.programs import OPTIONS, Programs
-from delegate.runtime.registers import registers_launch
-from delegate.runtime.sources import defines_of, files, source_of
-from delegate.runtime.survey import rate_launch
-from delegate.start.probe import examine
-from delegate.start.self_tests import device_launch, program_of
+from delegate.plan import sources
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.registers import registers_launch
+from delegate.plan.dispatch.survey import rate_launch
+from delegate.plan.fp16.fp16 import fp16_alternative
+from delegate.plan.sources import defines_of, files, source_of
+from delegate.run import programs as runtime_programs
+from delegate.run.device import Device
+from delegate.run.programs import OPTIONS, Programs
 from delegate.target import Rules, Target
 from tests.support.cases import EVERY_WAY, WAYS, Way, emulated, has_isa
 from tests.support.nodes import built_nodes

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from delegate import DeviceInfo
-from delegate.runtime import sources
+from delegate.plan import sources
 from tests.delegate.ops.test_gather import gather
 from tests.support.cases import GROUPS, Way, assert_exact_way
 from tests.support.model import chain_model

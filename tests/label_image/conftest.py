@@ -12,7 +12,7 @@ from PIL import Image
 from label_image import command
 from tests.support.command import Ran, Run, outcome, pooling_model
 from tests.support.model import t
-from tflite_opencl.common import start
+from tflite_opencl.console import start
 
 
 @pytest.fixture(autouse=True)

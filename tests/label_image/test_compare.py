@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph
 from label_image.compare import judged
 from tests.support.model import graph_of, op, t
-from tflite_opencl.common.difference import Difference, difference
+from tflite_opencl.oracle.difference import Difference, difference
 
 
 def bytes_of(*values: int) -> NDArray[np.uint8]:

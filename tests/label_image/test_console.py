@@ -19,7 +19,7 @@ from label_image.console import interpreter_state, model_lines, profile_lines
 from tests.support.model import const, graph_of, op, t
 from tests.support.process import on_terminal
 from tests.support.tiers import slow
-from tflite_opencl.common import bars
+from tflite_opencl.console import bars
 
 
 def logged(level: int) -> tuple[list[str], list[str]]:
@@ -27,7 +27,7 @@ def logged(level: int) -> tuple[list[str], list[str]]:
     with console.logging_to(out, err, level):
         logging.getLogger("label_image").info("invoked")
         logging.getLogger("delegate").warning("a device is skipped")
-        logging.getLogger("delegate.runtime").error("gone")
+        logging.getLogger("delegate.run").error("gone")
         logging.getLogger("label_image").critical("input file x not found")
         logging.getLogger("delegate").debug("node  op")
         logging.getLogger("label_image.results").info("0.9: 653 uniform")
@@ -114,7 +114,7 @@ def test_lines_go_above_a_bar_on_a_terminal() -> None:
     code = (
         "import sys, time\n"
         "from label_image import console\n"
-        "from tflite_opencl.common import bars\n"
+        "from tflite_opencl.console import bars\n"
         "with bars.steps('classifying', lambda: 3) as step:\n"
         "    for number in range(3):\n"
         "        step()\n"

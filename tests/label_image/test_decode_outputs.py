@@ -13,7 +13,7 @@ from label_image.decode_outputs import Meaning
 from label_image.embedded_metadata import EmbeddedMetadata
 from label_image.heads.view import View
 from tests.support.scenes import constant_model
-from tflite_opencl.common.pictures.image import to_input
+from tflite_opencl.pictures.image import to_input
 
 YOLO, POINTS, ROW = (1, 6, 84), (1, 1, 17, 3), (1, 10)
 OWN = EmbeddedMetadata(mean=(1, 2, 3), std=(4,))

@@ -23,7 +23,7 @@ from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.decoders import DecoderFailed, Decoders
 from tests.support.tiers import slow
-from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.pictures.image import load_picture, to_input
 
 FORMAT = Format((1, 5, 4, 3), "uint8")
 

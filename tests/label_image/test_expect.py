@@ -16,7 +16,7 @@ import pytest
 
 from label_image.expect import ByFile, GroundTruth, read_expected
 from label_image.precision import OVERLAPS, MeanPrecision, Thing
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.console.errors import RunError
 
 LABELS = ("background", "cat", "dog, hound", "bird")
 

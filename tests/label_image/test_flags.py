@@ -13,7 +13,7 @@ import pytest
 from label_image import flags
 from label_image.flag_table import ALL, Flags
 from label_image.flags import parse
-from tflite_opencl.common.errors import UsageError
+from tflite_opencl.console.errors import UsageError
 
 # Every flag of TFLite's label_image: name, short form, a value, what it means as a setting.
 LABEL_IMAGE_FLAGS = [

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from delegate.tflite.callbacks import NativeDelegate
+from delegate.host.tflite.callbacks import NativeDelegate
 from tests.support.command import (
     CPU_LINES,
     FILES,
@@ -29,8 +29,8 @@ from tests.support.command import (
 )
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.messages import stamped
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.cli.messages import stamped
+from tflite_opencl.interpreters.runtime import find_runtime
 
 
 def test_a_run_on_the_cpu_prints_label_images_lines_on_stderr(files: Path, run: Run) -> None:

@@ -14,16 +14,16 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.inspect import read_model
-from delegate.runtime.executor import Executor
+from delegate.run.executor import Executor
 from tests.support.command import FILES, ROOT, Ran, Run
 from tests.support.model import chain_model, op, t
 from tests.support.subgraphs import two_signatures
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.chain import open_judge
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.harness.chain import open_judge
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.interpreters.runtime import find_runtime
 
 Chain = Callable[..., tuple[Ran, dict[str, Any]]]
 

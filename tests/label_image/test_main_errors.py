@@ -28,8 +28,8 @@ from tests.support.model import chain_model, graph_of, op, t
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
 from tflite_opencl import __version__
-from tflite_opencl.common import fetch
-from tflite_opencl.common.runtime import Runtime, find_runtime
+from tflite_opencl.interpreters.runtime import Runtime, find_runtime
+from tflite_opencl.models import fetch
 
 
 def test_an_unknown_option_is_one_line(run: Run) -> None:
@@ -302,8 +302,8 @@ def failing_device(monkeypatch: pytest.MonkeyPatch) -> None:
         return BrokenInterpreter(delegates, made)
 
     monkeypatch.setattr(Runtime, "interpreter", interpreter)
-    for module in ("interpreter", "open_job"):
-        monkeypatch.setattr(f"tflite_opencl.common.{module}.OpenCLDelegate", FakeDelegate)
+    for module in ("interpreters.interpreter", "harness.open_job"):
+        monkeypatch.setattr(f"tflite_opencl.{module}.OpenCLDelegate", FakeDelegate)
 
 
 @pytest.mark.usefixtures("failing_device")

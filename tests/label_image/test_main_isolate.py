@@ -25,7 +25,7 @@ from tests.support.command import ROOT, Run
 from tests.support.isolated import children
 from tests.support.tiers import slow
 from tests.support.videos import frames, write_video
-from tflite_opencl.common.errors import UsageError
+from tflite_opencl.console.errors import UsageError
 
 MODEL = ("-m", "model.tflite", "-l", "labels.txt", "-r", "1", "--use_gpu", "--tune", "off")
 ROWS = [f"pictures/{name}/{name}.png\t0.8: {n} {name}" for n, name in ((2, "blue"), (1, "green"))]

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from delegate import DeviceInfo, list_devices
-from delegate.runtime import inspection
-from delegate.runtime.executor import Executor
+from delegate.run import inspection
+from delegate.run.executor import Executor
 from label_image import Classifier, RunError, open_path
 from label_image.path import Path as OnePath
 from tests.support.command import (
@@ -35,9 +35,9 @@ from tests.support.model import t
 from tests.support.opencl import opencl_error
 from tests.support.tiers import slow
 from tests.support.without_tflite import make_so, needs_tflite
-from tflite_opencl.common import numpy_kernels
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.harness.job import Job
+from tflite_opencl.interpreters import numpy_kernels
+from tflite_opencl.interpreters.runtime import find_runtime
 
 SHARED = ROOT.parent / "shared"
 

@@ -17,9 +17,9 @@ from tests.support.command import FILES, ROOT, ROWS, Run, absolute
 from tests.support.pictures import encoded
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.pictures import decode
-from tflite_opencl.common.pictures.decode import PictureError
-from tflite_opencl.common.pictures.image import load_picture
+from tflite_opencl.pictures import decode
+from tflite_opencl.pictures.decode import PictureError
+from tflite_opencl.pictures.image import load_picture
 
 HEIC = b"\0\0\0\x18ftypheic" + bytes(99)
 FAKE_READER = "called = []\ndef register_heif_opener():\n    called.append(1)\n"
@@ -157,8 +157,8 @@ def test_a_library_s_own_lines_become_warnings_of_the_picture(
 
 MEMORY = """
 import sys
-from tflite_opencl.common.pictures.image import load_picture
-from tflite_opencl.common.pictures.decode import PictureError
+from tflite_opencl.pictures.image import load_picture
+from tflite_opencl.pictures.decode import PictureError
 
 def most_kib():
     with open("/proc/self/status") as status:

@@ -94,7 +94,7 @@ def test_without_a_device_the_cpu_finds_the_same(
         def __init__(self, *_: object, **__: object) -> None:
             raise NoDeviceError("no OpenCL platform was found")
 
-    monkeypatch.setattr("tflite_opencl.common.interpreter.OpenCLDelegate", NoDelegate)
+    monkeypatch.setattr("tflite_opencl.interpreters.interpreter.OpenCLDelegate", NoDelegate)
     Path("model.tflite").write_bytes(detector())
     ran = run(*WORDS, "-i", "half.png", "--use_gpu", "--output_image", "drawn.png")
     assert ran.code == 2

@@ -12,8 +12,8 @@ from PIL import Image
 from delegate import DeviceInfo
 from tests.support.command import Run
 from tests.support.subgraphs import two_signatures
-from tflite_opencl.common.interpreter import allocated
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.interpreter import allocated
+from tflite_opencl.interpreters.runtime import find_runtime
 
 NAMED = ("-m", "two.tflite", "-i", "picture.bmp", "--signature")
 

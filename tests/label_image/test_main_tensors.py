@@ -15,12 +15,12 @@ from PIL import Image
 
 from delegate import DeviceInfo
 from delegate.inspect import Node, Tensor
-from delegate.runtime.executor import Executor
+from delegate.run.executor import Executor
 from tests.support.command import Run
 from tests.support.model import chain_model, const, op, t
 from tests.support.shared import model_path, picture_path
 from tests.support.tiers import slow
-from tflite_opencl.common.messages import stamped
+from tflite_opencl.cli.messages import stamped
 
 POOL = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4, "padding": "VALID"}
 WORDS = ("-m", "model.tflite")

@@ -19,10 +19,10 @@ from label_image.path import Outputs, Path
 from label_image.paths import Paths
 from tests.support.compare import RUNTIME
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common import interrupts
-from tflite_opencl.common.errors import DelegateFailed
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.timing import Times
+from tflite_opencl.console import interrupts
+from tflite_opencl.console.errors import DelegateFailed
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.timing.timing import Times
 
 TIMES = Times(average_ms=2.0, min_ms=2.0, median_ms=2.0, total_ms=2.0, cpu_load=1.0)
 NODES = (Verdict(0, "CONV_2D", None),)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from delegate import DeviceError, DeviceInfo, NoDeviceError, Options
 from delegate.inspect import Graph, read_model, write_model
-from delegate.runtime.executor import Executor
+from delegate.run.executor import Executor
 from label_image.open_path import open_path
 from label_image.path import Path
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import POOL, conv_pool, image
-from tflite_opencl.common.errors import DelegateFailed, RunError
-from tflite_opencl.common.job import Job
+from tflite_opencl.console.errors import DelegateFailed, RunError
+from tflite_opencl.harness.job import Job
 
 FLAT = chain_model(
     [

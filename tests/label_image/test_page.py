@@ -20,7 +20,7 @@ from PIL import Image
 
 from delegate import DeviceInfo
 from delegate.inspect import read_model, write_model
-from delegate.runtime.executor import Executor
+from delegate.run.executor import Executor
 from label_image.page import facts, write
 from label_image.page.facts import NodeRow
 from label_image.page.write import MOST_ROWS, chart_of, picture_uri
@@ -29,10 +29,10 @@ from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.boards.facts import Info, Rows
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.values import input_sets
+from tflite_opencl.boards.facts import Info, Rows
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.oracle.values import input_sets
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 RESULTS = "\n".join(row.removeprefix("INFO: ") for row in ROWS)

@@ -14,7 +14,7 @@ from label_image import flags
 from label_image.prepare import prepare
 from tests.support.command import pooling_model
 from tests.support.model import t
-from tflite_opencl.common.job import Job
+from tflite_opencl.harness.job import Job
 
 
 def job(folder: Path, *words: str) -> Job:

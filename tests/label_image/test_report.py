@@ -27,10 +27,10 @@ from label_image.scene import Class, Scene
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
 from tests.support.nets import image
-from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.messages import stamped
-from tflite_opencl.common.timing import Times
+from tflite_opencl.cli.messages import stamped
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.oracle.difference import Difference
+from tflite_opencl.timing.timing import Times
 
 GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
 TIMES = Times(20.5, min_ms=18.25, median_ms=19.125, total_ms=246.0, cpu_load=1.984, runs=12)

@@ -26,7 +26,7 @@ from label_image.result import (
     write_outputs,
 )
 from tests.support.model import graph_of, op, t
-from tflite_opencl.common.difference import Difference
+from tflite_opencl.oracle.difference import Difference
 
 
 def described(

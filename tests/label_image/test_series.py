@@ -17,8 +17,8 @@ from PIL import Image
 
 from delegate import DeviceError, DeviceInfo, Options
 from delegate.inspect import read_model
-from delegate.runtime.copy_strategies import CopyStrategy
-from delegate.runtime.executor import Executor
+from delegate.run.copy_strategies import CopyStrategy
+from delegate.run.executor import Executor
 from label_image.compare import Distances, Outcome, Sample, Totals
 from label_image.decoder import Format
 from label_image.path import Path as OnePath
@@ -28,10 +28,10 @@ from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, op, t
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.harness.job import Job
+from tflite_opencl.oracle.difference import Difference
+from tflite_opencl.pictures.image import load_picture, to_input
 
 SIZE = (1, 4, 4, 3)
 SAME = Distances(*[Difference(0)] * 3)

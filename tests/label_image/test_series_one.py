@@ -19,10 +19,10 @@ from label_image.path import Path
 from label_image.paths import Paths
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op, t
-from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.node_kernels import JUDGE
-from tflite_opencl.common.timing import Times
+from tflite_opencl.console.errors import RunError
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.oracle.node_kernels import JUDGE
+from tflite_opencl.timing.timing import Times
 
 TIMES = Times(1.0, 1.0, 1.0, 1.0, 1.0)
 Outputs = Sequence[NDArray[Any]]

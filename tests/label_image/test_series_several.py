@@ -15,7 +15,7 @@ import pytest
 
 from delegate import DeviceError, DeviceInfo, Options, list_devices
 from delegate.inspect import read_model
-from delegate.runtime.executor import Executor
+from delegate.run.executor import Executor
 from label_image.compare import Outcome
 from label_image.decoder import Format
 from label_image.decoders import Batch, Batches, runs_in_order
@@ -37,7 +37,7 @@ from tests.label_image.test_series import (
 from tests.support.compare import RUNTIME
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.job import Job
+from tflite_opencl.harness.job import Job
 
 __all__ = ["paths"]  # a fixture
 pytestmark = pytest.mark.device

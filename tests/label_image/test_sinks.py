@@ -13,7 +13,7 @@ import pytest
 
 from label_image.expect import ExpectedBoxes
 from label_image.sinks import Coco, Csv, Lines, kept_entries, lines_to
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.console.errors import RunError
 
 ROWS = {
     "image": "a, b.png",

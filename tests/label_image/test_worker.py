@@ -20,9 +20,9 @@ from tests.support.command import pooling_model
 from tests.support.model import t
 from tests.support.tiers import slow
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.errors import DelegateFailed, RunError
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.console.errors import DelegateFailed, RunError
+from tflite_opencl.harness.job import Job
+from tflite_opencl.interpreters.runtime import find_runtime
 
 JOB = Job(b"not read by a fake child", np.arange(12, dtype=np.uint8), cpu_kernels="reference")
 DIED = "the process of the CPU's kernels"
@@ -39,7 +39,7 @@ def run_in_child(job: Job, code: str) -> OnePath:
 # Begins a child's code: it has the job, and answers with what it gives to `answer`.
 ANSWERS = """
 import json, os, pickle, sys
-from tflite_opencl.common.errors import DelegateFailed, RunError
+from tflite_opencl.console.errors import DelegateFailed, RunError
 count = json.loads(sys.stdin.buffer.readline())["bytes"]
 job = pickle.loads(sys.stdin.buffer.read(count))
 def answer(result):

@@ -18,7 +18,7 @@ from tests.support.compare import assert_close, interpreter, invoke, refusals
 from tests.support.floats import exact_doubles
 from tests.support.shared import model_path, picture_path, picture_paths
 from tests.support.tiers import slow
-from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.pictures.image import load_picture, to_input
 
 pytestmark = pytest.mark.model
 

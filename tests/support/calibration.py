@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from delegate.inspect import Graph, write_model
-from tflite_opencl.common.pictures.image import load_picture, to_input
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.pictures.image import load_picture, to_input
 
 # The picture cannot show all that others will: tensors get this much more room on both sides.
 # Those that RELU6 limits need none.

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, ops
 from delegate.errors import Unsupported
+from delegate.guard.probing.opening import usable_isa
+from delegate.guard.probing.probe import examine
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node, Quantization, read_model
 from delegate.isa import instructions
 from delegate.launch import Alternative, Launch
-from delegate.start.opening import usable_isa
-from delegate.start.probe import examine
 from delegate.target import Target
-from delegate.tflite.library import installed_rules
 from tests.support.compare import assert_exact, inputs_for, interpreter, invoke, oracle
 from tests.support.model import t
 from tests.support.opencl import vector_width

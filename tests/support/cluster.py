@@ -20,8 +20,8 @@ pytest.importorskip("distributed")
 import dask
 import distributed
 
-from tflite_opencl.common.cluster import client
-from tflite_opencl.common.cluster.work import Answer, Work
+from tflite_opencl.cluster import client
+from tflite_opencl.cluster.work import Answer, Work
 
 HANG_LIMIT_S = 0.5
 BUSY_S = 600.0  # in which a worker that died is there again, however busy the machine is

@@ -16,7 +16,7 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph, read_model
 from tests.support.guards import guarded
 from tests.support.opencl import PROFILE
-from tflite_opencl.common.runtime import runtime_if_any
+from tflite_opencl.interpreters.runtime import runtime_if_any
 
 RUNTIME = runtime_if_any()
 _OPTIONS = {"tune": "off", "device_profile": PROFILE}

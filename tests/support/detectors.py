@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.network import Network
 from delegate.inspect import Graph, Tensor, flexbuffer_of
-from tflite_opencl.common.build import constant, node, numbers, tensor
+from tflite_opencl.models.build import constant, node, numbers, tensor
 
 # Of BlazeFace's blocks: channels, and the stride; the first eleven give the finer map.
 _BLAZE = (

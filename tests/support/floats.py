@@ -12,8 +12,8 @@ from hypothesis import reject
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, ops
+from delegate.format.reader import read_model
 from delegate.inspect import Node, sum_bound
-from delegate.tflite.reader import read_model
 from tests.support.cases import RUN, Way, forced, way_on
 from tests.support.compare import Arrays, Bounds, assert_within, interpreter
 from tests.support.model import chain_model

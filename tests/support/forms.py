@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delegate.compiler import compile_partition
+from delegate.engine import Engine
 from delegate.graph.partition import partition_of
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Graph
 from delegate.launch import Program, size_bytes
+from delegate.plan.lowering.compiler import compile_partition
+from delegate.plan.planners.planner import Planner
 from delegate.plan.record import LaunchPlan
-from delegate.runtime.executor import Executor
-from delegate.start.engine import Engine
-from delegate.start.planner import Planner
+from delegate.plan.tuning.dispatch import Selection
+from delegate.run.executor import Executor
 from delegate.target import Target
-from delegate.tflite.library import installed_rules
-from delegate.tuning.dispatch import Selection
 from tests.support.cases import Way
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.partition import Partition, partition_of
 from delegate.inspect import Node, Tensor, read_model
-from delegate.passes import PASSES, run_passes
+from delegate.plan.passes import PASSES, run_passes
 from tests.support.cases import RUN, Way, forced, require_isa
 from tests.support.compare import assert_close, interpreter, invoke
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.moves import numbers
-from tflite_opencl.common.build import as_int4, in_blocks
+from tflite_opencl.models.build import as_int4, in_blocks
 
 PLAIN = {"fused_activation_function": "NONE"}
 HIDDEN = -1e30

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
 from delegate.launch import size_bytes
-from delegate.runtime import layout
-from delegate.runtime.executor import Executor
+from delegate.plan import layout
+from delegate.run.executor import Executor
 
 GUARD_BYTES = 64  # behind each tensor, beside the gap to the next multiple of the alignment
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from delegate import Model, OpenCLDelegate
-from delegate.isolation.device import IsolatedDevice
-from delegate.isolation.worker import IsolationProcess
+from delegate.guard.isolation.device import IsolatedDevice
+from delegate.guard.isolation.worker import IsolationProcess
 
 
 def children(parent: int | None = None) -> set[int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from delegate.launch import Launch
-from delegate.runtime.kernels import Kernels
+from delegate.plan.dispatch.kernels import Kernels
 
 FOLDER_VARIABLE = "KERNEL_USE_FOLDER"
 _tests_of: dict[str, set[str]] = defaultdict(set)

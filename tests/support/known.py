@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from delegate import cache
+from delegate.guard import cache
 
 
 def written_files(folder: Path) -> list[str]:

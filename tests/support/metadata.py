@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from delegate.tflite.tree import Tree, packed
+from delegate.format.tree import Tree, packed
 from tflite_opencl.rewrites.tree import read_tree, write_tree
 
 # What a tensor's metadata may be made of; the numbers are those of metadata_schema.fbs.

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from delegate.format.reader import read_model
+from delegate.format.writer import write_model
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.persistent import with_variables, written_variables
-from delegate.tflite.reader import read_model
-from delegate.tflite.writer import write_model
-from tflite_opencl.common.build import constant as const
-from tflite_opencl.common.build import graph as graph_of
-from tflite_opencl.common.build import node as op
-from tflite_opencl.common.build import tensor as t
+from tflite_opencl.models.build import constant as const
+from tflite_opencl.models.build import graph as graph_of
+from tflite_opencl.models.build import node as op
+from tflite_opencl.models.build import tensor as t
 
 __all__ = [
     "chain_model",

@@ -12,8 +12,8 @@ from hypothesis import reject
 from numpy.typing import ArrayLike
 
 from delegate import DeviceInfo, ops
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node, Tensor
-from delegate.tflite.library import installed_rules
 from tests.support.cases import LANES_8, SIMT, Way, assert_exact_way, way_on
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, const, t

@@ -13,10 +13,10 @@ import pytest
 from pyopencl import _cl
 
 from delegate import DeviceInfo, Options
+from delegate.guard.probing.opening import open_device
 from delegate.inspect import read_device_profile
-from delegate.runtime.context import Context, shared_context
-from delegate.runtime.device import Device
-from delegate.start.opening import open_device
+from delegate.run.context import Context, shared_context
+from delegate.run.device import Device
 
 
 def opencl_error(kind: type[cl.Error], call: str, status: int) -> cl.Error:

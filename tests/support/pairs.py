@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node, Tensor
-from delegate.tflite.library import installed_rules
 from tests.support.cases import FUSED, scales, zero_points
 from tests.support.model import const, op, t
 

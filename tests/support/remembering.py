@@ -14,7 +14,7 @@ from delegate.inspect import Graph, Tensor, read_model, write_model
 from tests.support.compare import Arrays, assert_close, assert_same, interpreter, invoke, refusals
 from tests.support.guards import guarded
 from tests.support.opencl import PROFILE
-from tflite_opencl.common.remembered import remembered_bounds
+from tflite_opencl.oracle.remembered import remembered_bounds
 
 
 def assert_runs(graph: Graph, device: DeviceInfo, counts: tuple[int, ...], seed: int = 0) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from delegate.format.tree import Tree, packed
+from delegate.format.writer import model_tree, with_bodies
 from delegate.graph.ir import Graph, Tensor
-from delegate.tflite.tree import Tree, packed
-from delegate.tflite.writer import model_tree, with_bodies
 from tests.support.model import const, graph_of, op, t
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.results import Result
 from tflite_opencl.conformance.runner import Workers
 from tflite_opencl.conformance.selection import item_of
+from tflite_opencl.models.build import Case
 
 SECONDS = 60.0  # a case
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import pytest
 
 from delegate import DeviceInfo
-from delegate.tflite.library import installed_rules
+from delegate.host.tflite.library import installed_rules
 
 slow = pytest.mark.slow
 _RULES = installed_rules()

@@ -17,11 +17,11 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.errors import Unsupported
 from delegate.graph.infer import infer
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node, read_model, write_model
 from delegate.launch import Alternative
 from delegate.ops._registry import Lower
 from delegate.target import Target
-from delegate.tflite.library import installed_rules
 from tests.delegate.ops import test_layers_channel_shuffle as channel_shuffle
 from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES
 from tests.delegate.ops.test_gather import of_int4
@@ -42,7 +42,7 @@ from tests.support.guards import guarded
 from tests.support.model import chain_model, op, t
 from tests.support.moves import like, numbers
 from tests.support.nodes import built_nodes
-from tflite_opencl.common.in_builtins import in_builtins
+from tflite_opencl.oracle.in_builtins import in_builtins
 
 # What GPUs differ in, as lowering sees it.
 GPUS = (SIMT, NEAREST, *DOTS, EMULATED, *REGISTERS)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tflite_opencl.common import runtime
+from tflite_opencl.interpreters import runtime
 
 WHY_NOT = runtime.runtime_if_any().why_not  # "": there is a TFLite
 INTERPRETER = runtime.Runtime.interpreter  # without TFLite numpy's, for tests that are about that

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.network import Network
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import constant, node, numbers, tensor
+from tflite_opencl.models.build import constant, node, numbers, tensor
 
 _CLASSES, _BINS = 80, 16  # of COCO; of a side's distance
 _PIXELS, _SHARES = (0.05, 0), (1 / 256, -128)  # scale and zero point of places, and of shares

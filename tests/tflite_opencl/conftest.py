@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tflite_opencl.command import main
-from tflite_opencl.common import plugin_library as library
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.interpreters import plugin_library as library
 
 
 @pytest.fixture(autouse=True)

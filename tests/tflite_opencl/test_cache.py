@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from delegate import cache
-from delegate.cache import leases, limit
-from delegate.sandbox.records import Records
-from delegate.sandbox.trials import SELF_TEST, Trial
-from delegate.store import CHOICES, Store
+from delegate.guard import cache
+from delegate.guard.cache import leases, limit
+from delegate.guard.children.records import Records
+from delegate.guard.children.trials import SELF_TEST, Trial
+from delegate.guard.store import CHOICES, Store
 from tflite_opencl.command import main
 
 IDENTITY = "PoCL|OpenCL 3.0 PoCL 3.1|a CPU|3.1|small"

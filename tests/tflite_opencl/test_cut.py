@@ -19,8 +19,8 @@ from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
 from tests.support.without_tflite import make_so
 from tflite_opencl.command import main
-from tflite_opencl.common.interpreter import allocated, invoke
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.interpreter import allocated, invoke
+from tflite_opencl.interpreters.runtime import find_runtime
 
 
 def assert_parts_are_the_model(model: Path, folder: Path, nodes: str = "all") -> list[str]:

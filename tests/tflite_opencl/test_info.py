@@ -16,10 +16,10 @@ from delegate import DeviceInfo, NoDeviceError, list_devices
 from delegate.inspect import Icd, device_limits, list_icds, read_device_profile
 from tests.support.boards import BOARDS
 from tests.support.tiers import slow
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards import facts as board_facts
+from tflite_opencl.boards.board import ICD_FOLDER, read_board
 from tflite_opencl.command import main
-from tflite_opencl.common.boards import drivers
-from tflite_opencl.common.boards import facts as board_facts
-from tflite_opencl.common.boards.board import ICD_FOLDER, read_board
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from delegate import cache
-from delegate.sandbox.records import Records
-from delegate.sandbox.trials import BUILD, Trial
+from delegate.guard import cache
+from delegate.guard.children.records import Records
+from delegate.guard.children.trials import BUILD, Trial
 from tflite_opencl.command import main
 from tflite_opencl.info import bans_text
 

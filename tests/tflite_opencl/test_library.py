@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo, Options
-from delegate.external import options_of
+from delegate.host.external import options_of
 from delegate.inspect import write_model
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke
 from tests.support.nets import assert_equal_outputs, conv_pool, net
 from tests.support.tiers import slow
 from tflite_opencl.command import main
-from tflite_opencl.common import plugin_library as library
+from tflite_opencl.interpreters import plugin_library as library
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
@@ -102,7 +102,7 @@ def test_a_program_sees_how_many_nodes_are_taken(
     (tmp_path / "m.tflite").write_bytes(write_model(CHAIN))
     options = {"device": str(device.index), "tune": "off", "exclude_ops": excluded}
     program = (
-        "from tflite_opencl.common.runtime import runtime_if_any as r\n"
+        "from tflite_opencl.interpreters.runtime import runtime_if_any as r\n"
         f"d = r().load_delegate({str(built)!r}, {options!r})\n"
         f"r().interpreter({str(tmp_path / 'm.tflite')!r}, None, 'reference', [d])"
     )

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from delegate import DeviceInfo
+from tflite_opencl.boards import drivers
 from tflite_opencl.command import main
-from tflite_opencl.common.boards import drivers
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
+from delegate import engine as start_engine
+from delegate.guard.children import helper
 from delegate.inspect import write_model
-from delegate.sandbox import helper
-from delegate.start import engine as start_engine
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
 from tests.support.tiers import slow

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, Model, NoDeviceError, cache
+from delegate import DeviceInfo, Model, NoDeviceError
+from delegate.guard import cache
 from delegate.inspect import write_model
 from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool
@@ -19,7 +20,7 @@ from tests.support.small_v2 import small_v2
 from tests.support.tiers import slow
 from tflite_opencl import tune
 from tflite_opencl.command import main
-from tflite_opencl.common import start
+from tflite_opencl.console import start
 
 
 @pytest.fixture

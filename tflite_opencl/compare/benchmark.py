@@ -18,12 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from delegate import Options
-from tflite_opencl.common.errors import CommandError, require_writable, write
-from tflite_opencl.common.exit_codes import NOT_SO, USAGE
-from tflite_opencl.common.flag_values import OutputPath, positive, seconds
-from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
-from tflite_opencl.common.profile import NodeTime
-from tflite_opencl.common.tables import csv_text, table_text, terminal_width
+from tflite_opencl.cli.flag_values import OutputPath, positive, seconds
+from tflite_opencl.cli.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.compare.records import (
     EXTERNAL,
     OPENCL,
@@ -33,9 +29,13 @@ from tflite_opencl.compare.records import (
     Timing,
     paths_of,
 )
+from tflite_opencl.compare.report import each_model, given_of
 from tflite_opencl.compare.runs import Given, Running, Settings, run_all
-from tflite_opencl.compare.subcommand import each_model, given_of
 from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, timed
+from tflite_opencl.console.errors import CommandError, require_writable, write
+from tflite_opencl.console.exit_codes import NOT_SO, USAGE
+from tflite_opencl.console.tables import csv_text, table_text, terminal_width
+from tflite_opencl.timing.profile import NodeTime
 
 HELP = "time models as TFLite's benchmark_model does, with random input"
 EXAMPLES = (

@@ -11,16 +11,16 @@ from typing import Any, cast
 
 from delegate import DelegateError
 from delegate.inspect import with_input_shapes
-from tflite_opencl.common import bars
-from tflite_opencl.common.cluster.client import Cluster
-from tflite_opencl.common.cluster.line import Left
-from tflite_opencl.common.cluster.scheduler import Scheduler
-from tflite_opencl.common.cluster.work import Work
-from tflite_opencl.common.errors import OneLineError, reason_of
-from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.cli.scheduler import Scheduler
+from tflite_opencl.cluster.client import Cluster
+from tflite_opencl.cluster.line import Left
+from tflite_opencl.cluster.work import Work
 from tflite_opencl.compare.records import Fleet, Report, RunPath
+from tflite_opencl.compare.report import report_of
 from tflite_opencl.compare.runs import Given, Settings
-from tflite_opencl.compare.subcommand import report_of
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import OneLineError, reason_of
+from tflite_opencl.interpreters.interpreter import read_graph
 
 
 @dataclass(frozen=True, slots=True)

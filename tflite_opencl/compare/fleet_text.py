@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tflite_opencl.common.tables import NONE, columns, csv_text, markdown_table, render
 from tflite_opencl.compare.records import Fleet, ModelResult, PathResult
 from tflite_opencl.compare.text import CSV, ROWS, csv_rows, notes
+from tflite_opencl.console.tables import NONE, columns, csv_text, markdown_table, render
 
 # A terminal has no room for these; CSV and JSON have all.
 _LEFT_OUT = ("device", "average, ms", "minimum, ms", "peak memory, MiB", "top result")

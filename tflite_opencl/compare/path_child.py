@@ -5,7 +5,7 @@ The first request opens the path; the answer is what is told of it. The next one
 
     {"runs": 9, "warmup": 2}   runs_ms, wall_ms, cpu_ms and gpu_ms of so many runs, without
                                the warm-up; gpu_ms is null where no driver tells it
-    {"profile": true}          rows: the nodes on the device, as NodeTime of common/profile.py
+    {"profile": true}          rows: the nodes on the device, as NodeTime of timing/profile.py
     {}                         the last: the outputs are written; peak_bytes of the process
 
 An answer may be {"failed": why} instead, and is then the last.
@@ -26,25 +26,25 @@ from typing import Any
 import numpy as np
 
 from delegate import DelegateError, Options
+from delegate.guard.children.channel import Channel, serving
 from delegate.inspect import Graph, infer, read_model, write_model
-from delegate.sandbox.channel import Channel, serving
-from tflite_opencl.common.chain import open_judge
-from tflite_opencl.common.compiled_model import CompiledInterpreter
-from tflite_opencl.common.errors import (
+from tflite_opencl.compare.records import COMPILED_MODEL, KERNELS, REFERENCE, RunPath
+from tflite_opencl.console.errors import (
     DelegateFailed,
     OneLineError,
     RunError,
     one_line,
     reason_of,
 )
-from tflite_opencl.common.in_builtins import in_builtins
-from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.machine import peak_bytes
-from tflite_opencl.common.open_job import OpenInterpreter, allocate, open_interpreter
-from tflite_opencl.common.plugin_library import ACCELERATOR, compile_library
-from tflite_opencl.common.runtime import Runtime, fit_inputs, runtime_if_any
-from tflite_opencl.common.timing import Stopwatch
-from tflite_opencl.compare.records import COMPILED_MODEL, KERNELS, REFERENCE, RunPath
+from tflite_opencl.harness.chain import open_judge
+from tflite_opencl.harness.job import Delegation, Job
+from tflite_opencl.harness.open_job import OpenInterpreter, allocate, open_interpreter
+from tflite_opencl.interpreters.compiled_model import CompiledInterpreter
+from tflite_opencl.interpreters.plugin_library import ACCELERATOR, compile_library
+from tflite_opencl.interpreters.runtime import Runtime, fit_inputs, runtime_if_any
+from tflite_opencl.oracle.in_builtins import in_builtins
+from tflite_opencl.timing.machine import peak_bytes
+from tflite_opencl.timing.timing import Stopwatch
 
 
 def main() -> int:

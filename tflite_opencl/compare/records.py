@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tflite_opencl.common.errors import CommandError, cannot_read
-from tflite_opencl.common.flag_values import delegate_options
-from tflite_opencl.common.messages import JSON_SCHEMA
-from tflite_opencl.common.records import from_json
+from tflite_opencl.cli.flag_values import delegate_options
+from tflite_opencl.cli.messages import JSON_SCHEMA
+from tflite_opencl.console.errors import CommandError, cannot_read
+from tflite_opencl.console.records import from_json
 
 CPU, BUILTIN, REFERENCE, OPENCL, EXTERNAL = "cpu", "builtin", "reference", "opencl", "external"
 COMPILED_MODEL, CHAIN = "compiledmodel", "chain"

@@ -15,22 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Options
+from delegate.guard.children.child import Child, ChildDied, command_of
 from delegate.inspect import Graph
-from delegate.sandbox.child import Child, ChildDied, command_of
-from tflite_opencl.common import interrupts
-from tflite_opencl.common.difference import difference
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.finite import not_finite
-from tflite_opencl.common.flags import device_asked
-from tflite_opencl.common.in_builtins import replaced_nodes
-from tflite_opencl.common.interpreter import invoke
-from tflite_opencl.common.judge import open_judge
-from tflite_opencl.common.labels import are_scores, format_row, top_results
-from tflite_opencl.common.machine import Meter
-from tflite_opencl.common.oracle import reference_is_wrong
-from tflite_opencl.common.runtime import Runtime, runtime_if_any
-from tflite_opencl.common.timing import SETTLE_S, cores, turns
+from tflite_opencl.cli.flags import device_asked
 from tflite_opencl.compare.records import (
     REFERENCE,
     ModelResult,
@@ -39,6 +26,19 @@ from tflite_opencl.compare.records import (
     Timing,
     timing_of,
 )
+from tflite_opencl.console import interrupts
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.harness.feeds import scale_of
+from tflite_opencl.harness.labels import are_scores, format_row, top_results
+from tflite_opencl.interpreters.interpreter import invoke
+from tflite_opencl.interpreters.runtime import Runtime, runtime_if_any
+from tflite_opencl.oracle.difference import difference
+from tflite_opencl.oracle.finite import not_finite
+from tflite_opencl.oracle.in_builtins import replaced_nodes
+from tflite_opencl.oracle.judge import open_judge
+from tflite_opencl.oracle.oracle import reference_is_wrong
+from tflite_opencl.timing.machine import Meter
+from tflite_opencl.timing.timing import SETTLE_S, cores, turns
 
 
 @dataclass(frozen=True, slots=True)

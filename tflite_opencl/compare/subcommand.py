@@ -4,34 +4,21 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TypeVar
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import asdict
 
 from delegate import Options
-from tflite_opencl import __version__
-from tflite_opencl.common import bars
-from tflite_opencl.common.cluster.scheduler import require_distributed
-from tflite_opencl.common.errors import CommandError, UsageError
-from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.feeds import inputs_for
-from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
-from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.labels import labels_in
-from tflite_opencl.common.machine import Meter, cpu_name
-from tflite_opencl.common.open_sizes import sized_graph
-from tflite_opencl.common.runtime import runtime_if_any
-from tflite_opencl.common.tables import terminal_width
+from tflite_opencl.cli.flags import add_flag, add_flags, add_models, as_json, models_of, shown
+from tflite_opencl.cli.scheduler import require_distributed
 from tflite_opencl.compare import fleet_text
-from tflite_opencl.compare.records import ModelResult, Report, RunPath, load, paths_of
-from tflite_opencl.compare.runs import Given, Settings, compared
+from tflite_opencl.compare.records import load, paths_of
+from tflite_opencl.compare.report import PATHS, WITHOUT_TFLITE, given_of, report_of
+from tflite_opencl.compare.runs import Given, Settings
 from tflite_opencl.compare.text import changes_text, csv_of, markdown_of, text_of
+from tflite_opencl.console.errors import CommandError, UsageError
+from tflite_opencl.console.exit_codes import NOT_SO
+from tflite_opencl.console.tables import terminal_width
+from tflite_opencl.harness.labels import labels_in
 
 HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
 EXAMPLES = (
@@ -42,8 +29,6 @@ EXAMPLES = (
     ("tflite-opencl compare -m model.tflite --against before.json", "and see what changed"),
     ("tflite-opencl compare -m model.tflite --scheduler tcp://HOST:8786", "on each board"),
 )  # fmt: skip
-_PATHS, _WITHOUT_TFLITE = "cpu,reference,opencl", "opencl"
-T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--paths", type=paths_of, metavar="P,P",
         help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;..., "
         "chain:PATH.so:KEY:VALUE;... (that library's delegate first, then opencl) "
-        f"(default: {_PATHS}; without TFLite: {_WITHOUT_TFLITE})")  # fmt: skip
+        f"(default: {PATHS}; without TFLite: {WITHOUT_TFLITE})")  # fmt: skip
     add_flag(parser, "count", 50, " timed runs")
     add_flag(parser, "warmup_runs", 5)
     add_flag(parser, "threads", more=" (default: as many as cores)")
@@ -123,69 +108,3 @@ def _on_boards(options: argparse.Namespace, models: Sequence[Given], settings: S
     if fleet.is_no_result:
         raise CommandError(text, NOT_SO)
     return text
-
-
-def report_of(
-    models: Sequence[Given], paths: Sequence[RunPath] | None, settings: Settings
-) -> Report:
-    """Return what this machine's paths give for each model.
-
-    `paths`: None: those that it has. `settings`: 0 threads are as many as it has cores.
-    """
-    if paths is None:
-        paths = paths_of(_WITHOUT_TFLITE if runtime_if_any().why_not else _PATHS)
-    here = replace(settings, threads=settings.threads or len(os.sched_getaffinity(0)))
-
-    def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
-        return compared(given, paths, here, tell)
-
-    return Report(*each_model(models, here.threads, compare))
-
-
-def each_model(
-    models: Sequence[Given], threads: int, time: Callable[[Given, Callable[[str], None]], T]
-) -> tuple[Mapping[str, str], list[T]]:
-    """Return what a reader of times must know of this machine, and what `time` returns of each.
-
-    `time`: is given a model, and a function to tell what is done.
-    """
-    facts, found = _machine(threads), []
-    with bars.waiting("") as tell:
-        for given in models:
-            with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-                found.append(time(replace(given, folder=Path(folder)), tell))
-    return facts, found
-
-
-def given_of(
-    name: str,
-    picture: str | None,
-    signature: str | None,
-    size: tuple[int, int] | None = None,
-) -> Given:
-    """Return a model and its inputs.
-
-    `picture`: a file; None: random numbers. `signature`: which of its graphs; None: the first.
-    `size`: height and width of a picture's input that leaves them open; None: the picture's.
-    Raises: CommandError: the model or the picture cannot be used.
-    """
-    graph = read_graph(name, signature)
-    if not graph.inputs or not graph.outputs:
-        raise CommandError(f"{name} has no input or no output: there is nothing to run")
-    graph = sized_graph(graph, name, size, picture, runtime_if_any())
-    what = "random input" if picture is None else Path(picture).name
-    return Given(name, graph, inputs_for(graph, picture), what)
-
-
-def _machine(threads: int) -> Mapping[str, str]:
-    runtime = runtime_if_any()
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    busy = f" on {cores} cores: other programs make all times longer" if load > cores / 2 else ""
-    return {
-        "CPU": cpu_name(),
-        "threads": str(threads),
-        "load at the start": f"{load:.1f}{busy}",
-        "versions": f"tflite-opencl {__version__}, {runtime.text}, "
-        f"Python {platform.python_version()}, numpy {np.__version__}",
-        "energy": Meter().source or "not told: no counter or sensor that may be read",
-    }

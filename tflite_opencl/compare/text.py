@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tflite_opencl.common.tables import NONE, columns, csv_text, markdown_table, render, table_text
 from tflite_opencl.compare.records import ModelResult, PathResult, Report, Timing
+from tflite_opencl.console.tables import NONE, columns, csv_text, markdown_table, render, table_text
 
 _MIB = 2**20
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from delegate import DelegateError, DeviceError, DeviceInfo, list_devices
+from delegate.guard.children.channel import serve
+from delegate.guard.children.child import ask_once
 from delegate.inspect import KernelBuild, KernelBuilder, KernelUse
-from delegate.sandbox.channel import serve
-from delegate.sandbox.child import ask_once
-from tflite_opencl.common import bars
 from tflite_opencl.compilers.statistics import Listing, statistics_of
+from tflite_opencl.console import bars
 
 TIMEOUT_SECONDS = 300  # large kernels on a slow board
 # What makes drivers tell what they made of a kernel, and build it though they keep it.

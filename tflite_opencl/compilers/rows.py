@@ -14,9 +14,9 @@ from rich.table import Table
 
 from delegate import DeviceInfo
 from delegate.inspect import KernelUse
-from tflite_opencl.common.errors import CommandError, cannot_read
-from tflite_opencl.common.tables import csv_text, render
 from tflite_opencl.compilers.builds import Built
+from tflite_opencl.console.errors import CommandError, cannot_read
+from tflite_opencl.console.tables import csv_text, render
 
 
 def _figure(heading: str, is_less_better: bool = True) -> Any:

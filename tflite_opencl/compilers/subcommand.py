@@ -16,13 +16,10 @@ from pathlib import Path
 
 from delegate import DelegateError, DeviceInfo
 from delegate.inspect import KernelUse, kernel_uses
-from tflite_opencl.common.boards import drivers
-from tflite_opencl.common.boards.drivers import SurveyedDevice
-from tflite_opencl.common.errors import CommandError, cannot_read
-from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
-from tflite_opencl.common.files import folder_obstacle
-from tflite_opencl.common.flag_values import OutputPath
-from tflite_opencl.common.flags import (
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards.drivers import SurveyedDevice
+from tflite_opencl.cli.flag_values import OutputPath
+from tflite_opencl.cli.flags import (
     add_flag,
     add_flags,
     add_models,
@@ -41,6 +38,9 @@ from tflite_opencl.compilers.rows import (
     row_of,
     table_text,
 )
+from tflite_opencl.console.errors import CommandError, cannot_read
+from tflite_opencl.console.exit_codes import NO_DEVICE, NOT_SO
+from tflite_opencl.console.files import folder_obstacle
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (

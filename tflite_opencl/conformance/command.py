@@ -13,16 +13,9 @@ from typing import Any
 
 from delegate import ProfileError
 from delegate.inspect import read_device_profile, write_model
-from tflite_opencl.common import bars
-from tflite_opencl.common.build import Case
-from tflite_opencl.common.cluster.scheduler import require_distributed
-from tflite_opencl.common.errors import OneLineError, UsageError, code_of, make_folder, write
-from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
-from tflite_opencl.common.files import file_obstacle, write_file
-from tflite_opencl.common.flags import keep_inputs, prepare_environment
-from tflite_opencl.common.messages import printable, version_lines
-from tflite_opencl.common.start import OutputError
-from tflite_opencl.common.tables import terminal_width
+from tflite_opencl.cli.flags import keep_inputs, prepare_environment
+from tflite_opencl.cli.messages import printable, version_lines
+from tflite_opencl.cli.scheduler import require_distributed
 from tflite_opencl.conformance import flags, reduce, reports, results
 from tflite_opencl.conformance.progress import Tally, told
 from tflite_opencl.conformance.results import (
@@ -37,6 +30,13 @@ from tflite_opencl.conformance.results import (
 from tflite_opencl.conformance.runner import CannotRun, Workers
 from tflite_opencl.conformance.selection import item_of, select
 from tflite_opencl.conformance.subject import COMPILED_MODEL, OPENCL, OPENCL_OPTIONS
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import OneLineError, UsageError, code_of, make_folder, write
+from tflite_opencl.console.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
+from tflite_opencl.console.files import file_obstacle, write_file
+from tflite_opencl.console.start import OutputError
+from tflite_opencl.console.tables import terminal_width
+from tflite_opencl.models.build import Case
 
 _SHOWN = 20  # unexpected results on the terminal
 _OUTPUTS: dict[str, Callable[[Report], str]] = {

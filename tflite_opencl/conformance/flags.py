@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.common.command_line import Parser
-from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
-from tflite_opencl.common.flag_values import OutputPath, positive
-from tflite_opencl.common.flags import add_flag, device_asked
+from tflite_opencl.cli.command_line import Parser
+from tflite_opencl.cli.flag_values import OutputPath, positive
+from tflite_opencl.cli.flags import add_flag, device_asked
+from tflite_opencl.console.errors import UsageError
+from tflite_opencl.console.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
 
 RUNTIMES = {"litert": "ai-edge-litert", "tflite-runtime": "tflite-runtime"}
 EXAMPLES = (

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tflite_opencl.common import bars
+from tflite_opencl.console import bars
 
 LINE_SECONDS = 10.0  # between two lines
 

@@ -17,20 +17,20 @@ import numpy as np
 
 from delegate import DelegateError
 from delegate.inspect import Graph, Node, write_model
-from tflite_opencl.common.build import graph, sizes
-from tflite_opencl.common.compiled_model import options_text
-from tflite_opencl.common.cut import compiled_script_of, runs_others, script_of, write_part
-from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.judge import judged_outputs
-from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, find_runtime
-from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance import shrink
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, Result
 from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.conformance.shrink import Candidate
 from tflite_opencl.conformance.subject import Subject
+from tflite_opencl.console.errors import OneLineError
+from tflite_opencl.interpreters.compiled_model import options_text
+from tflite_opencl.interpreters.interpreter import read_graph
+from tflite_opencl.interpreters.runtime import ENVIRONMENT_VARIABLE, Runtime, find_runtime
+from tflite_opencl.models.build import graph, sizes
+from tflite_opencl.models.cut import compiled_script_of, runs_others, script_of, write_part
+from tflite_opencl.oracle.judge import judged_outputs
+from tflite_opencl.oracle.values import input_sets
 
 _GENERATIONS = 16
 _MOST_NODES = 400  # prefixes tried of a whole model

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.common.bounds import REMEMBERING
-from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.messages import stamped
+from tflite_opencl.cli.messages import stamped
 from tflite_opencl.conformance.results import (
     EXPECTED_FAIL,
     FAIL,
@@ -29,6 +27,8 @@ from tflite_opencl.conformance.results import (
     Report,
     Row,
 )
+from tflite_opencl.console.errors import OneLineError
+from tflite_opencl.oracle.bounds import REMEMBERING
 
 KINDS = (
     "uint8", "int8", "int8-per-channel", "16x8", "hybrid", "hybrid-per-channel", "float32",

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.common.build import Case
-from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.files import write_file
+from tflite_opencl.console.errors import OneLineError
+from tflite_opencl.console.files import write_file
+from tflite_opencl.models.build import Case
 
 PASS, FAIL, NOT_DELEGATED, SKIP = "Pass", "Fail", "NotDelegated", "Skip"
 # These a worker cannot say of itself.

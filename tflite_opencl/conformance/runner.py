@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, ChildDied, command_of
-from tflite_opencl.common import interrupts
+from delegate.guard.children.child import LAST_WAIT_SECONDS, Child, ChildDied, command_of
 from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
 from tflite_opencl.conformance.subject import COMPILED_MODEL, LibraryError
+from tflite_opencl.console import interrupts
 
 _BATCH = 120  # cases a worker; PoCL takes 2 MB of memory for each program
 _IDLE_DEATHS = 3  # workers that end before a case; then no other is tried

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from delegate.inspect import read_model
-from tflite_opencl.common.build import Case
-from tflite_opencl.common.errors import OneLineError, UsageError
-from tflite_opencl.common.messages import printable
+from tflite_opencl.cli.messages import printable
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import NOT_REPEATED
 from tflite_opencl.conformance.runner import Item
+from tflite_opencl.console.errors import OneLineError, UsageError
+from tflite_opencl.models.build import Case
 
 QUICK = 250
 # A folder's model, and one of a node in a folder of its model: the name of Mesa's tests of Teflon.

@@ -10,10 +10,10 @@ from itertools import chain, combinations
 import numpy as np
 
 from delegate.inspect import Graph, Tensor, with_tensors, write_model
-from tflite_opencl.common.build import Array
-from tflite_opencl.common.interpreter import allocated
-from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.common.values import Arrays
+from tflite_opencl.interpreters.interpreter import allocated
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.models.build import Array
+from tflite_opencl.oracle.values import Arrays
 
 
 @dataclass(frozen=True, slots=True)

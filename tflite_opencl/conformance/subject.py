@@ -11,12 +11,12 @@ from typing import Any
 
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
-from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.compiled_model import CompiledInterpreter
-from tflite_opencl.common.errors import OneLineError, one_line
-from tflite_opencl.common.interpreter import allocated, taken_nodes
-from tflite_opencl.common.plugin_library import ACCELERATOR
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console.errors import OneLineError, one_line
+from tflite_opencl.interpreters.compiled_model import CompiledInterpreter
+from tflite_opencl.interpreters.interpreter import allocated, taken_nodes
+from tflite_opencl.interpreters.plugin_library import ACCELERATOR
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.models.build import graph, node, tensor
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
 COMPILED_MODEL = "compiledmodel:"  # and a folder; none: no delegate, the CPU alone

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 
 from delegate import DelegateError
+from delegate.guard.children.channel import Channel, serving
 from delegate.inspect import Graph, read_model, write_model
-from delegate.sandbox.channel import Channel, serving
-from tflite_opencl.common.build import Case, sizes
-from tflite_opencl.common.errors import OneLineError, one_line
-from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, find_runtime
-from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, SKIP, Result
 from tflite_opencl.conformance.subject import LibraryError, Subject
+from tflite_opencl.console.errors import OneLineError, one_line
+from tflite_opencl.interpreters.runtime import ENVIRONMENT_VARIABLE, find_runtime
+from tflite_opencl.models.build import Case, sizes
+from tflite_opencl.oracle.values import Arrays
 
 _WIDEST = 16  # bytes of an element
 

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from delegate import Options
-from delegate.sandbox.child import Child, ChildDied, command_of
-from tflite_opencl.common import interrupts
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.tables import NONE
-from tflite_opencl.common.timing import turns
+from delegate.guard.children.child import Child, ChildDied, command_of
+from tflite_opencl.console import interrupts
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.tables import NONE
 from tflite_opencl.generate.measured import Measured
+from tflite_opencl.timing.timing import turns
 
 _MOST_S = 60  # of a path's turn: one that takes longer has no other
 _SETTLE_S = 0.1  # before a turn: threads of the one before may go on spinning for a while

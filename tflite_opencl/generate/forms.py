@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 
 Array = NDArray[Any]
 # Runs the graph of a signature: name, inputs by name -> outputs by name.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from delegate import Options
 from delegate.inspect import start_early
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate.maker import PLACES, model_of_gguf
 from tflite_opencl.generate.runner import Runner
 from tflite_opencl.generate.sampling import Sampler

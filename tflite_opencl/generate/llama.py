@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tflite_opencl.common.errors import CommandError, cannot_read, one_line
+from tflite_opencl.console.errors import CommandError, cannot_read, one_line
 
 Floats = NDArray[np.float32]
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"

@@ -22,9 +22,9 @@ from delegate.inspect import (
     write_cached,
     write_signatures,
 )
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import CommandError, cannot_read
-from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import CommandError, cannot_read
+from tflite_opencl.console.exit_codes import USAGE
 from tflite_opencl.generate import package
 from tflite_opencl.generate.llama import Llama
 from tflite_opencl.generate.network import graphs

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tflite_opencl.common.machine import peak_bytes
-from tflite_opencl.common.timing import Load, cores
 from tflite_opencl.generate.generator import Generator
+from tflite_opencl.timing.machine import peak_bytes
+from tflite_opencl.timing.timing import Load, cores
 
 _PLACES = (64, 511)  # where a comparison measures a token; the last place where there are fewer
 _TOKENS = 8  # that are measured at each

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.build import constant, node, tensor
-from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.generate.llama import EMBEDDING, Sizes
 from tflite_opencl.generate.weights import Weights
+from tflite_opencl.models.build import constant, node, tensor
+from tflite_opencl.models.build import graph as graph_of
 
 _SHUT = -1e30  # added to the score of a place that is not filled yet
 _f32 = np.float32

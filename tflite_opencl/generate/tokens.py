@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.common.chat_template import rendered
-from tflite_opencl.common.errors import CommandError, cannot_read, one_line
+from tflite_opencl.console.errors import CommandError, cannot_read, one_line
 from tflite_opencl.generate.llama import Llama
+from tflite_opencl.models.chat_template import rendered
 
 FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
 Message = Mapping[str, str]  # "role": "system", "user" or "assistant"; "content"

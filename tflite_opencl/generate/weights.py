@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from delegate.inspect import Tensor
-from tflite_opencl.common.build import as_int4, constant, in_blocks
 from tflite_opencl.generate.llama import EMBEDDING, HEAD, Floats, Llama
+from tflite_opencl.models.build import as_int4, constant, in_blocks
 
 # q4_1: the blocks of 32 of the file, without loss, and as int8 what it has in another form. int8: a
 # scale for each row.

@@ -13,15 +13,15 @@ from typing import Any
 
 from delegate import DelegateError, NoDeviceError, ProfileError, Verdict
 from delegate.inspect import Graph, Node, Tensor, infer
-from tflite_opencl.common import bars
-from tflite_opencl.common.build import sizes
-from tflite_opencl.common.errors import CommandError, OneLineError, code_of
-from tflite_opencl.common.flags import options_of
-from tflite_opencl.common.interpreter import delegated, failures, run
-from tflite_opencl.common.profile import NodeTime, Profile, profile_of
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.values import input_sets
+from tflite_opencl.cli.flags import options_of
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import CommandError, OneLineError, code_of
 from tflite_opencl.graph.layout import HEIGHT, WIDTH, layout_of
+from tflite_opencl.interpreters.interpreter import delegated, failures, run
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.models.build import sizes
+from tflite_opencl.oracle.values import input_sets
+from tflite_opencl.timing.profile import NodeTime, Profile, profile_of
 
 # Where a node runs, for people -> its class on the page.
 _PLACES = {"OpenCL": "device", "CPU": "cpu", "constant": "constant", "not judged": "unknown"}

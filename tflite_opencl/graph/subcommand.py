@@ -7,9 +7,9 @@ import argparse
 from pathlib import Path
 
 from delegate.inspect import graph_table
-from tflite_opencl.common.flags import add_device_arguments, add_flag, add_models, model_of, shown
-from tflite_opencl.common.interpreter import read_graph
+from tflite_opencl.cli.flags import add_device_arguments, add_flag, add_models, model_of, shown
 from tflite_opencl.graph.page import GraphFacts, graph_facts, html, require_jinja
+from tflite_opencl.interpreters.interpreter import read_graph
 
 HELP = "show where each node of a model runs and why, as a table or as a page of HTML"
 EXAMPLES = (

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, read_model, with_input_shapes
-from tflite_opencl.common.interpreter import failures, invoke
-from tflite_opencl.common.judge import JudgeInterpreter, open_judge
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.interpreters.interpreter import failures, invoke
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.oracle.judge import JudgeInterpreter, open_judge
 
 Arrays = Sequence[NDArray[Any]]
 

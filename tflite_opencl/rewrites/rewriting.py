@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from delegate.format.reader import Subgraphs
+from delegate.format.schema import enum_values
+from delegate.format.source import Source, named, open_model
+from delegate.format.tree import Tree
+from delegate.format.writer import model_tree
 from delegate.graph.edit import with_tensors
 from delegate.inspect import Graph, Node, Tensor
-from delegate.tflite.reader import Subgraphs
-from delegate.tflite.schema import enum_values
-from delegate.tflite.source import Source, named, open_model
-from delegate.tflite.tree import Tree
-from delegate.tflite.writer import model_tree
 from tflite_opencl.rewrites.registry import PassStep, rewrite_steps
 from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree
 

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 
 from delegate import ModelError
 from delegate.inspect import Graph
-from tflite_opencl.common.bars import steps
-from tflite_opencl.common.errors import CommandError, cannot_read, require_writable, write
-from tflite_opencl.common.exit_codes import NOT_SO, USAGE
-from tflite_opencl.common.feeds import feeds_of, picture_inputs
-from tflite_opencl.common.flag_values import OutputPath, positive
-from tflite_opencl.common.flags import add_flag, as_json, keep_inputs, require_documents, shown
-from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.messages import did_you_mean
-from tflite_opencl.common.open_sizes import with_picture_size
-from tflite_opencl.common.pictures.find_pictures import find_pictures, picture_paths
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.tables import terminal_width
-from tflite_opencl.common.values import input_sets
+from tflite_opencl.cli.flag_values import OutputPath, positive
+from tflite_opencl.cli.flags import add_flag, as_json, keep_inputs, require_documents, shown
+from tflite_opencl.cli.messages import did_you_mean
+from tflite_opencl.console.bars import steps
+from tflite_opencl.console.errors import CommandError, cannot_read, require_writable, write
+from tflite_opencl.console.exit_codes import NOT_SO, USAGE
+from tflite_opencl.console.tables import terminal_width
+from tflite_opencl.harness.feeds import feeds_of, picture_inputs
+from tflite_opencl.harness.open_sizes import with_picture_size
+from tflite_opencl.interpreters.interpreter import read_graph
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.oracle.values import input_sets
+from tflite_opencl.pictures.find_pictures import find_pictures, picture_paths
 from tflite_opencl.rewrites import RewrittenModel, graph_passes, pass_bundles, rewrite_model
 from tflite_opencl.rewrites.agreement import Agreement, Arrays, agreement
 from tflite_opencl.rewrites.text import agreement_text, document, listing, text_of

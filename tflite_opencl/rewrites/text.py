@@ -12,7 +12,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from tflite_opencl.common.tables import render
+from tflite_opencl.console.tables import render
 from tflite_opencl.rewrites import Note, PassStep, RewrittenModel, graph_passes, pass_bundles
 from tflite_opencl.rewrites.agreement import Agreement
 

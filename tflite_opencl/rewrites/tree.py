@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole .tflite file <-> the tree of its tables, so that what nobody touches is written again.
 
-A tree (delegate/tflite/tree.py) has the fields that the file does not leave out. What a Buffer or
+A tree (delegate/format/tree.py) has the fields that the file does not leave out. What a Buffer or
 an operator holds outside the flatbuffer is in its tree under OUTSIDE.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from delegate import ModelError
-from delegate.tflite import schema
-from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
-from delegate.tflite.tree import Tree, packed
+from delegate.format import schema
+from delegate.format.table import MAX_FILE_BYTES, File, Table, too_large
+from delegate.format.tree import Tree, packed
 
 OUTSIDE = "(outside)"  # no field's name
 # Table -> the fields that say where in the file its bytes outside the flatbuffer are.

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import sizes
-from tflite_opencl.common.errors import RunError, one_line
-from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.console.errors import RunError, one_line
+from tflite_opencl.harness.feeds import scale_of
+from tflite_opencl.models.build import sizes
 
 Array = NDArray[Any]
 _FULL_SCALE = {1: 2**7, 2: 2**15, 3: 2**23, 4: 2**31}  # of a sample of so many bytes

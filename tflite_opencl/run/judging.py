@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from delegate.inspect import Graph
-from tflite_opencl.common.cut import why_uncut
-from tflite_opencl.common.difference import difference, judged
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.judge import open_judge
-from tflite_opencl.common.node_kernels import NoOracle
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.models.cut import why_uncut
+from tflite_opencl.oracle.difference import difference, judged
+from tflite_opencl.oracle.judge import open_judge
+from tflite_opencl.oracle.node_kernels import NoOracle
 from tflite_opencl.run.frames import Frames
 from tflite_opencl.run.runs import Series, series
 

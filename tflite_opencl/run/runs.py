@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.interpreter import failures, outputs_of, run
+from tflite_opencl.console import bars, interrupts
+from tflite_opencl.interpreters.interpreter import failures, outputs_of, run
 from tflite_opencl.run.frames import Frames
 
 

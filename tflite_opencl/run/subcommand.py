@@ -13,15 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from tflite_opencl.common.build import sizes
-from tflite_opencl.common.difference import difference
-from tflite_opencl.common.errors import CommandError, require_writable
-from tflite_opencl.common.exit_codes import NOT_SO, USAGE
-from tflite_opencl.common.feeds import feeds_of, names_of, number_of, place_of
-from tflite_opencl.common.files import replaced_file
-from tflite_opencl.common.finite import not_finite
-from tflite_opencl.common.flag_values import named_file
-from tflite_opencl.common.flags import (
+from tflite_opencl.cli.flag_values import named_file
+from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
     add_models,
@@ -30,10 +23,17 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
-from tflite_opencl.common.interpreter import allocated, delegated, failures, read_graph
-from tflite_opencl.common.open_sizes import with_file_shapes, with_picture_size
-from tflite_opencl.common.runtime import Runtime, runtime_if_any
-from tflite_opencl.common.tables import columns, render, terminal_width
+from tflite_opencl.console.errors import CommandError, require_writable
+from tflite_opencl.console.exit_codes import NOT_SO, USAGE
+from tflite_opencl.console.files import replaced_file
+from tflite_opencl.console.tables import columns, render, terminal_width
+from tflite_opencl.harness.feeds import feeds_of, names_of, number_of, place_of
+from tflite_opencl.harness.open_sizes import with_file_shapes, with_picture_size
+from tflite_opencl.interpreters.interpreter import allocated, delegated, failures, read_graph
+from tflite_opencl.interpreters.runtime import Runtime, runtime_if_any
+from tflite_opencl.models.build import sizes
+from tflite_opencl.oracle.difference import difference
+from tflite_opencl.oracle.finite import not_finite
 from tflite_opencl.run.frames import Frames, frames_of
 from tflite_opencl.run.judging import Judgement, judge_series
 from tflite_opencl.run.runs import Series, series

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.server import Server
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from delegate import DeviceError, Options
 from delegate.inspect import Graph
-from tflite_opencl.common.errors import CommandError, DelegateFailed, one_line
-from tflite_opencl.common.exit_codes import USAGE
-from tflite_opencl.common.feeds import feeds_of
-from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.pictures.layout import layout_of
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console.errors import CommandError, DelegateFailed, one_line
+from tflite_opencl.console.exit_codes import USAGE
+from tflite_opencl.harness.feeds import feeds_of
+from tflite_opencl.interpreters.interpreter import read_graph
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.pictures.layout import layout_of
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.pictures import Pictures
 from tflite_opencl.serve.runners import Runner, open_runner, sized

@@ -17,7 +17,7 @@ from string import Template
 from urllib.parse import quote
 
 from tflite_opencl import __version__
-from tflite_opencl.common.messages import printable
+from tflite_opencl.cli.messages import printable
 from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.tensors import Named
 

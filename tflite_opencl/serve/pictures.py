@@ -19,7 +19,7 @@ from delegate.inspect import Graph
 from label_image.decoders import Decoders
 from label_image.picture_model import PictureModel
 from label_image.result import Result
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.console.errors import OneLineError
 from tflite_opencl.serve.tensors import Arrays
 
 

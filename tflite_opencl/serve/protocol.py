@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.console.errors import RunError
 from tflite_opencl.serve.tensors import Array, Arrays, Named, Signature
 
 EXTENSIONS = ("binary_tensor_data",)

@@ -16,12 +16,12 @@ import numpy as np
 
 from delegate import Model, Options, TooLarge, Unsupported
 from delegate.inspect import Graph
-from tflite_opencl.common import bars
-from tflite_opencl.common.errors import RunError, UsageError
-from tflite_opencl.common.job import Job
-from tflite_opencl.common.open_job import open_interpreter
-from tflite_opencl.common.open_sizes import Size, with_picture_size
-from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import RunError, UsageError
+from tflite_opencl.harness.job import Job
+from tflite_opencl.harness.open_job import open_interpreter
+from tflite_opencl.harness.open_sizes import Size, with_picture_size
+from tflite_opencl.interpreters.runtime import Runtime
 from tflite_opencl.serve.tensors import Array, Arrays, Signature, signature_of
 
 _TIMED_RUNS = 5

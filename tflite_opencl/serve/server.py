@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from tflite_opencl import __version__
-from tflite_opencl.common.errors import OneLineError, RunError, one_line
+from tflite_opencl.console.errors import OneLineError, RunError, one_line
 from tflite_opencl.serve import bodies, protocol
 from tflite_opencl.serve.metrics import CONTENT_TYPE, Metrics
 from tflite_opencl.serve.models import VERSION, Served

@@ -12,17 +12,17 @@ import signal
 from dataclasses import replace
 from functools import partial
 
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.flag_values import at_most, not_negative, one_of, positive
-from tflite_opencl.common.flags import (
+from tflite_opencl.cli.flag_values import at_most, not_negative, one_of, positive
+from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
     add_models,
     models_of,
     options_of,
 )
-from tflite_opencl.common.logs import lines_on_stderr, routed
-from tflite_opencl.common.runtime import runtime_if_any
+from tflite_opencl.cli.logs import lines_on_stderr, routed
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.interpreters.runtime import runtime_if_any
 
 HELP = "answer over HTTP: the Open Inference Protocol, and POST /classify with a picture"
 EXAMPLES = (

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.feeds import names_of
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.harness.feeds import names_of
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]

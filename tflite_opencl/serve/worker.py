@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from delegate import DelegateError
-from tflite_opencl.common.errors import DelegateFailed, RunError, one_line, reason_of
+from tflite_opencl.console.errors import DelegateFailed, RunError, one_line, reason_of
 from tflite_opencl.serve.runners import Runner
 from tflite_opencl.serve.tensors import Arrays
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from delegate.inspect import device_profile_names
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.shell.parsers import COMMANDS, LABEL_IMAGE, all_parsers, parser_of
 
 HELP = "print what bash, zsh or fish needs to complete the commands' words"

@@ -7,8 +7,8 @@ import argparse
 from functools import partial
 
 from tflite_opencl import __version__
-from tflite_opencl.common.command_line import HelpFormatter, parts_of
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.cli.command_line import HelpFormatter, parts_of
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.shell.parsers import COMMANDS, OPENCL, all_parsers, parser_of
 
 HELP = "print the manual page of a command in roff, which man reads"

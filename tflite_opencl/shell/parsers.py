@@ -7,7 +7,7 @@ import argparse
 import importlib
 from collections.abc import Iterator, Mapping
 
-from tflite_opencl.common.command_line import subparsers
+from tflite_opencl.cli.command_line import subparsers
 
 LABEL_IMAGE, OPENCL, DELEGATE_TEST = "label_image", "tflite-opencl", "tflite-delegate-test"
 # One line each, as `man -k` shows it.

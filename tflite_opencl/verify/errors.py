@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tflite_opencl.common.difference import distances
+from tflite_opencl.oracle.difference import distances
 
 Array = NDArray[Any]
 _BINS = 9

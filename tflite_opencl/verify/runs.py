@@ -19,18 +19,18 @@ from numpy.typing import NDArray
 
 from delegate import Options, Verdict
 from delegate.inspect import Graph, Node, StepRun, Tensor, with_tensors
-from tflite_opencl.common import bars
-from tflite_opencl.common.bounds import float_bounds
-from tflite_opencl.common.build import Array
-from tflite_opencl.common.build import graph as graph_of
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.interpreter import delegated, failed, failures
-from tflite_opencl.common.interpreter import run as run_once
-from tflite_opencl.common.judge import cpu_kernels_beside, judged_graph, open_judge
-from tflite_opencl.common.node_kernels import NoOracle
-from tflite_opencl.common.profile import joined_nodes
-from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.common.values import Difference, compare, worst
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.interpreters.interpreter import delegated, failed, failures
+from tflite_opencl.interpreters.interpreter import run as run_once
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.models.build import Array
+from tflite_opencl.models.build import graph as graph_of
+from tflite_opencl.oracle.bounds import float_bounds
+from tflite_opencl.oracle.judge import cpu_kernels_beside, judged_graph, open_judge
+from tflite_opencl.oracle.node_kernels import NoOracle
+from tflite_opencl.oracle.values import Difference, compare, worst
+from tflite_opencl.timing.profile import joined_nodes
 
 Values = Mapping[int, Array]  # by tensor index
 

@@ -8,19 +8,8 @@ import io
 from pathlib import Path
 
 from delegate.inspect import Graph, infer, write_model
-from tflite_opencl.common.build import Array
-from tflite_opencl.common.cut import (
-    Uncut,
-    cut,
-    part_name,
-    script_of,
-    write_part,
-)
-from tflite_opencl.common.errors import CommandError, require_writable, write
-from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.feeds import picture_inputs
-from tflite_opencl.common.flag_values import OutputPath, positive
-from tflite_opencl.common.flags import (
+from tflite_opencl.cli.flag_values import OutputPath, positive
+from tflite_opencl.cli.flags import (
     add_device_arguments,
     add_flag,
     add_flags,
@@ -30,12 +19,23 @@ from tflite_opencl.common.flags import (
     options_of,
     shown,
 )
-from tflite_opencl.common.interpreter import read_graph
-from tflite_opencl.common.judge import Values, judged_outputs, values_of
-from tflite_opencl.common.open_sizes import sized_graph
-from tflite_opencl.common.runtime import Runtime, runtime_if_any
-from tflite_opencl.common.tables import terminal_width
-from tflite_opencl.common.values import input_sets
+from tflite_opencl.console.errors import CommandError, require_writable, write
+from tflite_opencl.console.exit_codes import NOT_SO
+from tflite_opencl.console.tables import terminal_width
+from tflite_opencl.harness.feeds import picture_inputs
+from tflite_opencl.harness.open_sizes import sized_graph
+from tflite_opencl.interpreters.interpreter import read_graph
+from tflite_opencl.interpreters.runtime import Runtime, runtime_if_any
+from tflite_opencl.models.build import Array
+from tflite_opencl.models.cut import (
+    Uncut,
+    cut,
+    part_name,
+    script_of,
+    write_part,
+)
+from tflite_opencl.oracle.judge import Values, judged_outputs, values_of
+from tflite_opencl.oracle.values import input_sets
 from tflite_opencl.verify.errors import errors, map_image
 from tflite_opencl.verify.runs import Fault, InputSets, Verification, verified
 from tflite_opencl.verify.text import document, text_of

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import LaunchSize
-from tflite_opencl.common.build import sizes
-from tflite_opencl.common.tables import columns, render
-from tflite_opencl.common.values import Difference
+from tflite_opencl.console.tables import columns, render
+from tflite_opencl.models.build import sizes
+from tflite_opencl.oracle.values import Difference
 from tflite_opencl.verify.errors import Array, Errors, errors, map_text
 from tflite_opencl.verify.runs import Check, Fault, Verification
 

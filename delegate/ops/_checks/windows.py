@@ -77,7 +77,7 @@ def window(
         )
     padding = options.get("padding")
     height, width = source.shape[1:3]
-    if padding == "EXPLICIT":  # no option of TFLite's: see delegate/passes/fuse_pad.py
+    if padding == "EXPLICIT":  # no option of TFLite's: see delegate/plan/passes/fuse_pad.py
         height += options["pad_top"] + options["pad_bottom"]
         width += options["pad_left"] + options["pad_right"]
     out_h, pad_top = along(height, kernel_h, strides[0], dilations[0], padding)

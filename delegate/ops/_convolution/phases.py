@@ -38,7 +38,7 @@ _Integers = Quant8Convolution | Quant16Convolution
 _MOST, _MOST_OF_GROUPS = 1, 2
 _MOST_TAPS = 4  # for one that is not zero: the vector kernel of transpose_conv.cl has no others
 _STORE_BYTES = 16  # of the kernel that puts pixels in rows
-# Weights by a digest of what they follow from: delegate/runtime/recipe.py knows large arrays by
+# Weights by a digest of what they follow from: delegate/run/recipe.py knows large arrays by
 # their place.
 _known: WeakValueDictionary[bytes, NDArray[np.generic]] = WeakValueDictionary()
 

@@ -102,7 +102,7 @@ class Convolution:
         """The same with no tensor and no size of a shape: what packed constants follow from.
 
         All shapes of a layer have equal ones, so what is packed of it for one serves the others
-        (delegate/runtime/recipe.py). What reads a size of it fails.
+        (delegate/run/recipe.py). What reads a size of it fails.
         """
         sizes = ("in_h", "in_w", "out_h", "out_w", "pad_top", "pad_left")
         area = dataclasses.replace(self.area, **dict.fromkeys(sizes))  # type: ignore[arg-type]

@@ -18,19 +18,19 @@ from unittest import mock
 
 import numpy as np
 
-from delegate.claim import Claim
 from delegate.graph.float16 import has_float16
+from delegate.host.claim import Claim
 from delegate.inspect import Graph, Node, read_model, write_model
 from tests.attacks.fuzz.branches import parting
-from tflite_opencl.common.bounds import Bounds
-from tflite_opencl.common.build import graph as graph_of
-from tflite_opencl.common.in_builtins import model_in_builtins
-from tflite_opencl.common.interpreter import allocated, overwrites, run
-from tflite_opencl.common.oracle import Oracle
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.values import Arrays, compare
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, expect, invoke_of, open_job
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.interpreters.interpreter import allocated, overwrites, run
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.models.build import graph as graph_of
+from tflite_opencl.oracle.bounds import Bounds
+from tflite_opencl.oracle.in_builtins import model_in_builtins
+from tflite_opencl.oracle.oracle import Oracle
+from tflite_opencl.oracle.values import Arrays, compare
 
 RUNS = 5
 _SEEDS = 8

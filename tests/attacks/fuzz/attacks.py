@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from delegate import DelegateError
+from delegate.guard.children.child import Child, ChildDied
 from delegate.inspect import read_model
-from delegate.sandbox.child import Child, ChildDied
 from tests.attacks.fuzz.edits import Edit, drawn, edited, smaller
 from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from delegate import cache
+from delegate.guard import cache
 from tests.attacks.bed import ALLOWED, RIGHT, Ran, run_label_image, write_files
 from tests.attacks.fuzz.attacks import Attack
 

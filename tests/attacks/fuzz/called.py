@@ -18,13 +18,13 @@ import numpy as np
 from delegate.inspect import Graph, Tensor, read_model
 from tests.attacks.fuzz.stateful import differ, same_type
 from tests.support.subgraphs import write_subgraphs
-from tflite_opencl.common.build import constant, graph, node, numbers, tensor
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.interpreter import allocated, invoke, overwrites
-from tflite_opencl.common.oracle import Oracle
-from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.interpreters.interpreter import allocated, invoke, overwrites
+from tflite_opencl.models.build import constant, graph, node, numbers, tensor
+from tflite_opencl.oracle.oracle import Oracle
+from tflite_opencl.oracle.values import Arrays
 
 ROUNDS = 3  # of a loop, at most
 HOWS = ("if", "while", "signatures", "branch", "unrolled")

@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike
 from delegate import Unsupported, ops
 from delegate.graph.persistent import with_variables
 from delegate.graph.shapes import output_shapes
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import BITS, Graph, Node, Tensor, infer, plain_nodes, write_model
 from delegate.target import Target
-from delegate.tflite.library import installed_rules
-from tflite_opencl.common.bounds import is_hybrid, terms_of
-from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.interpreter import allocated
-from tflite_opencl.common.oracle import reference_is_wrong
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.interpreter import allocated
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.models.build import graph, node, tensor
+from tflite_opencl.oracle.bounds import is_hybrid, terms_of
+from tflite_opencl.oracle.oracle import reference_is_wrong
 
 T = TypeVar("T")
 Shape = tuple[int, ...]

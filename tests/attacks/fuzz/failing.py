@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.interpreter import allocated, invoke
-from tflite_opencl.common.oracle import Oracle, opened
-from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import Job, expect, invoke_of
 from tflite_opencl.conformance.results import PASS, Result
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.interpreters.interpreter import allocated, invoke
+from tflite_opencl.oracle.oracle import Oracle, opened
+from tflite_opencl.oracle.values import Arrays
 
 FAILING = "failing inputs"  # the way's name
 _SAID = ("a divisor is ", "an index is ", "an input is ")

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from delegate.guard.children.channel import Channel
 from delegate.inspect import Graph, read_model, write_model
-from delegate.sandbox.channel import Channel
 from tests.attacks.fuzz import called, failing, stateful
 from tests.attacks.fuzz.drawing import drawn, may_be_float16
 from tests.attacks.fuzz.failing import FAILING
@@ -33,14 +33,14 @@ from tests.attacks.fuzz.ways import (
     ways_of,
     with_wider_bounds,
 )
-from tflite_opencl.common.build import Case, in_float16
-from tflite_opencl.common.node_kernels import NoOracle
-from tflite_opencl.common.oracle import Oracle, oracle
-from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance import worker
 from tflite_opencl.conformance.checks.job import Job, invoke_of
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened, Subject
+from tflite_opencl.models.build import Case, in_float16
+from tflite_opencl.oracle.node_kernels import NoOracle
+from tflite_opencl.oracle.oracle import Oracle, oracle
+from tflite_opencl.oracle.values import Arrays
 
 _WAYS = 3  # of a drawn graph, beside the plain one
 _RunWay = Callable[[str, Job, Oracle], Result]

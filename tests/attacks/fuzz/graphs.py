@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from delegate.sandbox.child import command_of
+from delegate.guard.children.child import command_of
 from tests.attacks.fuzz import stateful
 from tests.attacks.fuzz.attacks import Attack
 from tests.attacks.fuzz.ways import START
-from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.conformance.reduce import reduce
 from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from tflite_opencl.conformance.runner import Item, Workers
+from tflite_opencl.console.errors import OneLineError
 
 _WRONG = (FAIL, CRASH, TIMEOUT, FLAKE)
 _SECONDS = 120.0  # of a way: a driver may compile thirty kernels

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegate.inspect import BITS, Graph, Node, Tensor
-from tflite_opencl.common.absolute import inlined
-from tflite_opencl.common.bounds import REMEMBERING, Run, Values, known_values
-from tflite_opencl.common.values import Arrays
+from tflite_opencl.oracle.absolute import inlined
+from tflite_opencl.oracle.bounds import REMEMBERING, Run, Values, known_values
+from tflite_opencl.oracle.values import Arrays
 
 _FLOATS = {"float16", "float32"}
 

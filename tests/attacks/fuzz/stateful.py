@@ -26,16 +26,16 @@ from delegate.graph.persistent import name_of, persistent_tensors
 from delegate.graph.persistent import with_variables as kept_graph
 from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from delegate.plan.record import DISPATCH_MODES
-from delegate.tuning.dispatch import KERNEL_KINDS
+from delegate.plan.tuning.dispatch import KERNEL_KINDS
 from tests.support.subgraphs import write_subgraphs
 from tests.support.variables import beginning, handle
-from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.interpreter import allocated, invoke, overwrites
-from tflite_opencl.common.oracle import Oracle
-from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import Job, invoke_of
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened
+from tflite_opencl.interpreters.interpreter import allocated, invoke, overwrites
+from tflite_opencl.models.build import graph, node, tensor
+from tflite_opencl.oracle.oracle import Oracle
+from tflite_opencl.oracle.values import Arrays
 
 RUNS = 20
 _MOST = 3  # variables of a graph

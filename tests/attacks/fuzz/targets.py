@@ -23,23 +23,23 @@ from delegate.errors import Unsupported
 from delegate.graph.infer import infer
 from delegate.graph.ir import Node
 from delegate.graph.partition import dynamic_tensors, partition_of
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import FEATURES, instructions
 from delegate.launch import Alternative, Constant, Program, Step
-from delegate.passes import run_passes
-from delegate.runtime.layout import layout_of
+from delegate.plan.layout import layout_of
+from delegate.plan.passes import run_passes
 from delegate.target import Target
-from delegate.tflite.library import installed_rules
 from tests.attacks.fuzz import edits, headers
 from tests.attacks.fuzz.edits import Edit
 from tests.support.pictures import encoded, random_pixels
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import ERROR, USAGE
-from tflite_opencl.common.pictures.image import PictureError, load_picture, to_input
 from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.exit_codes import ERROR, USAGE
 from tflite_opencl.generate.llama import Llama
 from tflite_opencl.generate.maker import model_of_gguf
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, Tokens, files_of
+from tflite_opencl.pictures.image import PictureError, load_picture, to_input
 
 SMALL_BYTES = 4000  # of a model: a changed byte then matters
 _EVERY = 11  # takes so few cases of the suite, of every op some

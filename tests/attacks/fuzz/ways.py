@@ -22,17 +22,12 @@ from delegate.graph.float16 import has_float16
 from delegate.graph.float_results import float_result
 from delegate.inspect import Graph, device_profile_names, with_tensors
 from delegate.isa import FEATURES
-from delegate.passes import PASSES
+from delegate.plan.passes import PASSES
 from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE
-from delegate.tuning.chooser import FULL, Choice, Chooser
-from delegate.tuning.dispatch import KERNEL_KINDS, DispatchChooser
+from delegate.plan.tuning.chooser import FULL, Choice, Chooser
+from delegate.plan.tuning.dispatch import KERNEL_KINDS, DispatchChooser
 from tests.attacks.fuzz import apart, called, stateful
 from tests.attacks.fuzz.nan_rows import outputs_of_nan_rows
-from tflite_opencl.common.bounds import Bounds, float_bounds
-from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.difference import distances
-from tflite_opencl.common.oracle import Oracle, run_graph
-from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import (
     Job,
     NotDelegated,
@@ -42,6 +37,11 @@ from tflite_opencl.conformance.checks.job import (
     values,
 )
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
+from tflite_opencl.models.build import graph, node, tensor
+from tflite_opencl.oracle.bounds import Bounds, float_bounds
+from tflite_opencl.oracle.difference import distances
+from tflite_opencl.oracle.oracle import Oracle, run_graph
+from tflite_opencl.oracle.values import Arrays
 
 PLAIN = "as it is"
 START = "start"  # as for a user: a child first, and everything measured

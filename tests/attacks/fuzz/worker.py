@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from delegate.sandbox import environment
-from delegate.sandbox.channel import serve
+from delegate.guard.children import environment
+from delegate.guard.children.channel import serve
 from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
 

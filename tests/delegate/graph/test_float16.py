@@ -10,18 +10,18 @@ import pytest
 
 from delegate import DeviceInfo, Model, OpenCLDelegate, ops
 from delegate.graph.float16 import has_float16, widened
+from delegate.host.tflite.library import installed_rules
+from delegate.host.tflite.reference import reference_outputs
 from delegate.inspect import Graph, write_model
 from delegate.isa import FP16, STORED_HALVES
 from delegate.launch import Alternative
 from delegate.target import Target
-from delegate.tflite.library import installed_rules
-from delegate.tflite.reference import reference_outputs
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import const, graph_of, op, t
-from tflite_opencl.common.build import Case
-from tflite_opencl.common.oracle import oracle
-from tflite_opencl.common.values import compare, input_sets
 from tflite_opencl.conformance.cases import float16
+from tflite_opencl.models.build import Case
+from tflite_opencl.oracle.oracle import oracle
+from tflite_opencl.oracle.values import compare, input_sets
 
 CASES = [*float16.cases()]
 CONV = {"padding": "SAME", "stride_w": 1, "stride_h": 1}

@@ -17,7 +17,7 @@ from delegate.inspect import Graph, Node
 from delegate.ops._registry import ops
 from tests.support.compare import RUNTIME, interpreter, invoke, oracle, refusals
 from tests.support.model import chain_model, const, graph_of, op, t
-from tflite_opencl.common.build import stored_as
+from tflite_opencl.models.build import stored_as
 
 X = t((2, 3, 5, 7), "uint8", 0.5, 3)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How claimed nodes are grouped, what crosses the borders, and which shapes are unknown.
 
-That TFLite groups alike is tested in tests/delegate/test_opencl_delegate.py.
+That TFLite groups alike is tested in tests/delegate/host/test_opencl_delegate.py.
 """
 
 from __future__ import annotations

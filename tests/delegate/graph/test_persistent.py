@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from delegate.format import schema
 from delegate.graph.persistent import WRITES, persistent_tensors, with_variables, written_variables
 from delegate.graph.shapes import output_shapes
-from delegate.tflite import schema
 from tests.support.delay import SHAPE, delay, delays, variable
 from tests.support.model import const, graph_of, op, t
 

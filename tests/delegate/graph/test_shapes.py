@@ -17,16 +17,16 @@ from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.edit import with_tensors
 from delegate.graph.infer import infer
 from delegate.graph.shapes import CUSTOM_RULES, RULES, output_shapes
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Graph, Node, read_model, write_model
 from delegate.ops._registry import ops
-from delegate.tflite.library import installed_rules
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, conv_pool
 from tests.support.shared import SHARED
 from tests.support.tiers import slow
-from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.models.build import Case
 
 Shapes = dict[int, tuple[int, ...]]
 # Ops of passes, which no file has.

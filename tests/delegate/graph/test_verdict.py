@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delegate import compiler
+from delegate.format.reader import read_model
 from delegate.graph.verdict import Verdict, graph_table, refusals
+from delegate.plan.lowering import compiler
 from delegate.target import Target
-from delegate.tflite.reader import read_model
 from tests.support.model import const, graph_of, op, t
 from tests.support.shared import model_path
 

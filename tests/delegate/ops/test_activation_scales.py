@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from delegate.tflite.library import installed_rules
+from delegate.host.tflite.library import installed_rules
 from tests.support.cases import SIMT, assert_exact_way, refusal
 from tests.support.model import chain_model, op, t
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node
 from delegate.target import Rules
-from delegate.tflite.library import installed_rules
 from tests.support.cases import (
     DRAWN_WAYS,
     FUSED,

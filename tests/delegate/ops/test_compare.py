@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from delegate import DeviceInfo, ops
+from delegate.host.tflite.library import installed_rules
 from delegate.target import Rules
-from delegate.tflite.library import installed_rules
 from tests.support.cases import (
     DRAWN_WAYS,
     LANES_8,

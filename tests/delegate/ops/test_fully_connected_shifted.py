@@ -10,7 +10,7 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.graph.partition import partition_of
-from delegate.passes import PASSES, run_passes
+from delegate.plan.passes import PASSES, run_passes
 from tests.support.cases import (
     AMX,
     LANES_4,

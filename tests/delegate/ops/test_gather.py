@@ -11,19 +11,19 @@ import pytest
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
-from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node
-from delegate.runtime.device import Device
-from delegate.runtime.kernels import Kernels
-from delegate.runtime.planned import planned_executor
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.planned import planned_executor
+from delegate.plan.lowering.compiler import compile_partition
+from delegate.run.device import Device
 from delegate.target import Target
 from tests.support.cases import GROUPS, SIMT, Way, assert_exact_way, changed, retyped
 from tests.support.compare import RUNTIME
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
-from tflite_opencl.common.build import as_int4
+from tflite_opencl.models.build import as_int4
 
 
 def gather(

@@ -18,7 +18,7 @@ from tests.support.factories import exact, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import assert_moved, like, numbers
 from tests.support.refusals import unquantised
-from tflite_opencl.common.build import stored_as
+from tflite_opencl.models.build import stored_as
 
 # tflite-runtime has no int4 or int2 tables, and gives zeros for a scale a row.
 IS_NEWER = RUNTIME.name != "tflite-runtime"

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Unsupported, ops
+from delegate.guard.probing.probe import examine
 from delegate.inspect import Node, Tensor
 from delegate.isa import STORED_HALVES
 from delegate.launch import Program, Step
-from delegate.runtime.device import Device
-from delegate.runtime.kernels import Kernels
-from delegate.runtime.planned import planned_executor
-from delegate.start.probe import examine
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.planned import planned_executor
+from delegate.run.device import Device
 from delegate.target import Target
 
 

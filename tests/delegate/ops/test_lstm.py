@@ -35,8 +35,8 @@ from tests.support.floats import kinds
 from tests.support.model import remembering
 from tests.support.remembering import assert_runs, drawn
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.conformance.cases.recurrent import basic_lstm, both_lstm, lstm
+from tflite_opencl.models.build import graph as graph_of
 
 Floats = NDArray[np.float32]
 SHAPE = (2, 3, 11, 6)

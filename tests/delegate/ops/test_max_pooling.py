@@ -17,8 +17,8 @@ from tests.support.compare import RUNTIME, assert_same, interpreter, invoke, ref
 from tests.support.factories import refused
 from tests.support.model import graph_of, op, t
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases.mediapipe import max_pooling
+from tflite_opencl.oracle.oracle import oracle
 
 pytestmark = needs_tflite
 

@@ -18,7 +18,7 @@ from tests.support.compare import assert_same
 from tests.support.factories import drawn, exact, refused
 from tests.support.guards import guarded
 from tests.support.model import graph_of, op, t
-from tflite_opencl.common.pictures.image import to_input
+from tflite_opencl.pictures.image import to_input
 
 DTYPES = ("uint8", "int8", "float32")
 

@@ -29,8 +29,8 @@ from tests.support.cases import (
 from tests.support.compare import RUNTIME, interpreter, invoke, refusals
 from tests.support.factories import refused
 from tests.support.without_tflite import needs_tflite
-from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases.volumes import pool_3d
+from tflite_opencl.oracle.oracle import oracle
 
 pytestmark = needs_tflite
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, ops
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node
-from delegate.tflite.library import installed_rules
 from tests.support.cases import (
     GROUPS,
     LANES_8,

@@ -15,8 +15,8 @@ from tests.support.compare import assert_exact, assert_within, interpreter, invo
 from tests.support.factories import refused
 from tests.support.model import chain_model, remembering
 from tests.support.refusals import activated
-from tflite_opencl.common.remembered import remembered_bounds
 from tflite_opencl.conformance.cases.recurrent import svdf
+from tflite_opencl.oracle.remembered import remembered_bounds
 
 SHAPE = (2, 21, 9, 2, 5)
 LONG = (2, 21, 9, 2, 37)  # vectors over time, and a rest

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node
 from delegate.ops.unary import answers_of
 from delegate.target import Rules
-from delegate.tflite.library import installed_rules
 from tests.support.activations import (
     Activation,
     activations,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
+from delegate.host.tflite.library import installed_rules
 from delegate.inspect import Node
 from delegate.target import Rules
-from delegate.tflite.library import installed_rules
 from tests.support.activations import floats_of_all_sizes
 from tests.support.cases import (
     DTYPES,

@@ -16,21 +16,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Options, cache
+from delegate import DeviceInfo, Options
+from delegate.engine import Engine
 from delegate.graph.ir import Tensor
 from delegate.graph.persistent import persistent_tensors, with_carry
+from delegate.guard import cache
 from delegate.isa import ORDERS
 from delegate.plan.codec import TunedPlan, UnreadablePlan, contents_of, decode, encode
 from delegate.plan.contents import MissingContent, digest_of, load
+from delegate.plan.dispatch.planned import planned_executor
+from delegate.plan.planners.child_planner import _CacheSource
 from delegate.plan.record import DISPATCH_MODES, ONE_BY_ONE, PERSISTENT
-from delegate.runtime.agreement import same_outputs
-from delegate.runtime.constant_files import load_constants, save_constants
-from delegate.runtime.executor import Executor
-from delegate.runtime.planned import planned_executor
-from delegate.runtime.programs import Programs
-from delegate.runtime.state import State
-from delegate.start.child_planner import _CacheSource
-from delegate.start.engine import Engine
+from delegate.plan.tuning.agreement import same_outputs
+from delegate.run.constant_files import load_constants, save_constants
+from delegate.run.executor import Executor
+from delegate.run.programs import Programs
+from delegate.run.state import State
 from tests.support.forms import chosen_of, plain_program, planner_of
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import conv_pool

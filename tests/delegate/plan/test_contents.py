@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate import cache
-from delegate.cache import digests
+from delegate.guard import cache
+from delegate.guard.cache import digests
 from delegate.plan import contents
 from delegate.plan.contents import (
     FOLDER,

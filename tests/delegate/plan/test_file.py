@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, OpenCLDelegate, Options, PlanError, cache
+from delegate import DeviceInfo, OpenCLDelegate, Options, PlanError
+from delegate import engine as start_engine
 from delegate.graph.ir import Graph
+from delegate.guard import cache
+from delegate.guard.children import helper
 from delegate.inspect import write_model
 from delegate.plan.file import read_plan, write_plan
-from delegate.sandbox import helper
-from delegate.start import engine as start_engine
-from delegate.start.planner import Planner
+from delegate.plan.planners.planner import Planner
 from tests.support.compare import interpreter
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from label_image.video.page import Page
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.console.errors import RunError
 
 
 @pytest.fixture

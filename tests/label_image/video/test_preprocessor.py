@@ -24,7 +24,7 @@ from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.command import ROOT, Run
 from tests.support.tiers import slow
 from tests.support.videos import frames, write_video
-from tflite_opencl.common.pictures.image import to_input
+from tflite_opencl.pictures.image import to_input
 
 FLOATS = Format((1, 5, 6, 3), "float32", (123.7, 116.8, 103.9), (58.4,))
 STORED = Format((1, 5, 6, 3), "int8", (123.7,), (58.4,), 0.0187, -14)

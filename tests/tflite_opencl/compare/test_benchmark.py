@@ -16,8 +16,8 @@ from delegate.inspect import write_model
 from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool
 from tests.support.tiers import slow
+from tflite_opencl.cli.messages import stamped
 from tflite_opencl.command import main
-from tflite_opencl.common.messages import stamped
 from tflite_opencl.compare import benchmark
 from tflite_opencl.compare.benchmark import Limits
 from tflite_opencl.compare.runs import Running

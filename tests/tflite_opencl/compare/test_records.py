@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.flags import as_json
+from tflite_opencl.cli.flags import as_json
 from tflite_opencl.compare.records import (
     ModelResult,
     PathResult,
@@ -23,6 +22,7 @@ from tflite_opencl.compare.records import (
     timing_of,
 )
 from tflite_opencl.compare.text import changes_text, markdown_of, text_of
+from tflite_opencl.console.errors import CommandError
 
 STEADY = timing_of([1.0, 1.0, 1.01, 1.01], 1.0)
 WILD = timing_of([0.5, 1.0, 1.5, 2.0], 1.0)

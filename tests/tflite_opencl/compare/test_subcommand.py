@@ -20,8 +20,8 @@ from tests.support.model import chain_model, const, op, t
 from tests.support.nets import POOL, conv_pool
 from tests.support.small_v2 import small_v2
 from tests.support.tiers import slow
+from tflite_opencl.cli.messages import stamped
 from tflite_opencl.command import main
-from tflite_opencl.common.messages import stamped
 from tflite_opencl.conformance.cases._convolution import fully_connected
 
 RUNS = ("--tune", "off", "--count", "2", "--warmup_runs", "1", "--threads", "1")
@@ -334,7 +334,7 @@ def test_a_place_to_write_to_is_looked_at_before_runs_are_timed(
     compare: Compare, small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tflite_opencl.compare.subcommand.compared", lambda *_: pytest.fail("it is timed")
+        "tflite_opencl.compare.report.compared", lambda *_: pytest.fail("it is timed")
     )
     code, _, err = compare(small, "--json", "/nowhere/a.json")
     assert (code, err) == (

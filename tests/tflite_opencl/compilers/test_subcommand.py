@@ -17,8 +17,8 @@ from delegate import DeviceInfo
 from delegate.inspect import KernelBuilder, KernelUse
 from tests.support.model import chain_model, op, t
 from tests.support.tiers import slow
+from tflite_opencl.boards import drivers
 from tflite_opencl.command import main
-from tflite_opencl.common.boards import drivers
 from tflite_opencl.compilers import builds
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from delegate.inspect import write_model
 from delegate.ops import ops
-from tflite_opencl.common.build import Case
-from tflite_opencl.common.node_kernels import NoOracle
-from tflite_opencl.common.oracle import oracle
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.selection import sample
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.models.build import Case
+from tflite_opencl.oracle.node_kernels import NoOracle
+from tflite_opencl.oracle.oracle import oracle
+from tflite_opencl.oracle.values import input_sets
 
 CASES = list(all_cases())
 LIGHT = [case for case in CASES if not case.is_heavy]

@@ -25,15 +25,15 @@ from tests.support.process import ROOT
 from tests.support.subgraphs import two_signatures
 from tests.support.tiers import slow
 from tests.support.variables import counter_model
+from tflite_opencl.cli.messages import stamped
 from tflite_opencl.command import main as tools
-from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.messages import stamped
-from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance import progress, subject
 from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.command import main
 from tflite_opencl.conformance.reports import BEGIN, END
 from tflite_opencl.conformance.subject import Subject
+from tflite_opencl.console.errors import OneLineError
+from tflite_opencl.interpreters.runtime import find_runtime
 
 Run = Callable[..., int]
 LIARS = "python:tests.attacks.liars:"

@@ -14,14 +14,14 @@ import pytest
 from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.tiers import slow
-from tflite_opencl.common.build import Case
-from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance import reports, results
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import PASS, Report, Result, Row
 from tflite_opencl.conformance.subject import OPENCL, Subject
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.models.build import Case
 
 CHECKOUT = Path(__file__).parents[3]
 PAGE = CHECKOUT / "docs" / "ops.md"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.conformance.results import Result, baseline_text, read
+from tflite_opencl.console.errors import OneLineError
 
 
 def files(folder: Path, **texts: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.llama import FloatLlama, write_gguf
-from tflite_opencl.common.runtime import runtime_if_any
 from tflite_opencl.generate.maker import model_of_gguf
+from tflite_opencl.interpreters.runtime import runtime_if_any
 
 PLACES = 136
 runs = pytest.mark.skipif(

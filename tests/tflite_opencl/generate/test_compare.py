@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.support.tiers import slow
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import NO_DEVICE
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.console.exit_codes import NO_DEVICE
 from tflite_opencl.generate.compare import Path, compared, rows_of
 from tflite_opencl.generate.measured import Measured
 
 # Each word says what becomes of a request; the first one is of the start.
 _CHILD = """
 import dataclasses, sys
-from delegate.sandbox.channel import serving
+from delegate.guard.children.channel import serving
 from tflite_opencl.generate.measured import Measured
 name, code, *words = sys.argv[1:]
 with serving() as parent:

@@ -20,14 +20,14 @@ from tests.support.model import chain_model, op, t
 from tests.support.subgraphs import two_signatures
 from tests.support.tiers import slow, where_rows_are_known
 from tests.tflite_opencl.generate.conftest import PLACES, runs
-from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.signature import OfSignature
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate import Generator, maker, runner
 from tflite_opencl.generate.generator import Full
 from tflite_opencl.generate.maker import model_of_gguf
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE
 from tflite_opencl.generate.weights import KINDS
+from tflite_opencl.interpreters.runtime import find_runtime
+from tflite_opencl.interpreters.signature import OfSignature
 
 pytestmark = runs
 PROMPT = [int(x) for x in np.random.default_rng(3).integers(3, len(vocabulary()), 100)]

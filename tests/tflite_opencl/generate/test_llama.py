@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.llama import BLOCKS, HEAD, SPECIAL, WIDTH, drawn, fields, gguf, write_gguf
 from tests.support.tiers import slow
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate.llama import EMBEDDING, Llama
 from tflite_opencl.generate.tokens import files_of
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from delegate import cache
-from delegate.tflite.reader import read_model
+from delegate.format.reader import read_model
+from delegate.guard import cache
 from tests.support.known import written_files
 from tests.support.llama import drawn, write_gguf
 from tests.support.tiers import slow
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate import package
 from tflite_opencl.generate.maker import model_of_gguf
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE

@@ -23,9 +23,9 @@ from delegate import DeviceInfo
 from tests.support.llama import write_gguf
 from tests.support.tiers import slow
 from tests.tflite_opencl.generate.conftest import PLACES, runs
+from tflite_opencl.cli.messages import printable
 from tflite_opencl.command import main, parser
-from tflite_opencl.common.exit_codes import ERROR, NO_DEVICE, SUCCESS, USAGE
-from tflite_opencl.common.messages import printable
+from tflite_opencl.console.exit_codes import ERROR, NO_DEVICE, SUCCESS, USAGE
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = runs

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate.sandbox.environment import ResourceUsage
+from delegate.guard.children.environment import ResourceUsage
 from tests.support.llama import write_gguf
-from tflite_opencl.common import chat_template
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.generate.llama import Llama
 from tflite_opencl.generate.tokens import CONFIG_FILE, FILE, Tokens, files_of
+from tflite_opencl.models import chat_template
 
 START, END = 1, 2
 

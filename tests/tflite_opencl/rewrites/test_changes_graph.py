@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from delegate.format.reader import read_model
+from delegate.format.writer import write_model
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.tflite.reader import read_model
-from delegate.tflite.writer import write_model
 from tests.support.model import const, graph_of, op, t
 from tflite_opencl.rewrites.changes import new_tensor, rebuilt
 

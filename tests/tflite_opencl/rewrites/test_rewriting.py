@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from delegate.errors import ModelError
+from delegate.format import schema
+from delegate.format.reader import Subgraphs, read_model
+from delegate.format.tree import Tree
+from delegate.format.writer import write_model
 from delegate.graph.ir import Graph
-from delegate.tflite import schema
-from delegate.tflite.reader import Subgraphs, read_model
-from delegate.tflite.tree import Tree
-from delegate.tflite.writer import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.subgraphs import write_subgraphs
-from tflite_opencl.common.build import as_int4, in_blocks
+from tflite_opencl.models.build import as_int4, in_blocks
 from tflite_opencl.rewrites.changes import new_tensor, rebuilt, without_unread
 from tflite_opencl.rewrites.rewriting import rewritten
 from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree

@@ -12,7 +12,7 @@ import pytest
 
 from delegate.inspect import Graph
 from tests.support.model import graph_of, op, t
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.console.errors import RunError
 from tflite_opencl.run.frames import frames_of
 
 

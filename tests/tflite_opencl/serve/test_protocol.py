@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.model import graph_of, op, t
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.serve.protocol import BadRequest, Request, answer, read_request
 from tflite_opencl.serve.tensors import Named, Signature, signature_of
 

@@ -24,7 +24,7 @@ from tritonclient.utils import InferenceServerException
 from delegate import DeviceError
 from tests.support.service import BOUNDS, DOUBLES, LIMITS, MEGABYTE, Doubling, served, serving
 from tests.support.tiers import slow
-from tflite_opencl.common.errors import CommandError
+from tflite_opencl.console.errors import CommandError
 from tflite_opencl.serve.models import Served
 from tflite_opencl.serve.tensors import Named, Signature
 from tflite_opencl.serve.worker import Worker

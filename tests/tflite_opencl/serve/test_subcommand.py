@@ -26,8 +26,8 @@ from tests.support.open_sizes import open_classifier
 from tests.support.subgraphs import two_signatures
 from tests.support.tiers import slow
 from tflite_opencl.command import main, parser
-from tflite_opencl.common.interpreter import allocated
-from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.interpreters.interpreter import allocated
+from tflite_opencl.interpreters.runtime import find_runtime
 from tflite_opencl.serve import models, runners
 from tflite_opencl.serve.metrics import Metrics
 from tflite_opencl.serve.runners import cheapest

@@ -13,7 +13,7 @@ import pytest
 
 from delegate import DeviceError
 from tests.support.service import LIMITS, Doubling
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.console.errors import RunError
 from tflite_opencl.serve.tensors import Arrays
 from tflite_opencl.serve.worker import Busy, Unavailable, Worker
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.tiers import slow
+from tflite_opencl.cli.command_line import subparsers
 from tflite_opencl.command import main
-from tflite_opencl.common.command_line import subparsers
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 
 pytest.importorskip("shtab")

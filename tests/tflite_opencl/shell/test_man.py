@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tflite_opencl.cli.command_line import parts_of
 from tflite_opencl.command import main
-from tflite_opencl.common.command_line import parts_of
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 
 pytest.importorskip("argparse_manpage")

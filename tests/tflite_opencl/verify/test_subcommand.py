@@ -16,8 +16,10 @@ from PIL import Image
 from delegate import DeviceInfo
 from delegate.inspect import Tensor, read_model, write_model
 from delegate.launch import Program
-from delegate.runtime import calls, executor, layout
-from delegate.runtime.layout import MemoryLayout, layout_of
+from delegate.plan import layout
+from delegate.plan.dispatch import calls
+from delegate.plan.layout import MemoryLayout, layout_of
+from delegate.run import executor
 from tests.attacks import planted
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
@@ -26,7 +28,7 @@ from tests.support.small_v2 import small_v2
 from tests.support.tiers import slow
 from tests.support.variables import counter_model
 from tflite_opencl.command import main
-from tflite_opencl.common.judge_process import JudgeProcess
+from tflite_opencl.oracle.judge_process import JudgeProcess
 from tflite_opencl.verify import errors as verify_errors
 from tflite_opencl.verify import runs
 

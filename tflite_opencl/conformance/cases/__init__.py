@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from delegate.inspect import Graph
-from tflite_opencl.common.build import Case, numbers, tensor
 from tflite_opencl.conformance.cases import (
     binary,
     chains,
@@ -33,6 +32,7 @@ from tflite_opencl.conformance.cases._convolution import Convolution, fully_conn
 from tflite_opencl.conformance.cases._rows import one
 from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.checks import BEHAVIOURS
+from tflite_opencl.models.build import Case, numbers, tensor
 
 _REOPENED = {("conv", "int8"), ("add", "float32"), ("several_outputs", "uint8")}
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import one, step
+from tflite_opencl.models.build import (
     Shape,
     as_int4,
     constant,
@@ -24,7 +25,6 @@ from tflite_opencl.common.build import (
     stored_as,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import one, step
 
 HYBRID = ("hybrid", "hybrid-per-channel")  # floats that are quantised at each run, int8 weights
 KINDS = ("uint8", "int8", "int8-per-channel", "16x8", "float32")

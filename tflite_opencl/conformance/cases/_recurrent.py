@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.inspect import Tensor
-from tflite_opencl.common.build import Shape, constant, integers, tensor
+from tflite_opencl.models.build import Shape, constant, integers, tensor
 
 # Rows, steps, depth, cells.
 SIZES = ((1, 1, 7, 5), (1, 9, 12, 16), (3, 4, 33, 17), (2, 3, 1, 1))

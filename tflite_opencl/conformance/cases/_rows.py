@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor, output_shapes
-from tflite_opencl.common.build import Case, Shape, case, dtype_of, graph, node, usual
+from tflite_opencl.models.build import Case, Shape, case, dtype_of, graph, node, usual
 
 # An op's version by its tensors' type, as most have it; else 1.
 VERSIONS = {"int8": 2, "int16": 3}

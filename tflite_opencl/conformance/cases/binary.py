@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import one
+from tflite_opencl.models.build import (
     FUSED,
     Case,
     Shape,
@@ -21,7 +22,6 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import one
 
 _SHAPES: tuple[tuple[Shape, Shape], ...] = (
     ((1, 7, 5, 3), (1, 7, 5, 3)),

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, weighted_input
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, step
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -24,8 +26,6 @@ from tflite_opencl.common.build import (
     tensor,
     usual,
 )
-from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, weighted_input
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, step
 
 # Scale and zero point of layers' results: as trained networks have them, so that values neither
 # vanish nor all reach the ends of the range.

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.inspect import Graph
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import VERSIONS, step
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -21,7 +22,6 @@ from tflite_opencl.common.build import (
     sizes,
     usual,
 )
-from tflite_opencl.conformance.cases._rows import VERSIONS, step
 
 _TURNED = {"uint8": 1, "int8": 2, "int16": 4, "float32": 1, "int32": 1}  # TRANSPOSE's versions
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, fully_connected
+from tflite_opencl.models.build import (
     FUSED,
     Array,
     Case,
@@ -24,7 +25,6 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, fully_connected
 
 _BOTH = ("SAME", "VALID")
 _depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")

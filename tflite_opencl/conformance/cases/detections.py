@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Tensor, flexbuffer_of, output_shapes
-from tflite_opencl.common.build import Case, case, constant, graph, node, numbers, seeded, tensor
 from tflite_opencl.conformance.cases._rows import step
+from tflite_opencl.models.build import Case, case, constant, graph, node, numbers, seeded, tensor
 
 _POST = "TFLite_Detection_PostProcess"
 _SIZES = (

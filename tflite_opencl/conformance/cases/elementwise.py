@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from delegate.inspect import Graph
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one
+from tflite_opencl.models.build import (
     USUAL,
     Case,
     Shape,
@@ -22,7 +23,6 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one
 
 _SHAPES: tuple[Shape, ...] = ((), (1,), (3,), (63,), (65,), (2, 3, 5, 7), (1, 17, 16, 4))
 _QUANT = ("uint8", "int8")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from delegate.inspect import Graph
-from tflite_opencl.common.build import Case, in_float16
 from tflite_opencl.conformance.cases import (
     binary,
     chains,
@@ -18,6 +17,7 @@ from tflite_opencl.conformance.cases import (
     movement,
     reductions,
 )
+from tflite_opencl.models.build import Case, in_float16
 
 _FAMILIES = (
     binary.cases,

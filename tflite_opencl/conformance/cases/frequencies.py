@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import one, step
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -20,7 +21,6 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import one, step
 
 _TRANSFORMS: tuple[tuple[Shape, tuple[int, int]], ...] = (
     ((1, 512), (1, 512)),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from delegate.inspect import BITS
-from tflite_opencl.common.build import FUSED, Case, case, sizes
 from tflite_opencl.conformance.cases._convolution import (
     HYBRID,
     Convolution,
@@ -21,6 +20,7 @@ from tflite_opencl.conformance.cases.convolutions import (
     SIDES,
     fully_connected_case,
 )
+from tflite_opencl.models.build import FUSED, Case, case, sizes
 
 _depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
 _transposed = partial(Convolution, op="TRANSPOSE_CONV")

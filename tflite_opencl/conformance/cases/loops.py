@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Calls, Graph, Node, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import VERSIONS, step
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -25,7 +26,6 @@ from tflite_opencl.common.build import (
     tensor,
     usual,
 )
-from tflite_opencl.conformance.cases._rows import VERSIONS, step
 
 # A round's number and what is carried -> the nodes of a body, and what they make of the latter.
 Body = Callable[[Tensor, Sequence[Tensor]], tuple[Sequence[Node], Sequence[Tensor]]]

@@ -16,7 +16,8 @@ from delegate.inspect import (
     pooling_options,
     transpose_conv_bias_options,
 )
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import shaped
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -27,7 +28,6 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import shaped
 
 # The picture, the channels that come of it, the window, the strides.
 _CONVOLUTIONS: tuple[tuple[Shape, int, Shape, Shape], ...] = (

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.common.build import Case, Shape, numbers, sizes, tensor
 from tflite_opencl.conformance.cases._rows import VERSIONS, Inputs, Row, cases_of
+from tflite_opencl.models.build import Case, Shape, numbers, sizes, tensor
 
 _FEW = ("16x8", "bool")  # types that several ops lack
 _KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")

@@ -10,7 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._recurrent import (
+    SIZES,
+    another,
+    matrix,
+    narrow,
+    normal,
+    outputs_of,
+)
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -21,15 +29,7 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.common.build import node as step
-from tflite_opencl.conformance.cases._recurrent import (
-    SIZES,
-    another,
-    matrix,
-    narrow,
-    normal,
-    outputs_of,
-)
+from tflite_opencl.models.build import node as step
 
 # Rows, depth, units, rank, memory.
 _SVDFS = ((1, 7, 5, 1, 3), (1, 4, 32, 2, 37), (3, 33, 17, 4, 10), (2, 1, 1, 1, 1), (1, 64, 9, 3, 2))

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one, step
+from tflite_opencl.models.build import (
     USUAL,
     Case,
     Shape,
@@ -24,7 +25,6 @@ from tflite_opencl.common.build import (
     tensor,
     usual,
 )  # fmt: skip
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one, step
 
 _PICTURES = ("uint8", "int8", "16x8", "float32")
 _REDUCED: tuple[tuple[Shape, Shape], ...] = (  # shape, axes

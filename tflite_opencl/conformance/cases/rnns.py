@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import Case, Shape, case, graph, seeded, tensor
-from tflite_opencl.common.build import node as step
 from tflite_opencl.conformance.cases._recurrent import SIZES, another, matrix, normal, outputs_of
+from tflite_opencl.models.build import Case, Shape, case, graph, seeded, tensor
+from tflite_opencl.models.build import node as step
 
 _RNNS = ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
 _FUNCTIONS = ("NONE", "RELU6", "TANH")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import Row, cases_of, one, step
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -24,7 +25,6 @@ from tflite_opencl.common.build import (
     tensor,
     usual,
 )
-from tflite_opencl.conformance.cases._rows import Row, cases_of, one, step
 
 _KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import VERSIONS, step
+from tflite_opencl.conformance.cases.recurrent import lstm, svdf
+from tflite_opencl.models.build import (
     Array,
     Case,
     Shape,
@@ -24,8 +26,6 @@ from tflite_opencl.common.build import (
     tensor,
     usual,
 )
-from tflite_opencl.conformance.cases._rows import VERSIONS, step
-from tflite_opencl.conformance.cases.recurrent import lstm, svdf
 
 _KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
 _SHAPES: tuple[Shape, ...] = ((), (7,), (2, 3, 5))

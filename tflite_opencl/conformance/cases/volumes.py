@@ -15,7 +15,8 @@ from delegate.inspect import (
     Tensor,
     pool_3d_options,
 )
-from tflite_opencl.common.build import (
+from tflite_opencl.conformance.cases._rows import one, shaped
+from tflite_opencl.models.build import (
     Case,
     Shape,
     case,
@@ -28,7 +29,6 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import one, shaped
 
 _Three = tuple[int, int, int]
 _ONE: _Three = (1, 1, 1)

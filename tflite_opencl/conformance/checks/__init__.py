@@ -11,14 +11,14 @@ import gc
 from collections.abc import Callable
 
 from delegate.inspect import NodeAlternatives
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.node_kernels import NoOracle
-from tflite_opencl.common.oracle import Oracle, oracle
 from tflite_opencl.conformance.checks import behaviour
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, beside_cpu, own_answers, values
 from tflite_opencl.conformance.checks.state import state
 from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
 from tflite_opencl.conformance.subject import Opened
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.oracle.node_kernels import NoOracle
+from tflite_opencl.oracle.oracle import Oracle, oracle
 
 _CHECKS: dict[str, Callable[[Job, Oracle], Result]] = {
     "values": values,

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from delegate.inspect import Graph, write_model
-from tflite_opencl.common import drm
-from tflite_opencl.common.build import Array, tensor
-from tflite_opencl.common.compiled_model import CompiledInterpreter
-from tflite_opencl.common.in_builtins import model_in_builtins
-from tflite_opencl.common.interpreter import allocated, outputs_of
-from tflite_opencl.common.oracle import Oracle
-from tflite_opencl.common.values import compare
 from tflite_opencl.conformance.checks.job import POISON, Job, expect, invoke_of, open_job, poison
 from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened
+from tflite_opencl.interpreters.compiled_model import CompiledInterpreter
+from tflite_opencl.interpreters.interpreter import allocated, outputs_of
+from tflite_opencl.models.build import Array, tensor
+from tflite_opencl.oracle.in_builtins import model_in_builtins
+from tflite_opencl.oracle.oracle import Oracle
+from tflite_opencl.oracle.values import compare
+from tflite_opencl.timing import drm
 
 _RUNS = 8
 _OPENINGS, _SETTLED = 100, 40

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, infer
-from tflite_opencl.common.build import Array
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.interpreter import allocated, invoke
-from tflite_opencl.common.oracle import Oracle, oracle
-from tflite_opencl.common.values import SETS, Arrays, Difference, compare, input_sets, worst
 from tflite_opencl.conformance.results import FAIL, PASS, Result
 from tflite_opencl.conformance.subject import Opened, Subject, failure_of, unsupported_ops
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.interpreters.interpreter import allocated, invoke
+from tflite_opencl.models.build import Array
+from tflite_opencl.oracle.oracle import Oracle, oracle
+from tflite_opencl.oracle.values import SETS, Arrays, Difference, compare, input_sets, worst
 
 POISON = 0xA5
 

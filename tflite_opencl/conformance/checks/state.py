@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.conformance.checks.behaviour import resize_to, why_not_resized
 from tflite_opencl.conformance.checks.job import Job, expect, invoke_of, open_job
 from tflite_opencl.conformance.results import PASS, Result
+from tflite_opencl.oracle.oracle import Oracle
 
 _ROWS = 3  # of an input that is made larger
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.common.cluster.work import Work
+from tflite_opencl.cluster.work import Work
 from tflite_opencl.conformance.results import Result
 from tflite_opencl.conformance.runner import CannotRun, Item, Workers
 

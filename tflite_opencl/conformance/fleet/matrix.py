@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tflite_opencl.common.messages import stamped
-from tflite_opencl.common.tables import columns, csv_text, render
+from tflite_opencl.cli.messages import stamped
 from tflite_opencl.conformance import reports
 from tflite_opencl.conformance.results import Report, Row
+from tflite_opencl.console.tables import columns, csv_text, render
 
 _SHOWN = 20  # cases that differ, on the terminal
 _NONE = "-"  # of a case that a board did not run

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.common import bars
-from tflite_opencl.common.build import Case
-from tflite_opencl.common.cluster.client import Cluster
-from tflite_opencl.common.cluster.line import Left
-from tflite_opencl.common.cluster.work import Answer
-from tflite_opencl.common.errors import write
+from tflite_opencl.cluster.client import Cluster
+from tflite_opencl.cluster.line import Left
+from tflite_opencl.cluster.work import Answer
 from tflite_opencl.conformance import results
 from tflite_opencl.conformance.fleet.board import Board, Cases, Ran
 from tflite_opencl.conformance.fleet.matrix import Fleet, csv_of
@@ -25,6 +22,9 @@ from tflite_opencl.conformance.progress import Tally, told
 from tflite_opencl.conformance.results import SKIP, Expectations, Report, Result, Row
 from tflite_opencl.conformance.selection import item_of
 from tflite_opencl.conformance.subject import OPENCL
+from tflite_opencl.console import bars
+from tflite_opencl.console.errors import write
+from tflite_opencl.models.build import Case
 
 _CHUNK = 120  # cases: a child process runs them, as on one machine
 

@@ -22,8 +22,8 @@ from tests.attacks.fuzz.pieces import (
     sums,
     transformers,
 )
-from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.models.build import Case
 
 _MOST_ELEMENTS = 100_000  # of a case's tensors
 

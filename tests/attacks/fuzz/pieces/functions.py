@@ -11,9 +11,9 @@ import numpy as np
 
 from delegate.inspect import Quantization
 from tests.attacks.fuzz.drawing import QUANT, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, constant, graph, node, numbers, stored_as, tensor
 from tflite_opencl.conformance.cases.detections import post_process, suppression
 from tflite_opencl.conformance.cases.stablehlo import reduced_windows
+from tflite_opencl.models.build import FUSED, constant, graph, node, numbers, stored_as, tensor
 
 _SAME = (
     "ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "L2_NORMALIZATION",

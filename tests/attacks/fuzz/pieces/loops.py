@@ -9,8 +9,8 @@ import numpy as np
 
 from delegate.inspect import Node, Tensor
 from tests.attacks.fuzz.drawing import Pen, numbers_of
-from tflite_opencl.common.build import constant, node, numbers, tensor
 from tflite_opencl.conformance.cases.loops import choice, loop, recurrent
+from tflite_opencl.models.build import constant, node, numbers, tensor
 
 _VERSIONS = {"int8": 2, "int16": 3}
 

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from tests.attacks.fuzz.drawing import Pen, numbers_of
-from tflite_opencl.common.build import node, numbers, tensor
 from tflite_opencl.conformance.cases.stablehlo import scattered
+from tflite_opencl.models.build import node, numbers, tensor
 
 
 def resize(pen: Pen) -> None:

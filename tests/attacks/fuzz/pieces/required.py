@@ -14,7 +14,7 @@ import numpy as np
 
 from delegate.inspect import Graph, Tensor
 from tests.attacks.fuzz.drawing import QUANT, Numbers, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, numbers
+from tflite_opencl.models.build import FUSED, numbers
 
 _BEYOND = "beyond"
 _OPEN = 0.2  # of the clamps

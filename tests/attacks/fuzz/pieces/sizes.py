@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from delegate.inspect import Tensor
 from tests.attacks.fuzz.drawing import Pen, numbers_of
-from tflite_opencl.common.build import numbers
+from tflite_opencl.models.build import numbers
 
 
 def _shape_of(pen: Pen, x: Tensor) -> Tensor:

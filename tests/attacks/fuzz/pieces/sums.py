@@ -11,7 +11,7 @@ import numpy as np
 
 from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.common.build import FUSED, as_int4, in_blocks, numbers, stored_as
+from tflite_opencl.models.build import FUSED, as_int4, in_blocks, numbers, stored_as
 
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from delegate.inspect import Tensor
 from tests.attacks.fuzz.drawing import Pen, Skip
-from tflite_opencl.common.build import as_int4, in_blocks, numbers
+from tflite_opencl.models.build import as_int4, in_blocks, numbers
 
 _PLAIN = {"fused_activation_function": "NONE"}
 

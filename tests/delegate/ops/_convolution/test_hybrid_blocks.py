@@ -34,7 +34,7 @@ from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.factories import assert_seeded_or_refused, drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.common.build import as_int4, in_blocks
+from tflite_opencl.models.build import as_int4, in_blocks
 
 pytestmark = [
     where_rows_are_known,

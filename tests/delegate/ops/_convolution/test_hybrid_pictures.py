@@ -32,8 +32,8 @@ from tests.support.compare import RUNTIME
 from tests.support.factories import assert_case_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.tiers import where_rows_are_known
-from tflite_opencl.common.build import stored_as
 from tflite_opencl.conformance.cases._convolution import HYBRID, Convolution
+from tflite_opencl.models.build import stored_as
 
 pytestmark = where_rows_are_known
 

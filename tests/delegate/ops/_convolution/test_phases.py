@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from delegate import ops
 from delegate.launch import Constant, is_temporary
-from delegate.runtime.recipe import recipe_of
+from delegate.run.recipe import recipe_of
 from tests.support.cases import (
     AMX,
     AVX2,

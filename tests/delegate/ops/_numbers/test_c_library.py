@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from delegate.host.tflite.library import float_function as of_library
 from delegate.ops._numbers.c_library import Find, float_function
 from delegate.target import Rules
-from delegate.tflite.library import float_function as of_library
 
 VALUES = np.linspace(-5, 5, 64, dtype=np.float32).reshape(8, 8)
 NAMES = {"expf": np.exp, "expm1f": np.expm1, "tanhf": np.tanh}

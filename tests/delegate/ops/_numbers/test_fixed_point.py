@@ -15,9 +15,9 @@ from delegate.launch import Alternative, Constant, Launch, Program, Step
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._numbers import fixed_point
-from delegate.runtime.device import Device
-from delegate.runtime.kernels import Kernels
-from delegate.runtime.planned import planned_executor
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.planned import planned_executor
+from delegate.run.device import Device
 from tests.support.cases import multipliers, quantization
 from tests.support.model import t
 

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.fleet.matrix import Fleet, as_json, csv_of, text_of
 from tflite_opencl.conformance.results import (
@@ -18,6 +17,7 @@ from tflite_opencl.conformance.results import (
     Result,
     Row,
 )
+from tflite_opencl.models.build import Case
 
 ADD, CONV = "add/int8/1x7x5x3", "conv_2d/int8/in7x5x3-k3x3-out8-same"
 

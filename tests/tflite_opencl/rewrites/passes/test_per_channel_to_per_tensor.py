@@ -17,8 +17,8 @@ from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import chain, drawn_convolutions, left_by, reasons, whole
 from tests.support.shared import model_path, picture_paths
 from tests.support.tiers import slow
-from tflite_opencl.common.default.default_model import default_model
-from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.models.default_model import default_model
+from tflite_opencl.pictures.image import load_picture, to_input
 from tflite_opencl.rewrites.changes import Notes
 from tflite_opencl.rewrites.passes.per_channel_to_per_tensor import rewrite
 

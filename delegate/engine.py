@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An opened device that turns graphs into verdicts and partitions into executors.
+
+It executes plans. Who makes them is a `Planning`: a child process, whose plans are kept in the
+cache, or this process where the options say that no child is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from delegate.errors import PlanError
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition
+from delegate.graph.verdict import Verdict
+from delegate.guard.children import helper, progress
+from delegate.guard.isolation.backend import AnyDevice, AnyExecutor, AnyState, backend_of
+from delegate.guard.isolation.device import IsolatedDevice
+from delegate.guard.probing.opening import open_device, target_of
+from delegate.guard.store import has_stores
+from delegate.options import Options
+from delegate.plan.fp16 import fp16
+from delegate.plan.planners.child_planner import ChildPlanner
+from delegate.plan.planners.file_planner import FilePlanner, write_answers
+from delegate.plan.planners.plan_reader import PlanReader
+from delegate.plan.record import NO_REGION, Region
+from delegate.run.device import Device
+from delegate.target import Rules, Target
+
+if TYPE_CHECKING:
+    from delegate.plan.planners.planner import Planning
+
+_log = logging.getLogger("delegate")
+# Whether children plan at all. Tests whose processes may die switch it off.
+is_on = True
+
+
+class Engine:
+    """A device and its programs.
+
+    Attributes:
+        device: the opened device; its `proven` lacks what is excluded.
+    Raises:
+        NoDeviceError: no device, none that matches, or none that passes its self-test.
+        ProfileError: the device profile is unknown or wrong. PlanError: the plan is not for here.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        planning: Callable[[Options, AnyDevice, float], Planning] | None = None,
+        device: AnyDevice | None = None,
+    ) -> None:
+        """Open the device, if none is given; nothing is built yet.
+
+        `planning`: makes what plans, from the seconds that opening took; None: this process does.
+        """
+        begun = time.perf_counter()
+        with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
+            open_one = IsolatedDevice if options.isolate else open_device
+            self.device: AnyDevice = device or open_one(options)
+        seconds = time.perf_counter() - begun
+        if options.allows_fp16 and not fp16.can_store_fp16(self.device.proven):
+            _log.warning("%s: not proven to store halves: floats stay", self.device.info.name)
+        self._backend = backend_of(self.device)
+        if options.plan is not None:
+            self._planning: Planning = FilePlanner(options, self.device, options.plan)
+        elif planning is None:
+            # Here, as it takes all ops, and a start with a plan takes none: 0.1 s.
+            from delegate.plan.planners.planner import Planner
+
+            assert isinstance(self.device, Device)
+            self._planning = Planner(options, self.device, seconds=seconds)
+        else:
+            self._planning = planning(options, self.device, seconds)
+
+    @property
+    def unmeasured(self) -> int:
+        """Count the choices that were not measured."""
+        return self._planning.unmeasured
+
+    def write_plan(self, path: str | os.PathLike[str]) -> None:
+        """Write a file with the plans of all that was made until now. Raises: PlanError."""
+        if not isinstance(self._planning, PlanReader):
+            raise PlanError("no child process planned (in_child_first=False): there is no plan")
+        write_answers(path, self.device, self._planning.replies)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.device.is_closed
+
+    def close(self) -> None:
+        """Let the device's context go, once all executors were closed."""
+        self.device.close()
+
+    def target(self, rules: Rules) -> Target:
+        """Return what lowering may know, with a runtime's arithmetic rules."""
+        return target_of(self.device, rules, self._planning.registers())
+
+    def verdicts(
+        self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()
+    ) -> list[Verdict]:
+        """Return for each node whether it runs here."""
+        return self._planning.verdicts(graph, target, exclude_ops)
+
+    def executor(
+        self,
+        partition: Partition,
+        target: Target,
+        batch: int = 1,
+        region: Region = NO_REGION,
+        state: AnyState | None = None,
+    ) -> AnyExecutor:
+        """Return a partition ready to run, in the form that measured faster.
+
+        `state`: what keeps its kept tensors over runs; no planning touches it: what is measured or
+        compared is given them as all inputs. `region`: of the state, where there is none here.
+
+        Raises:
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
+        """
+        region = state.region if state else region
+        plan, constants = self._planning.partition(partition, target, batch, region)
+        with progress.phase("build"):
+            return self._backend.executor(plan, constants, state)
+
+    def state(self, *about: Any, **more: Any) -> AnyState:
+        """Return what keeps values of executors over runs; arguments as PersistentTensors."""
+        return self._backend.state(*about, **more)
+
+    def sibling(self, executor: AnyExecutor) -> AnyExecutor:
+        """Return a second executor of the same plan, with a queue and an arena of its own.
+
+        It has no state: runs that share one come one after the other.
+        """
+        return self._backend.executor(executor.plan, executor.constants(), None, True)
+
+
+def open_engine(options: Options, device: AnyDevice | None = None) -> Engine:
+    """Return an engine, for which a child plans where the options say so.
+
+    `device`: one that is opened already. Raises: as Engine.
+    """
+    options = replace(options, device_profile=options.profile)  # it is read once
+    if options.isolate or (options.in_child_first and is_on):
+        return Engine(options, ChildPlanner, device)
+    return Engine(options, device=device)
+
+
+def start_early() -> None:
+    """Start the child process of a first start, which imports while the caller does other things.
+
+    Nothing is asked of it yet. If this user has used a device before, no child may be needed, and
+    none is started.
+    """
+    if is_on and not has_stores():
+        helper.begin()

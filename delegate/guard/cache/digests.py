@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in memory, and the SHA-256 of files and of their parts, remembered by what stat says.
+
+A start would else read and hash all weights of a model again, to find that nothing changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import time
+import weakref
+from collections.abc import Callable
+from io import FileIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.guard.cache.files import load, opened, read, store
+
+_PART_BYTES = 1 << 20
+_SETTLED_SECONDS = 2  # two changes within a tick of a file system's clock look like one
+
+
+_all: weakref.WeakSet[FileDigests] = weakref.WeakSet()
+
+
+class FileDigests:
+    """Those of an open file: one that is written to, or replaced, has others."""
+
+    def __init__(self, status: os.stat_result) -> None:
+        """`status`: the file's, taken before it was read."""
+        s = status
+        identity = s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+        self._name = f"digests/{hashlib.sha256(repr(identity).encode()).hexdigest()[:40]}"
+        self._is_settled = abs(time.time() - max(s.st_mtime, s.st_ctime)) >= _SETTLED_SECONDS
+        self._known: dict[str, str] | None = None
+        self._is_new = False
+        _all.add(self)
+
+    def of(self, begin: int, size_bytes: int, compute: Callable[[], str]) -> str:
+        """Return the digest of so many bytes of the file, by `compute` if it is not known."""
+        if self._known is None:
+            self._known = self._loaded()
+        part = f"{begin}+{size_bytes}"
+        if part not in self._known:
+            self._known[part], self._is_new = compute(), True
+        return self._known[part]
+
+    def save(self) -> None:
+        """Keep what was computed, unless the file may change again unseen."""
+        if self._is_new and self._is_settled:
+            store(self._name, json.dumps(self._known).encode())
+        self._is_new = False
+
+    def _loaded(self) -> dict[str, str]:
+        content = load(self._name) if self._is_settled else None
+        try:
+            kept = json.loads(content or b"{}")
+            return {str(part): str(digest) for part, digest in kept.items()}
+        except (ValueError, RecursionError, AttributeError):
+            return {}
+
+
+class MappedFile(mmap.mmap):
+    """A file in memory, which nobody writes to there.
+
+    Attributes:
+        digests: of its parts.
+    """
+
+    digests: FileDigests
+
+    @classmethod
+    def of(cls, handle: int) -> MappedFile:
+        """Map an open file as a whole. Raises: ValueError: it is empty. OSError."""
+        status = os.fstat(handle)
+        mapped = cls(handle, 0, access=mmap.ACCESS_READ)
+        mapped.digests = FileDigests(status)
+        return mapped
+
+    def offset_of(self, values: NDArray[np.uint8]) -> int:
+        """Return at which byte of the file an array of it begins."""
+        own = np.frombuffer(self, np.uint8)
+        return int(values.ctypes.data) - int(own.ctypes.data)
+
+    def drop_pages(self, begin: int, size_bytes: int) -> None:
+        """Keep no page of these bytes in this process; who reads them again gets them again."""
+        first, behind = -(-begin // mmap.PAGESIZE), (begin + size_bytes) // mmap.PAGESIZE
+        if behind > first and hasattr(self, "madvise"):
+            where = first * mmap.PAGESIZE, (behind - first) * mmap.PAGESIZE
+            self.madvise(mmap.MADV_DONTNEED, *where)
+
+
+def mapped(name: str) -> MappedFile | None:
+    """Return a file of the cache as memory; None: there is none, it is empty, or it is not ours."""
+
+    def map_whole(file: FileIO, size_bytes: int) -> MappedFile | None:
+        return MappedFile.of(file.fileno()) if size_bytes else None
+
+    return read(name, map_whole)
+
+
+def keep_digests() -> None:
+    """Let the next start know the digests that were computed."""
+    for each in [*_all]:
+        each.save()
+
+
+def sha256_of(name: str) -> str | None:
+    """Return the checksum of a file of the cache; None: there is none, or it cannot be read.
+
+    For whoever knows what it must be: the owner is not asked. `name`: or the absolute path of any
+    file.
+    """
+    found = hashlib.sha256()
+    try:
+        with opened(name) as (file, status):
+
+            def whole() -> str:
+                while part := file.read(_PART_BYTES):
+                    found.update(part)
+                return found.hexdigest()
+
+            digests = FileDigests(status)
+            digest = digests.of(0, status.st_size, whole)
+    except OSError:
+        return None
+    digests.save()
+    return digest

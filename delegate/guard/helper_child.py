@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m delegate.guard.helper_child`: the child process of delegate.guard.children.helper.
+
+A request is pickled: a method of _Performer, and its arguments. What is told is a step that
+begins, one that ended, a line to log, the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from delegate.errors import DelegateError, DeviceError
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition
+from delegate.guard.children import environment, progress
+from delegate.guard.children.channel import Channel, serving
+from delegate.guard.children.trials import PASSED, PLATFORMS, ReportedTrials, Trial
+from delegate.guard.probing.opening import open_device
+from delegate.guard.probing.self_tests import run_self_test
+from delegate.isa import BY_NAME, OWN_BUILTINS
+from delegate.options import Options
+from delegate.plan.codec import TunedPlan, encode
+from delegate.plan.contents import paths_outside_cache
+from delegate.plan.dispatch.survey import probe_platforms
+from delegate.plan.planners.planner import Planner
+from delegate.plan.record import Region
+from delegate.profiles import DeviceProfile
+from delegate.run import icds
+from delegate.run.constant_files import save_constants
+from delegate.run.device_list import DeviceInfo, matching
+from delegate.target import Target
+
+IDLE_SECONDS = 10  # without a request
+_log = logging.getLogger("delegate")
+
+
+class _EventSender(logging.Handler):
+    """Tells the parent, and ends this process if a step takes so long that the parent must be gone.
+
+    The kernel of the operating system ends it, inside a driver, too.
+    """
+
+    def __init__(self, parent: Channel) -> None:
+        super().__init__()
+        self._parent = parent
+        self._trying: list[Trial] = []
+        self.step_seconds = self.between_seconds = 0
+
+    def tell(self, payload: bytes = b"", **event: Any) -> None:
+        """Tell an event."""
+        if "trying" in event:
+            self._trying.append(event["trying"])
+        elif self._trying and self._trying[-1] == event.get("tried"):
+            self._trying.pop()
+        signal.alarm(self.step_seconds if self._trying else self.between_seconds)
+        self._parent.send(payload, **event)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell a line to log."""
+        self.tell(log=record.getMessage(), level=record.levelno)
+
+
+def main() -> int:
+    """Perform requests until there was none for long, or the parent is gone."""
+    with serving() as parent:
+        teller = _EventSender(parent)
+        _log.addHandler(teller)
+        _log.propagate = False
+        icds.trust()  # what this process dies of is the parent's to find
+        environment.trust()
+        performer = _RequestHandler(teller)
+        for message in parent.messages(IDLE_SECONDS):
+            message_parts = pickle.loads(message["payload"])
+            request, teller.step_seconds, teller.between_seconds, usage, level = message_parts
+            _log.setLevel(level)
+            if usage is not None:
+                environment.reserve_as_much(usage)
+            word, *arguments = request
+            with progress.forwarded_to(lambda *step: teller.tell(progress=step)):
+                answer = getattr(performer, word)(*arguments)
+            payload = answer.pop("payload") if isinstance(answer, dict) else b""
+            teller.tell(payload, answer=answer)
+            signal.alarm(0)
+    return 0
+
+
+class _RequestHandler:
+    """What the child does. What plans is kept for the next request, if that is for the same."""
+
+    def __init__(self, teller: _EventSender) -> None:
+        self._tell = teller.tell
+        self._same: object = None
+        self._planner: Planner | None = None
+
+    def platforms(self, environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Ask every library for all that is asked when devices are listed; return the platforms.
+
+        `environment`: the variables that say which libraries, where the loader is not to decide.
+        """
+        os.environ.update(environment or {})
+        with ReportedTrials({}, self._tell).attempt(Trial(PLATFORMS)):
+            return [asdict(each) for each in probe_platforms()]
+
+    def self_tests(
+        self,
+        info: DeviceInfo,
+        profile: DeviceProfile | None,
+        tests: Sequence[Trial],
+        passed: Collection[str],
+    ) -> None:
+        """Run self-tests, each a step: the driver may end the process at the next one.
+
+        `passed`: the names of those before.
+        """
+        _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
+        info, known = self._require_device(info.index, info.identity), {*passed}
+        told = ReportedTrials({}, self._tell)
+        for test in progress.each(tests, lambda test: f"self-test {test.name}"):
+            name = test.name
+            with told.attempt(test) as under_way:
+                if name in BY_NAME and BY_NAME[name].proven_by & known:
+                    under_way.how = "not needed"
+                else:
+                    proven = [name, *(known & {OWN_BUILTINS})]
+                    under_way.how = run_self_test(info, proven, profile)
+            self._tell(log=f"device {info.index}, {name}: {under_way.how}", level=logging.DEBUG)
+            if under_way.how == PASSED:
+                known.add(name)
+
+    def plan(
+        self,
+        same: tuple[str, Options],
+        left_out: dict[Trial, str],
+        seconds_left: float,
+        call: str,
+        arguments: Sequence[Any],
+    ) -> dict[str, Any]:
+        """Plan what the parent's engine needs; return the answer, with its bytes as "payload".
+
+        `same`: the device's identity and the options. `seconds_left`: that measuring may take.
+        """
+        planner = self._planner_of(same, left_out)
+        planner.chooser.begin(seconds_left)
+        planner.trials.encountered.clear()
+        payload, error = b"", None
+        try:
+            payload = getattr(self, f"_{call}")(planner, *arguments)
+        except DelegateError as raised:
+            _log.debug("in a child process: %s", raised)
+            error = type(raised).__name__, str(raised)
+        head = json.dumps([sorted(planner.trials.encountered), error]).encode()
+        return {
+            "payload": head + b"\n" + payload,
+            "error": error[0] if error else "",
+            "seconds_left": planner.chooser.seconds_left,
+            "elsewhere": paths_outside_cache(),
+        }
+
+    def _planner_of(self, same: tuple[str, Options], left_out: dict[Trial, str]) -> Planner:
+        planner = self._planner
+        if planner is None or same != self._same or planner.trials.left_out != left_out:
+            if planner is not None:
+                planner.device.close()
+            identity, options = same
+            self._require_device(options.device, identity)
+            trials = ReportedTrials(left_out, self._tell)
+            planner = self._planner = Planner(options, open_device(options), trials)
+            self._same = same
+        return planner
+
+    def _registers(self, planner: Planner) -> bytes:
+        return json.dumps(planner.registers()).encode()
+
+    def _verdicts(
+        self, planner: Planner, graph: Graph, target: Target, exclude_ops: Sequence[str]
+    ) -> bytes:
+        found = planner.verdicts(graph, target, exclude_ops)
+        return json.dumps([[*verdict, verdict.is_lost] for verdict in found]).encode()
+
+    def _partition(
+        self, planner: Planner, partition: Partition, target: Target, batch: int, region: Region
+    ) -> bytes:
+        device, chooser = planner.device, planner.chooser
+        plan, lease = planner.partition(partition, target, batch, region)
+        with (
+            contextlib.closing(lease),
+            device.calling("reading constants back"),
+        ):
+            constants = save_constants(planner.weights, device.queue, lease)
+            tuning = chooser.mode, chooser.unmeasured, chooser.unmeasured_seconds
+            return encode(TunedPlan(plan, constants, *tuning))
+
+    def _require_device(self, index: str | int | None, identity: str) -> DeviceInfo:
+        """Return the device that the parent means."""
+        info = matching(index)[0]
+        if info.identity != identity:
+            raise DeviceError(f"device {index} is now {info.identity}")
+        return info
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which device is opened, with what it was proven to do, and what lowering may know of it."""
+
+from __future__ import annotations
+
+import logging
+
+from delegate.errors import DeviceError, NoDeviceError
+from delegate.guard.children import process
+from delegate.guard.isolation.backend import AnyDevice
+from delegate.guard.probing.probe import examine
+from delegate.isa import AMX, most_lanes
+from delegate.options import Options
+from delegate.run.device import Device
+from delegate.run.device_list import matching
+from delegate.target import Rules, Target
+
+_log = logging.getLogger("delegate")
+
+
+def usable_isa(proven: frozenset[str]) -> frozenset[str]:
+    """Return what of this the kernel of the operating system lets this process use."""
+    if AMX in proven and (why := process.tile_registers_refused()):
+        _log.info("%s: amx is not used", why)
+        return proven - {AMX}
+    return proven
+
+
+def open_device(options: Options) -> Device:
+    """Open the first device meant that passes its self-test.
+
+    Raises:
+        NoDeviceError: none matches, or each that does fails; the text has each reason.
+    """
+    selector, profile, excluded = options.device, options.profile, {*options.exclude_isa}
+    found = matching(selector)
+    failures = []
+    for info in found:
+        proof = examine(info, profile)
+        failure = proof.failure
+        if failure is None:
+            try:
+                isa = frozenset() if "all" in excluded else usable_isa(proof.isa - excluded)
+                device = Device(info, options.profiling, isa, profile, not options.own_context)
+            except DeviceError as error:
+                failure = str(error)
+            else:
+                if selector not in (None, "") and len(found) > 1:
+                    _log.info("device '%s' is %d: %s", selector, info.index, info.name)
+                return device
+        failures.append(f"{info.name} ({info.platform_version}): {failure}")
+        _log.warning("device %d is skipped: %s", info.index, failures[-1])
+    raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
+
+
+def target_of(device: AnyDevice, rules: Rules, registers: int = 0) -> Target:
+    """Return what lowering may know of a device."""
+    return Target(
+        device_type=device.type,
+        vector_width=min(device.vector_width, most_lanes(device.proven)),
+        compute_units=device.compute_units,
+        registers=registers,
+        isa=device.proven,
+        rules=rules,
+    )

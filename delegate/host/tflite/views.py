@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel's tensors in TFLite's memory: arrays that are made once, and again where they moved."""
+
+from __future__ import annotations
+
+import ctypes as C
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import AbiMismatch
+from delegate.host.tflite import abi
+
+Bytes = NDArray[np.uint8]
+
+
+class Views:
+    """The bytes of some tensors of a context. They die with TFLite's memory: use them in a call.
+
+    A network of a few microseconds notices what it costs to make them in each call. What says where
+    a tensor lies is read in each call.
+    """
+
+    def __init__(self, context: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """`context`: the address of the TfLiteContext; the others are tensor indices."""
+        self.context = context
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        # Where the array of all tensors lies, which TFLite makes anew as it grows.
+        self._array = C.c_void_p.from_address(context + abi.Context.tensors.offset)
+        self._array_seen: int | None = None
+        # Each tensor's address and size, in that array.
+        self._fields: list[C.c_void_p | C.c_size_t] = []
+        self._seen: list[int | None] = []
+        self._made: tuple[tuple[Bytes, ...], tuple[Bytes, ...]] = ((), ())
+
+    def now(self) -> tuple[tuple[Bytes, ...], tuple[Bytes, ...]]:
+        """Return those of the inputs and of the outputs; the same objects while nothing moved.
+
+        Raises:
+            AbiMismatch: a tensor has no memory.
+        """
+        is_there = self._array.value == self._array_seen
+        if not (is_there and [field.value for field in self._fields] == self._seen):
+            self._make()
+        return self._made
+
+    def _make(self) -> None:
+        self._array_seen = None
+        array = self._array.value or 0
+        places = [array + i * C.sizeof(abi.Tensor) for i in (*self._inputs, *self._outputs)]
+        self._fields = [
+            kind.from_address(place + field.offset)
+            for place in places
+            for kind, field in ((C.c_void_p, abi.Tensor.data), (C.c_size_t, abi.Tensor.bytes))
+        ]
+        self._seen = [field.value for field in self._fields]
+        tensors = abi.Context.from_address(self.context).tensors
+        self._made = (
+            tuple(tensor_bytes(tensors[index], index) for index in self._inputs),
+            tuple(tensor_bytes(tensors[index], index) for index in self._outputs),
+        )
+        self._array_seen = array
+
+
+def tensor_bytes(tensor: abi.Tensor, index: int) -> Bytes:
+    """Return a tensor's bytes where TFLite keeps them.
+
+    Raises:
+        AbiMismatch: it has no memory.
+    """
+    if not tensor.bytes:  # TFLite gives an empty tensor no memory
+        return np.empty(0, np.uint8)
+    if not tensor.data:
+        raise AbiMismatch(f"tensor {index} has no memory")
+    return np.frombuffer((C.c_ubyte * tensor.bytes).from_address(tensor.data), np.uint8)

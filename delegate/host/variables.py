@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resource variables of interpreters: on the device, all of an interpreter's or none.
+
+They outlive what is built for a graph: TFLite builds all anew where an input is resized, and the
+graphs of several signatures share them. So they belong to the interpreter. TFLite tells delegates
+of graphs alone, by addresses that come again, so the interpreter gets a mark.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from delegate.engine import Engine
+from delegate.errors import DelegateError
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition
+from delegate.graph.resources import OPS, Resources, touches, with_resources
+from delegate.graph.verdict import Verdict
+from delegate.guard.isolation.backend import AnyState
+from delegate.host.tflite.marks import Marks
+
+_Claim = TypeVar("_Claim")
+
+
+def out_of_order(graph: Graph, groups: Sequence[Partition]) -> Iterator[tuple[str, str]]:
+    """Yield each kept value that TFLite would read or write out of order, and which it would do.
+
+    It groups nodes by what they read, and sees no order in what is kept.
+    """
+    places = {tensor: node.index for node in graph.nodes for tensor in node.outputs}
+    now: dict[str, int] = {}  # the node that made what a variable is, before each group
+    for group in groups:
+        for tensor in group.inputs:
+            if tensor.state_name and places.get(tensor, -1) != now.get(tensor.state_name, -1):
+                yield tensor.state_name, f"TFLite would read {tensor.state_name!r} out of order"
+        for tensor in group.outputs:
+            if tensor.state_name and places[tensor] < now.get(tensor.state_name, -1):
+                yield tensor.state_name, f"TFLite would assign {tensor.state_name!r} out of order"
+            if tensor.state_name:
+                now[tensor.state_name] = places[tensor]
+
+
+class VariablesOnCpu(Exception):
+    """Why an interpreter's variables stay on the CPU."""
+
+
+class Variables:
+    """Those of one interpreter.
+
+    Attributes:
+        are_on_device: whether the device has them; None: no graph was judged yet.
+        users: what was judged with them, weakly.
+        lock: of all runs: their executors share an arena.
+    """
+
+    def __init__(self) -> None:
+        self.are_on_device: bool | None = None
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        # One that a thread may take again: a signal's handler may close what its thread runs.
+        self.lock = threading.RLock()
+        self._state: AnyState | None = None
+
+    def state(self, engine: Engine, graph: Graph, partition: Partition) -> AnyState | None:
+        """Return what keeps a partition's variables, which begin now if they have not yet.
+
+        None: it touches none. Raises: DeviceError: no room.
+        """
+        ends = (*partition.inputs, *partition.outputs)
+        kept = [tensor for tensor in ends if tensor.state_name and not tensor.is_variable]
+        if not kept:
+            return None
+        if self._state is None:
+            self._state = engine.state(1, "make a new interpreter", has_arena=True)
+        self._state.add(kept, graph.initial)
+        return self._state
+
+    def require(self, graph: Graph, groups: Sequence[Partition], taken: Sequence[Verdict]) -> None:
+        """Return if these groups may run with the variables on the device.
+
+        Raises:
+            VariablesOnCpu: a node that touches one is on the CPU, or the order would differ.
+        """
+        for verdict in taken:
+            if verdict.op in OPS and verdict.reason is not None:
+                raise VariablesOnCpu(
+                    f"node {verdict.node} ({verdict.op}), which touches resource variables, stays "
+                    f"on the CPU: {verdict.reason}"
+                )
+        names = {t.state_name for t in graph.tensors if t.state_name and not t.is_variable}
+        for name, why in out_of_order(graph, groups):
+            if name in names:
+                raise VariablesOnCpu(why)
+
+    def optional_groups(self, groups: Sequence[Partition]) -> list[Partition]:
+        """Return the groups that options may leave to the CPU though the variables are here."""
+        bound = OPS if self.are_on_device else ()
+        return [each for each in groups if all(node.op not in bound for node in each.nodes)]
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        if self._state is not None:
+            self._state.close()
+
+
+class Interpreters:
+    """The variables of all interpreters that a delegate serves."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self._variables: dict[int, Variables] = {}  # by the address of the mark
+        self._dropped: set[int] = set()
+
+    def judge(
+        self,
+        context: int,
+        graph: Graph,
+        resources: Callable[[], Resources],
+        judge: Callable[[Graph, Variables | None], _Claim],
+    ) -> _Claim:
+        """Return what `judge` makes of a graph with its variables kept, or else left to the CPU.
+
+        Raises:
+            DelegateError: they cannot be here, and those of the interpreter's other graphs are.
+        """
+        if not touches(graph):
+            return judge(graph, None)
+        variables = None
+        try:
+            variables = self._of(context)
+            kept = with_resources(graph, resources())
+            if kept.why_not_persistent:
+                raise VariablesOnCpu(kept.why_not_persistent)
+            if variables.are_on_device is False:
+                raise VariablesOnCpu("another graph's resource variables are on the CPU")
+            claim = judge(kept, variables)
+        except VariablesOnCpu as why:
+            if variables is not None and variables.are_on_device:
+                raise DelegateError(
+                    f"resource variables are on the device, and graph {graph.subgraph} needs them "
+                    f"on the CPU: {why}"
+                ) from None
+            if variables is not None:
+                variables.are_on_device = False
+            return judge(with_resources(graph, Resources(why_not=str(why))), None)
+        variables.are_on_device = True
+        variables.users.add(claim)
+        return claim
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        for address in [*self._variables]:
+            self._drop(address)
+
+    def _of(self, context: int) -> Variables:
+        """Return those of the interpreter of a TfLiteContext.
+
+        Raises:
+            VariablesOnCpu: it has another one's mark. DelegateError: its variables were given up.
+        """
+        address = self._marks.of(context)
+        if address in self._dropped:
+            raise DelegateError("the interpreter's resource variables were given up")
+        if address not in self._marks.own:
+            raise VariablesOnCpu("another delegate has marked the interpreter")
+        if address not in self._variables:
+            # What nobody uses is of interpreters that are gone: a graph that is built anew finds
+            # its interpreter's mark. The last one's kernels are still held, by the delegate.
+            for each in [a for a, variables in self._variables.items() if not variables.users]:
+                self._drop(each)
+            self._variables[address] = Variables()
+        return self._variables[address]
+
+    def _drop(self, address: int) -> None:
+        self._variables.pop(address).close()
+        self._dropped.add(address)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches and a dispatch mode -> the kernels that a driver is called with, and their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from delegate.guard.children.trials import RUN, Trial
+from delegate.launch import Launch, Program
+from delegate.plan.dispatch import fused_launches as joined_file
+from delegate.plan.dispatch import persistent as persistent_file
+from delegate.plan.dispatch.fused_launches import FusedLaunches, fused_kernels
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.persistent import PersistentKernel, persistent_kernel
+from delegate.plan.layout import LARGEST_BYTES, MemoryLayout, block_of, layout_of
+from delegate.plan.record import (
+    JOINED,
+    NO_REGION,
+    ONE_BY_ONE,
+    PERSISTENT,
+    CallPlan,
+    ProgramPlan,
+    Region,
+)
+from delegate.run.device import Device
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelCalls:
+    """The kernels of a program in a dispatch mode."""
+
+    kernels: Kernels
+    launches: Sequence[Launch]
+    layout: MemoryLayout
+    persistent: PersistentKernel | None = None  # runs all launches
+    # run several, by the first's place
+    fused: Mapping[int, FusedLaunches] = field(default_factory=dict)
+
+    @property
+    def dispatch_mode(self) -> str:
+        """One of DISPATCH_MODES."""
+        return PERSISTENT if self.persistent else JOINED if self.fused else ONE_BY_ONE
+
+    @property
+    def runs(self) -> list[Trial]:
+        """The trials to run each kernel once."""
+        if (persistent := self.persistent) is not None:
+            sizes = persistent.groups, persistent.group_items, self.layout.batch
+            return [_run_of(persistent.program, persistent_file.KERNEL_NAME, sizes)]
+        own = self.kernels.runs(self.launches, self.layout.batch)
+        return [
+            own[place]
+            if each is None
+            else _run_of(each.program, joined_file.KERNEL_NAME, (1, each.group_items))
+            for place, each in self._in_order()
+        ]
+
+    def _in_order(self) -> Iterator[tuple[int, FusedLaunches | None]]:
+        """Yield the place of each launch that has a call of its own, or is the first of several."""
+        place = 0
+        while place < len(self.launches):
+            several = self.fused.get(place)
+            yield place, several
+            place += several.count if several else 1
+
+    def call_plans(
+        self, constants: Sequence[int | None], blocks: Sequence[int]
+    ) -> tuple[CallPlan, ...]:
+        """Return the calls in order.
+
+        `constants`: which buffer each launch's are in. `blocks`: the parameters of all launches.
+
+        Raises:
+            DeviceError, KernelBuildError: the driver refuses a kernel.
+        """
+
+        def of(first: int, count: int) -> int | None:
+            """Return the buffer of some launches' constants; None: they have none."""
+            found = constants[first : first + count]
+            return next((each for each in found if each is not None), None)
+
+        if (persistent := self.persistent) is not None:
+            items = persistent.group_items
+            sizes = persistent.groups * items, items
+            all_of_them = len(self.launches)
+            return (
+                CallPlan(
+                    persistent.program,
+                    persistent_file.KERNEL_NAME,
+                    *sizes,
+                    of(0, all_of_them),
+                    len(blocks),
+                    launches=all_of_them,
+                ),
+            )
+        made: list[CallPlan] = []
+        for place, several in self._in_order():
+            launch, first, block = self.launches[place], self.layout.firsts[place], b""
+            if several is not None:
+                program, kernel, items = (
+                    several.program,
+                    joined_file.KERNEL_NAME,
+                    several.group_items,
+                )
+                made.append(
+                    CallPlan(
+                        program, kernel, items, items, of(place, several.count), first,
+                        launches=several.count,
+                    )
+                )  # fmt: skip
+                continue
+            _, items = self.kernels.kernel(launch)
+            program = self.kernels.plan_of(launch.file, self.kernels.source_of(launch))
+            if self.kernels.is_argument(launch):
+                block = block_of(blocks, first, len(launch.params)).tobytes()
+            sizes = launch.tiles * self.layout.batch * items, items
+            made.append(CallPlan(program, launch.kernel, *sizes, of(place, 1), first, block))
+        return tuple(made)
+
+
+def calls_of(
+    device: Device,
+    kernels: Kernels,
+    program: Program,
+    batch: int,
+    dispatch_mode: str,
+    region: Region = NO_REGION,
+) -> KernelCalls:
+    """Return what runs a program in a mode; where the device cannot do it, one by one.
+
+    Raises:
+        DeviceError, KernelBuildError: as Kernels.trial; it does not fit.
+    """
+    launches = program.launches
+    if dispatch_mode == PERSISTENT and len(launches) > 1:
+        layout = _checked_layout(device, layout_of(program, batch, True, region))
+        persistent = persistent_kernel(device, kernels, launches, layout)
+        if persistent is not None:
+            layout = _checked_layout(device, replace(layout, groups=persistent.groups))
+            return KernelCalls(kernels, launches, layout, persistent)
+    layout = _checked_layout(device, layout_of(program, batch, False, region))
+    is_fused = dispatch_mode == JOINED and batch == 1
+    fused = fused_kernels(device, kernels, launches) if is_fused else {}
+    return KernelCalls(kernels, launches, layout, fused=fused)
+
+
+def _run_of(program: ProgramPlan, kernel: str, sizes: tuple[int, ...]) -> Trial:
+    return Trial(RUN, program.file, program.digest, kernel, sizes)
+
+
+def _checked_layout(device: Device, layout: MemoryLayout) -> MemoryLayout:
+    for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
+        device.check_buffer(what, size, LARGEST_BYTES)
+    return layout

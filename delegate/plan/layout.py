@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Program + batch -> where every byte goes: arena, parameter blocks, constants. Only plans."""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Constant, Launch, Program, constants_of, size_bytes
+from delegate.plan.per_group_copies import GroupCopies, group_copies, no_group_copies
+from delegate.plan.record import NO_REGION, ArenaConstant, MemoryPlan, Region
+
+Bytes = NDArray[np.uint8]
+ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
+# Kernels may read a vector of 16 ints past a tensor's last element, never write there: what they
+# find does not count, but it must be theirs to read behind the last tensor, too.
+SLACK_BYTES = 64
+LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
+_GROUP_COPY_ALIGNMENT = 256  # bytes: cores that fetch lines in pairs fetch no other's
+HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryLayout:
+    """What lies where; offsets and sizes are in bytes."""
+
+    batch: int
+    slot_bytes: int  # the arena of one picture; the pictures' arenas follow each other
+    inputs: tuple[tuple[int, int], ...]  # (offset, size) in each picture's arena
+    outputs: tuple[tuple[int, int], ...]
+    offsets: Mapping[Tensor, int]  # of every tensor, in each picture's arena
+    # tensors with data that launches read from the arena -> offset
+    arena_constants: Mapping[Tensor, int]
+    firsts: tuple[int, ...]  # where each launch's own parameters begin in the blocks of all
+    # Of each launch; those of a phase may run at once. Rising in the order of `group_copies`.
+    phases: Sequence[int]
+    constant_bytes: int  # of all launches, in one buffer
+    group_copies: GroupCopies
+    region: Region
+    # A group's replicas; they lie behind the arena, group after group, at `offsets` for the first.
+    group_copy_bytes: int = 0
+    groups: int = 1  # which have replicas
+
+    @property
+    def arena_bytes(self) -> int:
+        """The arenas of all pictures, and the replicas."""
+        return self.slot_bytes * self.batch + self.group_copy_bytes * self.groups
+
+    def memory(self) -> MemoryPlan:
+        """Return what an executor needs of it."""
+        stored = (
+            ArenaConstant(at, as_bytes(np.asarray(t.data)))
+            for t, at in self.arena_constants.items()
+        )
+        sizes = self.batch, self.slot_bytes, self.arena_bytes, self.inputs, self.outputs
+        own = self.offsets, tuple(stored), self.constant_bytes, self.region
+        return MemoryPlan(*sizes, *own)
+
+    def blocks(
+        self, launches: Sequence[Launch], offsets: Sequence[Mapping[Constant, int]]
+    ) -> tuple[int, ...]:
+        """Return the parameter blocks of all launches; `offsets`: of each launch's constants."""
+        blocks: list[int] = []
+        for launch, of_constant in zip(launches, offsets, strict=True):
+            blocks += [launch.tiles, self.slot_bytes]  # KERNEL of kernel.clh reads these two
+            for value in launch.params.values():
+                if isinstance(value, Tensor):
+                    value = self.offsets[value]
+                blocks.append(of_constant[value] if isinstance(value, Constant) else value)
+        return tuple(blocks)
+
+    def strides(self, launches: Sequence[Launch]) -> tuple[int, ...]:
+        """Return how far each int of `blocks` moves from one group to the next, in bytes."""
+        own, size = self.group_copies.tensors, self.group_copy_bytes
+        return tuple(
+            size if isinstance(value, Tensor) and value in own else 0
+            for launch in launches
+            for value in (*[0] * HEAD_INTS, *launch.params.values())
+        )
+
+
+def layout_of(
+    program: Program, batch: int = 1, is_whole: bool = False, region: Region = NO_REGION
+) -> MemoryLayout:
+    """Return the layout of a program that runs for `batch` pictures at once.
+
+    `is_whole`: its launches are one; others go one by one, and each node's results are there after
+    its last launch. `region`: where kept values begin an arena that other programs have, too.
+    """
+    # A batch fills the device by itself.
+    copies = group_copies(program) if is_whole and batch == 1 else no_group_copies(program)
+    phases: Sequence[int]
+    if is_whole:
+        phases = phases_of(program, copies)
+    else:
+        phases = [n for n, step in enumerate(program.steps) for _ in step.alternative.launches]
+    slot_bytes, offsets = plan_arena(program, phases, copies, region)
+    copy_bytes, own = plan_group_copies(program, copies)
+    offsets = {**offsets, **{tensor: slot_bytes + offset for tensor, offset in own.items()}}
+    sizes = (HEAD_INTS + len(launch.params) for launch in program.launches)
+    return MemoryLayout(
+        batch=batch,
+        slot_bytes=slot_bytes,
+        inputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.inputs),
+        outputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.outputs),
+        offsets=offsets,
+        arena_constants={t: offset for t, offset in offsets.items() if t.data is not None},
+        firsts=tuple(accumulate(sizes, initial=HEAD_INTS))[:-1],
+        phases=phases,
+        constant_bytes=plan_constants(constants_of(program.launches))[0],
+        group_copies=copies,
+        group_copy_bytes=copy_bytes,
+        region=region,
+    )
+
+
+def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
+    """Return a launch's parameters with the two ints before them; `first`: one of `firsts`."""
+    return as_bytes(np.array(blocks[first - HEAD_INTS : first + fields], np.int32))
+
+
+def phases_of(program: Program, copies: GroupCopies) -> tuple[int, ...]:
+    """Return a phase for each launch, of which none needs another launch of its own.
+
+    None reads what another one of the phase writes, and none writes what another one touches; but
+    for what each group has for itself, and makes in order.
+    """
+    launches, root, own = program.launches, program.roots(), copies.tensors
+    phases = [0] * len(launches)
+    read: set[Tensor] = set()  # in the last phase
+    written: set[Tensor] = set()
+    phase = 0
+    for place in copies.order:
+        launch = launches[place]
+        reads = {root.get(tensor, tensor) for tensor in launch.reads if tensor not in own}
+        writes = {root.get(tensor, tensor) for tensor in launch.writes if tensor not in own}
+        if not (written.isdisjoint(reads | writes) and read.isdisjoint(writes)):
+            phase, read, written = phase + 1, set(), set()
+        read |= reads
+        written |= writes
+        phases[place] = phase
+    return tuple(phases)
+
+
+def plan_arena(
+    program: Program, phases: Sequence[int], copies: GroupCopies, region: Region = NO_REGION
+) -> tuple[int, Mapping[Tensor, int]]:
+    """Return the arena's size and each tensor's offset, both in bytes; `phases`: as of Layout.
+
+    No two tensors that live at once overlap; the largest are placed first.
+    A view shares its source's bytes. Constants that launches read as tensors live for ever, and
+    so do kept inputs: the next run may find there what this one leaves. A run leaves it there
+    where nobody needs the old value any more: no copy is needed then. What a replicated launch
+    reads stays to the end of the run.
+    """
+    root, own = program.roots(), copies.tensors
+    touched: dict[Tensor, list[int]] = defaultdict(list)  # in which phases; -1: before the run
+    now, end = 0, max(phases, default=0) + 1
+
+    def touch(tensor: Tensor, phase: int) -> None:
+        if tensor not in own:
+            touched[root.get(tensor, tensor)].append(phase)
+
+    for tensor in program.inputs:
+        touch(tensor, -1)
+    places = iter(enumerate(phases))
+    for step in program.steps:
+        if step.alternative.view is not None:
+            touch(step.alternative.view[0], now)
+        for launch in step.alternative.launches:
+            place, now = next(places)
+            for tensor in (*launch.reads, *launch.writes):
+                touch(tensor, now)
+            if place in copies.launches:
+                for tensor in launch.reads:
+                    touch(tensor, end)
+    for tensor in program.outputs:
+        touch(tensor, end)
+    homes = _in_place_outputs(program, touched, root)
+    for tensor in homes:
+        del touched[tensor]
+    for tensor in touched:
+        if tensor.data is not None:
+            touched[tensor] = [-1, end]
+    for tensor in program.inputs:
+        if tensor.state_name:
+            touched[tensor].append(end)
+    fixed = {
+        tensor: at for tensor, at in _region_offsets(region, program).items() if tensor in touched
+    }
+    free = {tensor: phases for tensor, phases in touched.items() if tensor not in fixed}
+    size, offsets = _place_tensors(free, region.size_bytes)
+    offsets |= fixed
+    offsets |= {tensor: offsets[home] for tensor, home in homes.items()}
+    offsets |= {view: offsets[source] for view, source in root.items() if view not in own}
+    return size, offsets
+
+
+def plan_group_copies(program: Program, copies: GroupCopies) -> tuple[int, Mapping[Tensor, int]]:
+    """Return the bytes of what each group has for itself, and each tensor's offset in them."""
+    launches, root, own = program.launches, program.roots(), copies.tensors
+    touched: dict[Tensor, list[int]] = defaultdict(list)
+    for now, place in enumerate(copies.order):
+        for tensor in (*launches[place].reads, *launches[place].writes):
+            if tensor in own:
+                touched[root.get(tensor, tensor)].append(now)
+    if not touched:
+        return 0, {}
+    size, offsets = _place_tensors(touched)
+    offsets |= {view: offsets[root[view]] for view in own if root.get(view) in offsets}
+    return -(-size // _GROUP_COPY_ALIGNMENT) * _GROUP_COPY_ALIGNMENT, offsets
+
+
+def _place_tensors(
+    touched: Mapping[Tensor, Sequence[int]], begin: int = 0
+) -> tuple[int, dict[Tensor, int]]:
+    """Return the bytes that tensors need, from `begin` on, and each one's offset.
+
+    `touched`: when each is written and read; it lives from the first of these to the last.
+    """
+    # Where each that is placed begins and ends, in bytes and in phases; by the first.
+    placed: list[tuple[int, int, int, int]] = []
+    offsets: dict[Tensor, int] = {}
+    lives = {tensor: (min(phases), max(phases)) for tensor, phases in touched.items()}
+    for tensor in sorted(lives, key=lambda t: (-padded_bytes(t), lives[t][0], t.index)):
+        offset, size, (own_first, own_last) = begin, padded_bytes(tensor), lives[tensor]
+        for at, behind, first, last in placed:
+            if at >= offset + size:
+                break
+            if behind > offset and last >= own_first and own_last >= first:
+                offset = behind
+        offsets[tensor] = offset
+        bisect.insort(placed, (offset, offset + size, own_first, own_last))
+    size = max((behind for _, behind, _, _ in placed), default=begin)
+    return size + SLACK_BYTES, offsets
+
+
+def _region_offsets(region: Region, program: Program) -> Mapping[Tensor, int]:
+    """Return where values lie that a program finds, and new ones of which it finds no old one."""
+    root, offsets = program.roots(), region.offsets
+    found = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name in offsets}
+    new = {t.state_name: root.get(t, t) for t in program.outputs if t.state_name in offsets}
+    made = {tensor: name for name, tensor in new.items() if name not in found}
+    places = {tensor: offsets[name] for tensor, name in made.items() if tensor.data is None}
+    return places | {tensor: offsets[name] for name, tensor in found.items()}
+
+
+def _in_place_outputs(
+    program: Program, touched: Mapping[Tensor, Sequence[int]], root: Mapping[Tensor, Tensor]
+) -> dict[Tensor, Tensor]:
+    """Return what may be made where a run finds a kept value: new value -> the old one.
+
+    No launch needs the old value from the phase on that writes the new one.
+    """
+    old = {tensor.state_name: tensor for tensor in program.inputs if tensor.state_name}
+    homes: dict[Tensor, Tensor] = {}
+    for tensor in program.outputs:
+        new, home = root.get(tensor, tensor), old.get(tensor.state_name)
+        if home is None or new in homes:
+            continue
+        is_free = max(touched[home]) < min(touched[new])
+        if is_free and padded_bytes(new) == padded_bytes(home) and new.data is None:
+            homes[new] = home
+    return homes
+
+
+def padded_bytes(tensor: Tensor) -> int:
+    """Return the bytes that a tensor takes in an arena."""
+    return max(-(-size_bytes(tensor) // ALIGNMENT), 1) * ALIGNMENT
+
+
+def aligned_bytes(constant: Constant) -> int:
+    """Return the bytes that a constant takes in a buffer."""
+    return -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def plan_constants(constants: Iterable[Constant]) -> tuple[int, Mapping[Constant, int]]:
+    """Return the size of a buffer of constants and each one's offset, both in bytes."""
+    offsets: dict[Constant, int] = {}
+    size = 0
+    for constant in constants:
+        offsets[constant] = size
+        size += aligned_bytes(constant)
+    return size + SLACK_BYTES, offsets
+
+
+def as_bytes(values: NDArray[np.generic]) -> Bytes:
+    """Return an array's bytes in C order."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)

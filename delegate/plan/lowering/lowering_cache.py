@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes were lowered to. Those that differ in their tensors alone are lowered once.
+
+A network has the same layer many times. `lower` reads of a tensor what `_facts` has, and neither
+its number nor its name. So what one node was lowered to is what another one is, on its own tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+from delegate import ops
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Launch, is_temporary, temporary
+from delegate.plan.fp16 import fp16
+from delegate.target import Target
+
+Alternatives = tuple[Alternative, ...]
+_MOST_BYTES = 1024  # of a constant that is compared; weights differ from layer to layer
+_MOST_SCALES = 8
+
+
+class LoweringCache(dict[Node, Alternatives]):
+    """What nodes were lowered to for one target."""
+
+    def __init__(self, known: LoweringCache | None = None) -> None:
+        """`known`: of the same target, with nodes that others may be like."""
+        super().__init__()
+        self._first: dict[Hashable, tuple[Node, Alternatives]] = {}
+        self._facts: dict[Tensor, Hashable] = {}
+        self._signatures: dict[Node, str] = {}
+        self._like: dict[Node, Node] = {}  # the first that each is like
+        if known is not None:
+            self._first, self._facts = known._first, known._facts
+            self._signatures, self._like = known._signatures, known._like
+
+    def lower(self, node: Node, target: Target) -> Alternatives:
+        """Return the alternatives of a node as `ops.lower` does; raises as that."""
+        if node.full is not None:
+            return fp16.alternatives(node, target, ops.lower)
+        try:
+            key = self._key(node)
+        except _UnlikeError:
+            return ops.lower(node, target)
+        if key in self._first:
+            first, alternatives = self._first[key]
+            try:
+                found = _with_tensors(_tensors(node), _tensors(first), alternatives)
+            except _UnlikeError:
+                return ops.lower(node, target)
+            self._like[node] = first
+            return found
+        found = ops.lower(node, target)
+        self._first[key] = node, found
+        self._like[node] = node
+        return found
+
+    def signature(self, node: Node, make: Callable[[], str]) -> str:
+        """Return what `make` makes of the kernels and sizes of a node, once for all like it."""
+        first = self._like.get(node)
+        if first is None:
+            return make()
+        if first not in self._signatures:
+            self._signatures[first] = make()
+        return self._signatures[first]
+
+    def _key(self, node: Node) -> Hashable:
+        """Return all that `lower` reads of a node, and which of its tensors are the same ones."""
+        if node.body is not None:
+            raise _UnlikeError
+        tensors = _tensors(node)
+        places = {tensor: place for place, tensor in enumerate(dict.fromkeys(tensors))}
+        lengths = len(node.inputs), len(node.outputs), len(node.inner)
+        facts = tuple(None if t is None else self._facts_of(t) for t in places)
+        # Texts, as 0.0 equals -0.0.
+        of_node = node.op, node.version, node.is_custom, repr(node.options), lengths
+        return of_node, tuple(places[tensor] for tensor in tensors), facts
+
+    def _facts_of(self, tensor: Tensor) -> Hashable:
+        if tensor not in self._facts:
+            self._facts[tensor] = _facts(tensor)
+        return self._facts[tensor]
+
+
+class _UnlikeError(Exception):
+    """A node is compared with no others."""
+
+
+def _tensors(node: Node) -> tuple[Tensor | None, ...]:
+    return (*node.inputs, *node.outputs, *node.inner, *node.intermediates)
+
+
+def _facts(tensor: Tensor) -> Hashable:
+    """Return what `lower` reads of a tensor."""
+    data, quantization, ranges = tensor.data, tensor.quantization, tensor.ranges
+    arrays = [each for each in (data, *(ranges or ())) if each is not None]
+    is_long = quantization is not None and len(quantization.scale) > _MOST_SCALES
+    if tensor.blocks is not None or is_long or any(each.nbytes > _MOST_BYTES for each in arrays):
+        raise _UnlikeError
+    return (
+        (tensor.shape, tensor.dtype, repr(quantization), bool(tensor.state_name)),
+        (tensor.is_variable, tensor.is_sparse, tensor.is_folded, data is None, ranges is None),
+        tuple((each.dtype.str, each.shape, each.tobytes()) for each in arrays),
+    )
+
+
+def _with_tensors(
+    own: Sequence[Tensor | None], others: Sequence[Tensor | None], alternatives: Alternatives
+) -> Alternatives:
+    """Return alternatives of a node with other tensors as those of one with these."""
+    known = {t: now for t, now in zip(others, own, strict=True) if t is not None}
+    launches: dict[Launch, Launch] = {}  # several alternatives may begin with the same
+
+    def tensor(each: Tensor | None) -> Tensor:
+        assert each is not None
+        found = known.get(each)
+        if found is None:
+            if is_temporary(each):
+                found = temporary(each.name, each.shape, each.dtype)
+            elif each.data is not None:
+                found = each
+            else:
+                raise _UnlikeError
+            known[each] = found
+        return found
+
+    def launch(each: Launch) -> Launch:
+        if each not in launches:
+            params = {
+                name: tensor(value) if isinstance(value, Tensor) else value
+                for name, value in each.params.items()
+            }
+            reads, writes = (tuple(map(tensor, some)) for some in (each.reads, each.writes))
+            sizes = each.tiles, each.group_items
+            launches[each] = Launch(
+                each.file,
+                each.kernel,
+                *sizes,
+                params,
+                reads,
+                writes,
+                each.defines,
+                each.is_specialised,
+            )
+        return launches[each]
+
+    return tuple(
+        replace(
+            each,
+            launches=tuple(map(launch, each.launches)),
+            view=each.view and (tensor(each.view[0]), tensor(each.view[1])),
+            copied=each.copied and (tensor(each.copied[0]), tensor(each.copied[1])),
+            requirements=tuple(replace(r, tensor=tensor(r.tensor)) for r in each.requirements),
+        )
+        for each in alternatives
+    )

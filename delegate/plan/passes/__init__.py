@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrites of a partition that make it faster and change no output; one a file, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from delegate.graph.ir import Node
+from delegate.graph.partition import Partition
+from delegate.plan.passes import (
+    fuse_add,
+    fuse_attention,
+    fuse_gate,
+    fuse_layer_norm,
+    fuse_logistic,
+    fuse_pad,
+    fuse_rms_norm,
+    fuse_rope,
+    fuse_scale,
+    fuse_shifts,
+    fuse_shuffle,
+    fuse_silu,
+)
+from delegate.plan.passes.matching import Find, fused
+
+# In the order in which they run: a convolution that pads may take an ADD, too, and a gate has the
+# pair that fuse_logistic looks for.
+PASSES: Mapping[str, Find] = {
+    "fuse_pad": fuse_pad.found_at,
+    "fuse_add": fuse_add.found_at,
+    "fuse_shuffle": fuse_shuffle.found_at,
+    "fuse_silu": fuse_silu.found_at,
+    "fuse_attention": fuse_attention.found_at,
+    "fuse_rms_norm": fuse_rms_norm.found_at,
+    "fuse_layer_norm": fuse_layer_norm.found_at,
+    "fuse_scale": fuse_scale.found_at,
+    "fuse_rope": fuse_rope.found_at,
+    "fuse_gate": fuse_gate.found_at,
+    "fuse_logistic": fuse_logistic.found_at,
+    "fuse_shifts": fuse_shifts.found_at,
+}
+
+
+def run_passes(
+    partition: Partition, accepts: Callable[[Node], bool], names: Collection[str] = tuple(PASSES)
+) -> Partition:
+    """Return the partition after the passes of these names; the same one where none changed it.
+
+    `accepts`: whether a node that a pass would make lowers and builds; else all stays as it is.
+    """
+    for name, find in PASSES.items():
+        if name in names:
+            partition = fused(partition, accepts, find)
+    return partition

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models and the facts of a device -> every kernel they may launch there. Nothing is built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from delegate.format.stateful import read_stateful
+from delegate.graph.infer import infer
+from delegate.graph.ir import Node
+from delegate.graph.partition import Partition, partitions, products
+from delegate.graph.persistent import with_variables
+from delegate.host.tflite.library import installed_rules
+from delegate.isa import FP16, ORDERS, STORED_HALVES, most_lanes, portable_on
+from delegate.launch import Alternative, Constant, Launch, Program, size_bytes
+from delegate.plan.dispatch.fused_launches import FILE, fused_source, fusible_groups
+from delegate.plan.dispatch.survey import DeviceLimits
+from delegate.plan.lowering import compiler
+from delegate.plan.sources import defines_of, may_be_argument, source_of
+from delegate.run.device_list import DeviceInfo
+from delegate.target import Target
+
+_LOOK_UPS = ("EMBEDDING_LOOKUP", "GATHER")  # whose constant is a table
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLaunch:
+    """A launch of an alternative that is expected to be the fastest of its node."""
+
+    items: int  # each passes the kernel's body once
+    products: int  # multiply-adds of the node, where it reads the node's constant weights
+    size_bytes: int  # read and written, each once
+    model: int = 0  # its number among those that were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """A kernel as one program has it, and how often the models launch it."""
+
+    kernel: str  # the function's name
+    variants: tuple[str, ...]  # the alternatives that launch it
+    macros: tuple[str, ...]  # "NAME=VALUE", what it is built with; places of parameters left out
+    file: str  # stem of the .cl file
+    source: str  # all that the compiler is given
+    group_items: int  # work-items wanted a work-group
+    launches: int  # of a run of each model, where every node that may launch it does
+    expected: tuple[ExpectedLaunch, ...]  # of these, those that are expected to be the fastest
+    # Whether its numbers are literals. Each layer has such a kernel; this one stands for all. It is
+    # of the layer with the most work-items, of those that are expected to run the same kernel with
+    # loaded numbers.
+    is_specialised: bool = False
+
+
+def kernel_uses(
+    models: Sequence[str | os.PathLike[str] | bytes],
+    info: DeviceInfo,
+    limits: DeviceLimits,
+    isa: Collection[str] | None,
+    allows_fp16: bool = False,
+    signature: str | None = None,
+) -> tuple[KernelUse, ...]:
+    """Return every kernel that models' nodes may launch on a device, in order of their first use.
+
+    `isa`: what was proven of the device. None: its self-test did not pass, and what OpenCL C 1.2
+    alone can express is taken for proven. `allows_fp16`: floats may be halves; what the device
+    says of them is taken for proven, too. `signature`: whose graph of each model; None: its first.
+
+    Raises:
+        SignatureError: a model has no such signature. ModelError: it cannot be read. OSError: nor
+            can its file.
+    """
+    proven = frozenset(portable_on(info.type) if isa is None else isa)
+    if allows_fp16 and isa is None:
+        proven |= {STORED_HALVES, *([FP16] if limits.has_fp16 else [])}
+    target = Target(
+        device_type=info.type,
+        vector_width=min(limits.int_vector_width, most_lanes(proven)),
+        compute_units=limits.compute_units,
+        registers=limits.registers,
+        isa=proven,
+        rules=installed_rules(),
+    )
+
+    def text(launch: Launch) -> str:
+        is_argument = may_be_argument(launch, proven, limits.max_argument_bytes)
+        return source_of(launch.file, defines_of(launch, is_argument))
+
+    launched: dict[tuple[str, str], list[_Launched]] = {}  # by all that makes a kernel
+
+    def count(model: int, partition: Partition, without: Sequence[Node] = ()) -> Program:
+        program, launches = _launches(model, partition, target, without)
+        for each in launches:
+            launched.setdefault((each.launch.kernel, text(each.launch)), []).append(each)
+        return program
+
+    fused_uses: dict[str, KernelUse] = {}  # of launches that are one, by what is compiled
+    for number, model in enumerate(models):
+        graph = infer(with_variables(read_stateful(model, signature)))
+        verdicts = compiler.verdicts(graph, target, _takes)
+        for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
+            fused = compiler.rewritten(partition, target, _takes, allows_fp16=allows_fp16)
+            program = count(number, fused)
+            for group in fusible_groups(program.launches):
+                if len(group) > 1 and (isa is None or not proven & ORDERS):
+                    use = _joined(group)
+                    use = fused_uses.setdefault(use.source, use)
+                    fused_uses[use.source] = replace(use, launches=use.launches + 1)
+            if fused is not partition and not allows_fp16:
+                count(number, partition, without=fused.nodes)
+    return (*_uses(launched, text), *fused_uses.values())
+
+
+def _takes(_: Alternative) -> str | None:
+    return None
+
+
+class _Launched(NamedTuple):
+    """A launch of a model's node."""
+
+    launch: Launch
+    variant: str
+    expected: ExpectedLaunch | None  # where it is of the alternative that is expected to run
+
+
+def _launches(
+    model: int, partition: Partition, target: Target, without: Sequence[Node]
+) -> tuple[Program, list[_Launched]]:
+    """Return a program of a partition, and its launches, of each alternative of each node.
+
+    `without`: the nodes of the rewritten partition. A node that it has too was counted there, and
+    none of this partition is expected to run.
+    """
+    found: list[_Launched] = []
+    is_rewritten, known_nodes = bool(without), {*without}
+    chosen: dict[Node, Alternative] = {}
+
+    def look(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+        for alternative in alternatives if node not in known_nodes else ():
+            chosen[node] = alternatives[0]
+            if is_rewritten or alternative is not alternatives[0]:
+                found.extend(
+                    _Launched(each, alternative.name, None) for each in alternative.launches
+                )
+        return alternatives[0]
+
+    program = compiler.compile_partition(partition, target, look)
+    if is_rewritten:
+        return program, found
+    for node, step in zip(partition.nodes, program.steps, strict=True):
+        # What is written in place, or was made for another node, has fewer launches than its node.
+        left = [*step.alternative.launches]
+        for launch in chosen[node].launches:
+            is_left = bool(left) and left[0].kernel == launch.kernel
+            expected = _expected(left.pop(0), chosen[node], node, model) if is_left else None
+            found.append(_Launched(launch, chosen[node].name, expected))
+    return program, found
+
+
+def _uses(
+    launched: Mapping[tuple[str, str], Sequence[_Launched]], text: Callable[[Launch], str]
+) -> Iterable[KernelUse]:
+    """Return a record for each kernel, and one with literal numbers where it is expected to run."""
+    found: dict[tuple[str, ...], KernelUse] = {}
+    for (kernel, source), of_kernel in launched.items():
+        first = of_kernel[0].launch
+        expected = [(each.expected, each.launch) for each in of_kernel if each.expected]
+        found[kernel, source] = use = KernelUse(
+            kernel=kernel,
+            variants=tuple(dict.fromkeys(each.variant for each in of_kernel)),
+            macros=tuple(f"{name}={value}" for name, value in first.defines.items()),
+            file=first.file,
+            source=source,
+            group_items=first.group_items,
+            launches=len(of_kernel),
+            expected=tuple(each for each, _ in expected),
+        )
+        if not expected:
+            continue
+        variants = [f"{name}, literal" for name in use.variants]
+        _, largest = max(expected, key=lambda each: each[0].items)
+        specialised = replace(
+            use, source=text(largest.specialised()), expected=(), is_specialised=True
+        )
+        specialised = replace(specialised, macros=(*use.macros, "literal"))
+        key = kernel, *specialised.macros
+        if (same := found.get(key)) is not None:
+            variants = [*same.variants, *variants]
+            specialised = replace(same, launches=same.launches + use.launches)
+        found[key] = replace(specialised, variants=tuple(dict.fromkeys(variants)))
+    return found.values()
+
+
+def _joined(launches: Sequence[Launch]) -> KernelUse:
+    """Return the record of a kernel that runs several launches, before its first launch."""
+    parts, source = (f"{each.kernel}={each.tiles}" for each in launches), fused_source(launches)
+    return KernelUse(FILE, ("joined",), tuple(parts), FILE, source.text, source.group_items, 0, ())
+
+
+def _expected(launch: Launch, alternative: Alternative, node: Node, model: int) -> ExpectedLaunch:
+    """Return a launch of an alternative as it is expected."""
+    tile_items = launch.params.get("tile_items", launch.group_items)
+    assert isinstance(tile_items, int)
+    constants = _constants(launch)
+    is_product = max(constants, default=0) == max(
+        (size for each in alternative.launches for size in _constants(each)), default=0
+    )
+    return ExpectedLaunch(
+        items=launch.tiles * tile_items,
+        products=products(node) if is_product and node.op not in _LOOK_UPS else 0,
+        size_bytes=sum(constants)
+        + sum(size_bytes(tensor) for tensor in (*launch.reads, *launch.writes)),
+        model=model,
+    )
+
+
+def _constants(launch: Launch) -> list[int]:
+    return [each.size_bytes for each in launch.params.values() if isinstance(each, Constant)]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers as an engine needs them: verdicts, and plans with their programs and constants.
+
+An answer is bytes: a line with the reasons for which kernels were left out, and the error that
+planning ended with, if any; then the plan. Who gives the bytes is a subclass.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import TypeVar
+
+from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition
+from delegate.graph.verdict import Loss, Verdict
+from delegate.guard.isolation.backend import AnyConstants, AnyDevice, backend_of
+from delegate.options import Options
+from delegate.plan.codec import TunedPlan, UnreadablePlan, decode
+from delegate.plan.contents import ContentSource
+from delegate.plan.key import graph_facts, key_of, partition_facts, target_facts
+from delegate.plan.record import PartitionPlan, Region
+from delegate.plan.tuning.chooser import OFF
+from delegate.target import Target
+
+_ERRORS = {each.__name__: each for each in (Unsupported, TooLarge, KilledChild)}
+_MOST_REPLIES = 64
+ResultT = TypeVar("ResultT")
+_log = logging.getLogger("delegate")
+
+
+Parse = Callable[[bytes, ContentSource], ResultT]
+
+
+class PlanReader:
+    """Plans that are read of answers; who gives them is a subclass.
+
+    Attributes:
+        replies: the first answers that were used, by key; a resized model has ever new ones.
+    """
+
+    def __init__(self, options: Options, device: AnyDevice) -> None:
+        self._options = options
+        self._device = device
+        self._backend = backend_of(device)
+        planning_options = options.alternative, options.profiling, options.precision, options.passes
+        is_off = options.tune == OFF
+        self._facts = device.identity, sorted(device.proven), planning_options, is_off
+        self._unmeasured: dict[tuple[int, ...], int] = {}  # by the nodes of a partition
+        self._lock = threading.RLock()  # while something is answered
+        self.replies: dict[str, bytes] = {}
+
+    @property
+    def unmeasured(self) -> int:
+        """Count the choices that were not measured."""
+        return sum(self._unmeasured.values())
+
+    def registers(self) -> int:
+        """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
+
+        def read(content: bytes, _: ContentSource) -> int:
+            return int(json.loads(content))
+
+        return self._answer(self._name("registers", ()), "registers", (), read)
+
+    def verdicts(self, graph: Graph, target: Target, exclude_ops: Sequence[str]) -> list[Verdict]:
+        """Return for each node whether it runs on the device."""
+
+        def read(content: bytes, _: ContentSource) -> list[Verdict]:
+            rows = json.loads(content)
+            if len(rows) != len(graph.nodes):
+                raise UnreadablePlan("verdicts of other nodes")
+            return [
+                Verdict(int(node), str(op), Loss(why) if is_lost else why)
+                for node, op, why, is_lost in rows
+            ]
+
+        facts = graph_facts(graph), target_facts(target), sorted(exclude_ops)
+        arguments = graph, target, exclude_ops
+        return self._answer(self._name("verdicts", facts), "verdicts", arguments, read)
+
+    def partition(
+        self, partition: Partition, target: Target, batch: int, region: Region
+    ) -> tuple[PartitionPlan, AnyConstants]:
+        """Return the plan of a partition, and its constants, which are the caller's to close.
+
+        Raises:
+            Unsupported: a node does not lower. DeviceError: it is not made.
+        """
+        where = sorted(region.offsets.items()), region.size_bytes
+        facts = partition_facts(partition), target_facts(target), batch, where
+        ends = partition.inputs, partition.outputs
+
+        def read(content: bytes, source: ContentSource) -> tuple[TunedPlan, AnyConstants]:
+            tuned = decode(content, ends, source.content)
+            self._require(tuned)
+            return tuned, self._backend.constants(content, ends, tuned, source)
+
+        arguments = partition, target, batch, region
+        name = self._name("partition", facts)
+        tuned, constants = self._answer(name, "partition", arguments, read)
+        self._unmeasured[partition.indices] = tuned.unmeasured
+        if tuned.unmeasured:
+            _log.info(
+                "%d choices were not measured%s: `tflite-opencl tune MODEL` measures them",
+                tuned.unmeasured,
+                f" (about {tuned.unmeasured_seconds:.0f} s)" if tuned.unmeasured_seconds else "",
+            )
+        return tuned.plan, constants
+
+    def _require(self, tuned: TunedPlan) -> None:
+        """Return if a plan is as the options want it; raises UnreadablePlan."""
+
+    @abstractmethod
+    def _answer(
+        self, name: str, call: str, arguments: tuple[object, ...], read: Parse[ResultT]
+    ) -> ResultT:
+        """Return what is read of the answer to a question.
+
+        `name`: the answer's key. `call`, `arguments`: the question. `read`: is given the answer,
+        and what gives contents.
+        """
+
+    def _name(self, call: str, facts: Hashable) -> str:
+        """Return the key of an answer, the same on each machine."""
+        return key_of(call, self._facts, facts)
+
+    def _parse(
+        self,
+        name: str,
+        content: bytes,
+        source: ContentSource,
+        read: Parse[ResultT],
+    ) -> ResultT:
+        """Return what is read of an answer, or raise the error that it is."""
+        line, _, payload = content.partition(b"\n")
+        reasons, error = json.loads(line)
+        self._note_exclusions({*reasons})
+        if error is not None:
+            kind, text = error
+            raise _ERRORS.get(kind, DeviceError)(text)
+        found = read(payload, source)
+        if len(self.replies) < _MOST_REPLIES:
+            self.replies[name] = content
+        return found
+
+    def _note_exclusions(self, reasons: Collection[str]) -> None:
+        """Take note of why kernels were left out where an answer was made."""

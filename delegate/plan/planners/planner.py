@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans on an opened device: nodes -> verdicts, partitions -> the plans that measure fastest.
+
+It is the only one that lowers, compiles, measures and packs: in a child process, or in the user's
+where the options say that no child is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from delegate.graph.ir import Graph, Node
+from delegate.graph.partition import Partition
+from delegate.graph.verdict import Verdict
+from delegate.guard.children import progress
+from delegate.guard.children.trials import WHOLE, Trial, Trials
+from delegate.guard.isolation.backend import AnyConstants
+from delegate.guard.store import Store
+from delegate.host.tflite.reference import reference_outputs
+from delegate.isa import ORDERS, is_one_launch_likely
+from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.options import Options
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.planned import planned_executor
+from delegate.plan.dispatch.registers import registers
+from delegate.plan.key import origin_of
+from delegate.plan.lowering import compiler
+from delegate.plan.lowering.lowering_cache import LoweringCache
+from delegate.plan.record import NO_REGION, PartitionPlan, Region
+from delegate.plan.tuning.agreement import outputs_of, random_inputs
+from delegate.plan.tuning.bench import DeviceBench
+from delegate.plan.tuning.chooser import FULL, QUICK, Choice, Chooser
+from delegate.plan.tuning.dispatch import DispatchChooser, Selection
+from delegate.plan.tuning.tune import Tuner
+from delegate.run.copy_strategies import COPIED, COPY_CHOICE, STRATEGIES
+from delegate.run.device import Device
+from delegate.run.executor import Executor
+from delegate.run.weights import Lease, Weights
+from delegate.target import Target
+
+# Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
+_OF_NODES, _OF_FIRST = 0.7, 0.8
+_log = logging.getLogger("delegate")
+
+
+class Planning(Protocol):
+    """What an Engine asks, whoever does it."""
+
+    @property
+    def unmeasured(self) -> int:
+        """Count the choices that were not measured."""
+
+    def registers(self) -> int:
+        """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
+
+    def verdicts(self, graph: Graph, target: Target, exclude_ops: Sequence[str]) -> list[Verdict]:
+        """Return for each node whether it runs on the device."""
+
+    def partition(
+        self, partition: Partition, target: Target, batch: int, region: Region
+    ) -> tuple[PartitionPlan, AnyConstants]:
+        """Return the plan of a partition, and its constants, which are the caller's to close.
+
+        Raises:
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
+        """
+
+
+class Planner:
+    """Plans in this process.
+
+    Attributes:
+        chooser: what measures and remembers, for all choices.
+        trials: what may be built and run here.
+        weights: the constants of all that it makes.
+    """
+
+    def __init__(
+        self, options: Options, device: Device, trials: Trials | None = None, seconds: float = 0.0
+    ) -> None:
+        """`trials`: what may be done; None: everything. `seconds`: that this start took before."""
+        self.device = device
+        self.chooser = Chooser(options.tune, Store(device.identity), seconds)
+        self.trials = trials or Trials()
+        self._kernels = Kernels(device, self.trials)
+        self.weights = Weights(device, is_shared=True)
+        self._bench = DeviceBench(device, self._kernels, self.weights)
+        self._tuner = Tuner(self.chooser, self._bench, options.alternative)
+        self._options = options
+        # Of the graph that was judged last, until partitions take it: each node is lowered once.
+        self._lowering: tuple[Target | None, LoweringCache] = None, LoweringCache()
+
+    def _dispatch_chooser(self, origin: str) -> DispatchChooser:
+        # Not cached: the reference cycle would keep the context alive.
+        own = self._options.profiling, bool(self.device.proven & ORDERS), origin
+        return DispatchChooser(self.chooser, self._bench, self._executor, *own)
+
+    @property
+    def unmeasured(self) -> int:
+        """Count the choices that were not measured."""
+        return self.chooser.unmeasured
+
+    def registers(self) -> int:
+        """Return the 32-bit values that a work-item surely keeps in registers; 0: not known."""
+        with progress.phase("build"):
+            return registers(self.device, self._kernels)
+
+    def verdicts(
+        self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()
+    ) -> list[Verdict]:
+        """Return for each node whether it runs here."""
+        lowered = LoweringCache()
+        self._lowering = target, lowered
+        nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
+        with progress.phase("build"), nodes:
+            return compiler.verdicts(graph, target, self._bench.check, exclude_ops, lowered)
+
+    def partition(
+        self, partition: Partition, target: Target, batch: int = 1, region: Region = NO_REGION
+    ) -> tuple[PartitionPlan, Lease]:
+        """Return the plan of a partition, and its constants, which are the caller's to close.
+
+        Raises:
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: it is not made.
+        """
+        with progress.phase("build"):
+            chosen = self.select(partition, target, batch)
+            whole = Trial.of(WHOLE, chosen.key, batch, *filter(None, region), self._copy_strategy())
+            with self._executor(chosen.program, chosen.dispatch_mode, batch, region) as executor:
+                if self.trials.is_due(whole):
+                    with self.trials.attempt(whole):
+                        # What memory holds may let a loop be long.
+                        executor.first_run()
+                        outputs_of(executor, random_inputs(executor))
+                return executor.plan, executor.constants()
+
+    def _lowered_nodes(self, partition: Partition, target: Target) -> LoweringCache:
+        """Return what a partition's nodes were lowered to, which is forgotten here."""
+        judged_for, lowered = self._lowering
+        known = LoweringCache(lowered if judged_for == target else None)
+        for node in partition.nodes:
+            found = lowered.pop(node, ())
+            if found and judged_for == target:
+                known[node] = found
+        return known
+
+    def select(self, partition: Partition, target: Target, batch: int) -> Selection:
+        """Return the fastest program of a partition, and its form; raises Unsupported."""
+        origin = origin_of(partition)
+        chooser, lowered = self._dispatch_chooser(origin), self._lowered_nodes(partition, target)
+        try:
+            fused = self._rewritten(partition, target, lowered)
+            if self._options.allows_fp16:  # its nodes apart round elsewhere: no equal program
+                partition = fused
+            with progress.share(0, _OF_NODES):
+                expected = self._as_one_launch(chooser, fused, target, batch, lowered)
+                self._tuner.has_unmeasured = False
+                programs = self._programs(partition, fused, target, batch, lowered, origin)
+                if expected is not None and self._tuner.has_unmeasured:
+                    programs = [expected]  # as one launch its nodes' choices gain less
+            with progress.share(_OF_NODES, 1):
+                is_likely = self._is_one_launch_likely(fused)
+                return chooser.fastest(programs, batch, expected, is_likely)
+        finally:
+            self.chooser.save()
+
+    def _rewritten(self, partition: Partition, target: Target, lowered: LoweringCache) -> Partition:
+        check, options = self._bench.check, self._options
+        passes = frozenset(options.passes)
+        return compiler.rewritten(partition, target, check, passes, lowered, options.allows_fp16)
+
+    def _as_one_launch(
+        self,
+        chooser: DispatchChooser,
+        fused: Partition,
+        target: Target,
+        batch: int,
+        lowered: LoweringCache,
+    ) -> Program | None:
+        """Return what runs until all nodes are measured: lower()'s first choices, if they are
+        faster as one launch. That gains more than the nodes' choices, so it is asked first.
+        """
+        if not (self.chooser.mode == QUICK and self._may_be_one_launch(batch)):
+            return None
+        program = self._of_first_choices(fused, target, lowered)
+        is_likely = self._is_one_launch_likely(fused)
+        return program if chooser.is_one_launch_faster(program, is_likely) else None
+
+    def _is_one_launch_likely(self, partition: Partition) -> bool:
+        is_float = any(tensor.dtype == "float32" for tensor in partition.inputs)
+        return is_one_launch_likely(self.device.proven, is_float)
+
+    def _programs(
+        self,
+        partition: Partition,
+        fused: Partition,
+        target: Target,
+        batch: int,
+        lowered: LoweringCache,
+        origin: str,
+    ) -> list[Program]:
+        """Return the programs that compute a partition, each of the alternatives chosen for it.
+
+        `fused`: the partition as passes left it. Its nodes apart are far more, and rarely faster:
+        only people who asked for the fastest wait for them to be measured.
+        """
+        reference = partial(reference_outputs, target.rules)
+        choose = partial(
+            self._tuner.choose, batch=batch, reference=reference, lowered=lowered, origin=origin
+        )
+        steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
+        with progress.share(0, _OF_FIRST):
+            programs = [compiler.compile_partition(fused, target, choose, steps, lowered)]
+        if fused is not partition and self.chooser.mode == FULL:
+            with progress.share(_OF_FIRST, 1):
+                programs.append(
+                    compiler.compile_partition(partition, target, choose, steps, lowered)
+                )
+        if target.group_items > 1 and self._may_be_one_launch(batch):
+            # One by one, short launches all take the same time, so tuning cannot rank them. Inside
+            # a persistent launch they differ, so try lower()'s first choices too.
+            programs.append(self._of_first_choices(fused, target, lowered))
+        return programs
+
+    def _may_be_one_launch(self, batch: int) -> bool:
+        return not self._options.alternative and batch == 1 and bool(self.device.proven & ORDERS)
+
+    def _of_first_choices(
+        self, partition: Partition, target: Target, lowered: LoweringCache
+    ) -> Program:
+        def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
+            return first_that_runs(alternatives, self._bench.check)
+
+        return compiler.compile_partition(partition, target, expected, lowered=lowered)
+
+    def _executor(
+        self, program: Program, dispatch_mode: str, batch: int, region: Region = NO_REGION
+    ) -> Executor:
+        how = dispatch_mode, self._copy_strategy(), self.weights
+        return planned_executor(self.device, self._kernels, program, batch, *how, region=region)
+
+    def _copy_strategy(self) -> str:
+        """Return the fastest way for bytes to cross."""
+        ways = Choice(COPY_CHOICE, STRATEGIES, default=COPIED)
+        found = self.chooser.choose(
+            ways, lambda: self.chooser.fastest(self._bench.copy_strategies())
+        )
+        assert found is not None
+        return found

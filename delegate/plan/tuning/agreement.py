@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do two ways to compute the same give the same? Random inputs, what comes of them, and who is
+right where they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Requirement, size_bytes, storage_type
+from delegate.plan.tuning.rounding import are_near, are_near_fp16
+from delegate.run.executor import Executor
+
+Values = NDArray[Any]
+Outputs = Sequence[Values]
+
+
+def random_inputs(executor: Executor, seed: int = 0) -> list[Values]:
+    """Return values for each input of its plan, picture after picture; a seed's are the same."""
+    plan = executor.plan
+    needs = {need.tensor: need for _, need in plan.requirements()}
+    return [
+        _fitting(_random(tensor, executor.batch, (seed, place)), needs.get(tensor))
+        for place, tensor in enumerate(plan.inputs)
+    ]
+
+
+def outputs_of(executor: Executor, inputs: Sequence[Values]) -> list[Values]:
+    """Run once as a caller does, copies included; return the outputs by their tensors' indices.
+
+    Raises:
+        DeviceError: a failed OpenCL call.
+    """
+    plan, batch = executor.plan, executor.batch
+    outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in plan.outputs]
+    with executor.trying():
+        executor.run([values.view(np.uint8) for values in inputs], outputs)
+    by_index = zip(plan.outputs, outputs, strict=True)
+    seen = [(t, out) for t, out in by_index if t not in plan.watched]
+    return [out.view(storage_type(t.dtype)) for t, out in sorted(seen, key=lambda e: e[0].index)]
+
+
+def same_outputs(one: Executor, other: Executor, seed: int = 0) -> bool:
+    """Whether two executors of equivalent programs give the same on the same random inputs."""
+    inputs = random_inputs(one, seed)
+    return are_same(outputs_of(one, inputs), outputs_of(other, inputs))
+
+
+def are_same(ours: Outputs, theirs: Outputs) -> bool:
+    """Whether outputs are equal; floats may come of another order of additions."""
+    return all(_same(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def right_of(found: Sequence[Outputs], expected: Callable[[], Outputs | None]) -> list[bool]:
+    """Return for each way's outputs whether they are right.
+
+    All are where they agree. Else `expected` decides, which is asked only then; where it knows
+    nothing, most of them do, and of two that disagree the last, which is the simplest.
+    """
+    groups: list[list[int]] = []
+    for number, outputs in enumerate(found):
+        group = next((g for g in groups if are_same(outputs, found[g[0]])), None)
+        if group is None:
+            groups.append([number])
+        else:
+            group.append(number)
+    if len(groups) < 2:
+        return [True] * len(found)
+    known = expected()
+    if known is not None:
+        return [are_same(outputs, known) for outputs in found]
+    most = max(groups, key=lambda group: (len(group), group[-1]))
+    return [number in most for number in range(len(found))]
+
+
+def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
+    """Return any values of the tensor's type; those of an index are in its range."""
+    dtype = storage_type(tensor.dtype)
+    count = batch * size_bytes(tensor) // dtype.itemsize
+    rng = np.random.default_rng((*seed, count))
+    if tensor.ranges is not None and dtype.kind == "i":
+        low, high = (np.resize(each, count) for each in tensor.ranges)
+        return rng.integers(low, high, endpoint=True).astype(dtype)
+    if dtype.kind == "f":
+        return rng.standard_normal(count).astype(dtype)
+    if dtype.kind == "c":
+        return rng.standard_normal(2 * count).astype(np.float32).view(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, count).astype(dtype)
+    values = np.frombuffer(rng.bytes(count * dtype.itemsize), dtype)
+    # Small numbers of 32 bits and more are as frequent as large ones.
+    return values >> rng.integers(0, 31, count).astype(dtype) if dtype.itemsize > 2 else values
+
+
+def _fitting(values: Values, need: Requirement | None) -> Values:
+    """Return the values with others in the places of those on which TFLite's kernel would fail."""
+    if need is None:
+        return values
+    if need.most is not None:
+        size = np.resize(np.array(need.most) + 1, len(values))
+        values = (values % size).astype(values.dtype)
+    elif need.least is not None:
+        values = np.maximum(values, np.array(need.least, values.dtype))
+    if need.excluded is not None:
+        other = need.excluded + (1 if need.excluded < 1 else -1)
+        values = np.where(values == need.excluded, np.array(other, values.dtype), values)
+    return values
+
+
+def _same(a: Values, b: Values) -> bool:
+    if a.dtype == np.complex64:
+        a, b = a.view(np.float32), b.view(np.float32)
+    if a.dtype == np.float16:
+        return are_near_fp16(a, b)
+    return are_near(a, b) if a.dtype == np.float32 else a.tobytes() == b.tobytes()

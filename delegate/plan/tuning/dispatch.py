@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs x dispatch modes -> the fastest pair on this device, among those that agree.
+
+See DISPATCH_MODES of plan/record.py. Then the same with specialised kernels, one a layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from delegate.errors import DeviceError, KernelBuildError
+from delegate.guard.children import progress
+from delegate.launch import Alternative, Program
+from delegate.plan.dispatch.fused_launches import can_fuse
+from delegate.plan.record import JOINED, ONE_BY_ONE, PERSISTENT
+from delegate.plan.tuning.agreement import outputs_of, random_inputs, right_of
+from delegate.plan.tuning.bench import DeviceBench
+from delegate.plan.tuning.chooser import FULL, Choice, Chooser
+from delegate.plan.tuning.tune import signature
+from delegate.run.executor import Executor
+
+# A program of more launches gains most as one. To try it one by one compiles each kernel again.
+_MANY_LAUNCHES = 256
+# What the numbers of a program's launches are to the compiler.
+GENERIC, SPECIALISED = KERNEL_KINDS = ("loaded", "literal")
+_OF_DISPATCH = 0.4  # what is done when the form is chosen
+# To compile all launches as one kernel, beside what it takes to make an executor of known kernels.
+_COST_OF_ONE = 10
+_LAUNCH_S = 0.2  # for a launch of them; twice that with literals, as no build is shared
+_log = logging.getLogger("delegate")
+
+
+class Selection(NamedTuple):
+    """How a group of nodes runs."""
+
+    program: Program
+    dispatch_mode: str
+    key: str  # a name for both: for the kernels, their sizes and their numbers
+
+    @property
+    def is_specialised(self) -> bool:
+        """Whether its numbers are literals."""
+        return self.key.endswith(f", {SPECIALISED}")
+
+    def specialised(self) -> Selection:
+        """Return the same with its numbers as literals."""
+        return Selection(
+            self.program.specialised(), self.dispatch_mode, f"{self.key}, {SPECIALISED}"
+        )
+
+
+class DispatchChooser:
+    """Chooses among equivalent programs, their forms, and what their numbers are."""
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        bench: DeviceBench,
+        make: Callable[[Program, str, int], Executor],
+        profiling: bool,
+        is_ordered: bool,
+        origin: str,
+    ) -> None:
+        """`make`: the executor of a program, a form and a batch; raises as Executor.
+
+        `profiling`: launches stay apart, one by one. `is_ordered`: whether the device was proven to
+        order memory between groups. All launches are one there, else the small ones. `origin`: what
+        tells the part of a graph from others, whatever its shapes.
+        """
+        self._chooser = chooser
+        self._bench = bench
+        self._make = make
+        self._profiling = profiling
+        self._origin = origin
+        self._fewer_calls = PERSISTENT if is_ordered else JOINED  # form than one by one
+        self._signatures: dict[Alternative, bytes] = {}  # programs share steps
+
+    def is_one_launch_faster(self, program: Program, is_likely: bool) -> bool:
+        """Whether a program was measured to be faster as one launch than in any other form.
+
+        `is_likely`: the answer where nothing was measured.
+        """
+        found = self._fastest_mode([program], 1, is_likely)
+        return is_likely if found is None else found[1] == PERSISTENT
+
+    def fastest(
+        self,
+        programs: Sequence[Program],
+        batch: int,
+        expected: Program | None = None,
+        is_likely: bool = False,
+    ) -> Selection:
+        """Return what measures fastest in any form among equivalent programs.
+
+        `is_likely`: one launch is expected to be the fastest. If nothing is measured yet:
+        `expected` as one launch, else the first program one by one.
+        """
+        with progress.share(0, _OF_DISPATCH):
+            found = self._fastest_mode(programs, batch, is_likely)
+        otherwise = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
+        chosen = self.selection(*(found or otherwise), False, batch)
+        with progress.share(_OF_DISPATCH, 1):
+            if self._is_faster_specialised(chosen.key, chosen.program, chosen.dispatch_mode, batch):
+                return chosen.specialised()
+        return chosen
+
+    def selection(self, program: Program, mode: str, is_specialised: bool, batch: int) -> Selection:
+        """Return what runs a program in a form."""
+        numbers = [
+            [value for value in launch.params.values() if isinstance(value, int)]
+            for launch in program.launches
+        ]
+        of_numbers = hashlib.sha256(repr(numbers).encode()).hexdigest()[:24]
+        found = Selection(program, mode, f"{self._key([program], batch)} {of_numbers}, {mode}")
+        return found.specialised() if is_specialised else found
+
+    def _modes(self, programs: Sequence[Program], batch: int) -> Mapping[str, tuple[Program, str]]:
+        return {
+            f"{number}, {mode}": (program, mode)
+            for number, program in enumerate(programs)
+            for mode in (ONE_BY_ONE, self._fewer_calls)
+            if mode == ONE_BY_ONE or self._may_be_fewer(program, batch)
+        }
+
+    def _may_be_fewer(self, program: Program, batch: int) -> bool:
+        """Whether the program's launches may reach the device by fewer calls."""
+        # A batch fills the device by itself: what a launch costs is lost in it.
+        if self._profiling or batch > 1 or len(program.launches) < 2:
+            return False
+        return self._fewer_calls == PERSISTENT or can_fuse(program.launches)
+
+    def _fastest_mode(
+        self, programs: Sequence[Program], batch: int, is_likely: bool
+    ) -> tuple[Program, str] | None:
+        """Return the fastest program and form, if they are known or measured now."""
+        modes = self._modes(programs, batch)
+        if is_likely and self._chooser.mode != FULL:
+            gaining = {n: f for n, f in modes.items() if f[1] == PERSISTENT and _is_long(f[0])}
+            modes = gaining or modes
+        if len(modes) == 1:
+            return next(iter(modes.values()))
+        key = self._key(programs, batch)
+        if self._profiling:  # among fewer forms: no choice for those who have all of them
+            key += f", {ONE_BY_ONE}"
+        choice = Choice(key, modes, subject=self._subject(programs, batch), size=_size(programs))
+        first = PERSISTENT if is_likely else ONE_BY_ONE
+        name = self._chooser.choose(choice, lambda: self._measure(modes, batch, first))
+        return None if name is None else modes[name]
+
+    def _measure(
+        self, modes: Mapping[str, tuple[Program, str]], batch: int, first: str
+    ) -> str | None:
+        """Return what is fastest; `first`: the form that is expected to be."""
+        with contextlib.ExitStack() as stack:
+            made = self._make_executors(modes, batch, stack)
+            in_order = sorted(made, key=lambda name: modes[name][1] != first)
+            repeats = {name: partial(made[name].repeat, wait=True) for name in in_order}
+            return self._chooser.fastest(repeats)
+
+    def _make_executors(
+        self, modes: Mapping[str, tuple[Program, str]], batch: int, stack: contextlib.ExitStack
+    ) -> dict[str, Executor]:
+        """Return those that fit, are of the form asked for and compute right; `stack` ends them."""
+
+        def cost(name: str) -> float:
+            program, mode = modes[name]
+            return (_COST_OF_ONE if mode == PERSISTENT else 1) * (
+                2 if _is_specialised(program) else 1
+            )
+
+        made: dict[str, Executor] = {}
+        for name in progress.each([*modes], lambda name: _words(*modes[name]), cost):
+            program, mode = modes[name]
+            try:
+                executor = self._make(program, mode, batch)
+            except DeviceError:
+                continue  # so many do not fit at once
+            if executor.dispatch_mode == mode:
+                made[name] = executor
+                stack.callback(executor.close)
+            else:
+                executor.close()
+        return _correct_executors(made, {name: program for name, (program, _) in modes.items()})
+
+    def _is_faster_specialised(self, key: str, program: Program, mode: str, batch: int) -> bool:
+        """Whether a program was measured to be faster with its numbers as literals.
+
+        Its kernels are built only while there are seconds for it. One kernel of all launches cannot
+        be built by parts.
+        """
+
+        def measure() -> str | None:
+            twin = program.specialised()
+            seconds = self._chooser.seconds_left
+            try:
+                if mode != PERSISTENT and not self._bench.warm_up_within(twin.launches, seconds):
+                    return None
+                return self._measure(
+                    {GENERIC: (program, mode), SPECIALISED: (twin, mode)}, batch, mode
+                )
+            except (DeviceError, KernelBuildError) as error:
+                _log.info("numbers stay loads: %s", error)
+                return GENERIC
+
+        choice = Choice(key, KERNEL_KINDS, GENERIC, is_long=mode == PERSISTENT)
+        return self._chooser.choose(choice, measure) == SPECIALISED
+
+    def _subject(self, programs: Sequence[Program], batch: int) -> tuple[object, ...]:
+        nodes = ((step.op, step.node_index) for program in programs for step in program.steps)
+        return "form", self._origin, batch, self._profiling, *nodes
+
+    def _key(self, programs: Sequence[Program], batch: int) -> str:
+        digest = hashlib.sha256(str(batch).encode())
+        for step in (step for program in programs for step in program.steps):
+            own = step.alternative
+            if own not in self._signatures:
+                self._signatures[own] = signature([own], self._bench.source_of).encode()
+            digest.update(self._signatures[own])
+        return digest.hexdigest()[:24]
+
+
+def _size(programs: Sequence[Program]) -> int:
+    return sum(launch.tiles for program in programs for launch in program.launches)
+
+
+def _words(program: Program, mode: str) -> str:
+    """Say what is made now; one kernel of all launches takes long, and nothing moves meanwhile."""
+    literals = ", numbers as literals" if _is_specialised(program) else ""
+    if mode != PERSISTENT:
+        return f"launches {mode}{literals}"
+    launch_s = _LAUNCH_S * (2 if literals else 1)
+    seconds = 10 * math.ceil(launch_s * len(program.launches) / 10)
+    # A narrow terminal cuts the end off.
+    return f"may take {seconds} s: compiling all launches as one kernel{literals}"
+
+
+def _correct_executors(
+    made: dict[str, Executor], programs_of: Mapping[str, Program]
+) -> dict[str, Executor]:
+    """Return those that compute on random bytes what most do.
+
+    Of two that disagree the first stays: it is nearer to what the nodes were compared as. Programs
+    that round floats to integers are compared with their own forms alone: an ulp before that may
+    be a step behind it, and the alternatives of their nodes were compared.
+    """
+    names = [*reversed(made)]
+    found = {name: outputs_of(made[name], random_inputs(made[name])) for name in names}
+    programs = {programs_of[name] for name in names}
+    groups = [[name for name in names if programs_of[name] is program] for program in programs]
+    if not any(map(_rounds_floats, programs)):
+        groups = [names]
+    right: dict[str, bool] = {}
+    for group in groups:
+        are_right = right_of([found[name] for name in group], lambda: None)
+        right |= zip(group, are_right, strict=True)
+    for name in names:
+        if not right[name]:
+            _log.warning(
+                "%d nodes: '%s' computes wrongly on this device and is not used",
+                len(programs_of[name].steps), name.split(", ")[-1],
+            )  # fmt: skip
+    return {name: each for name, each in made.items() if right[name]}
+
+
+def _rounds_floats(program: Program) -> bool:
+    return any(
+        any(tensor.dtype == "float32" for tensor in launch.reads)
+        and any(tensor.dtype != "float32" for tensor in launch.writes)
+        for launch in program.launches
+    )
+
+
+def _is_long(program: Program) -> bool:
+    return len(program.launches) > _MANY_LAUNCHES
+
+
+def _is_specialised(program: Program) -> bool:
+    return any(launch.is_specialised for launch in program.launches)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An opened OpenCL device: its context, queues and limits. Its errors leave here as ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import pyopencl as cl
+
+from delegate.errors import DeviceError, TooLarge
+from delegate.profiles import DeviceProfile
+from delegate.run.context import Context, opencl, shared_context
+from delegate.run.device_list import DeviceInfo, device_entries
+from delegate.run.forbidden import argument_bytes
+from delegate.run.pages import in_large_pages
+
+
+def identity_with(info: DeviceInfo, profile: DeviceProfile | None) -> str:
+    """Return what makes it the same device, driver and profile in another process."""
+    return info.identity if profile is None else f"{info.identity}|{profile.identity}"
+
+
+def allowed(isa: Collection[str], profile: DeviceProfile | None) -> list[str]:
+    """Return what of these a profile leaves."""
+    return [name for name in isa if profile is None or name in profile.isa]
+
+
+class Device:
+    """An opened device: its context, an in-order queue and the limits lowering needs.
+
+    Attributes:
+        info; cl_device: pyopencl's object; max_alloc_bytes, max_argument_bytes, vector_width,
+        compute_units.
+        shares_memory: a CPU that says that its buffers may be memory which the host sees at any
+        time.
+        is_far: no CPU, and it says that its memory is another than the host's.
+        proven: the names in delegate.isa that may be used: what self-tests found to work here, less
+        what is excluded or what the profile lacks.
+        profile: another device's limits, enforced beside its own; type: the profile's, else its
+        own; identity: what kernels and times are kept by, profile included.
+    Raises:
+        DeviceError: the device is gone or refuses a context.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        profiling: bool = False,
+        proven: Collection[str] = (),
+        profile: DeviceProfile | None = None,
+        shares_context: bool = False,
+    ) -> None:
+        """Open it; `shares_context`: with the other devices of this process that do so, too."""
+        entry = next((e for e in device_entries() if e[0] == info), None)
+        if entry is None:
+            raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
+        self.info, self.cl_device = entry
+        self.profile = profile
+        self.type = info.type if profile is None else profile.device_type
+        self.identity = identity_with(info, profile)
+        self.proven = frozenset(allowed(proven, profile))
+        flags = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+        self._context: Context | None = (
+            shared_context(self.cl_device, self.identity)
+            if shares_context
+            else Context(self.cl_device)
+        )
+        self._queue_properties = flags
+        self._queue: cl.CommandQueue | None = self.another_queue()
+        with opencl("clGetDeviceInfo"):
+            self.max_alloc_bytes: int = self.cl_device.max_mem_alloc_size
+            self.max_argument_bytes: int = self.cl_device.max_parameter_size
+            self.vector_width: int = self.cl_device.native_vector_width_int
+            self.compute_units: int = self.cl_device.max_compute_units
+        self.shares_memory = self.type == "cpu" and _is_coherent(self.cl_device)
+        self.is_far = self.type != "cpu" and not self.cl_device.host_unified_memory
+        if profile is not None:
+            self.max_alloc_bytes = min(self.max_alloc_bytes, profile.max_alloc_bytes)
+            self.vector_width = min(self.vector_width, profile.int_vector_width)
+            self.max_argument_bytes = min(self.max_argument_bytes, profile.max_argument_bytes)
+
+    @property
+    def context(self) -> Context:
+        """The context, with the programs built in it."""
+        if self._context is None:
+            raise DeviceError("the device was closed")
+        return self._context
+
+    @property
+    def queue(self) -> cl.CommandQueue:
+        """The first queue."""
+        if self._queue is None:
+            raise DeviceError("the device was closed")
+        return self._queue
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._context is None
+
+    def calling(self, call: str) -> opencl:
+        """Return the context of calls with this name; OpenCL's is not shared after an error."""
+        return opencl(call, self._context)
+
+    def check_buffer(self, what: str, size: int, largest: int | None = None) -> None:
+        """Return if a buffer of so many bytes may be made; `largest`: a limit beside the device's.
+
+        Raises:
+            TooLarge: it may not.
+        """
+        limit = min(self.max_alloc_bytes, largest or self.max_alloc_bytes)
+        if size > limit:
+            raise TooLarge(
+                f"{what} of {size} bytes: one buffer of this device holds at most {limit}"
+                f"{self._whose()}"
+            )
+
+    def buffer(self, what: str, access: int, size: int) -> cl.Buffer:
+        """Return a buffer of so many bytes; `what` names it for people.
+
+        Raises:
+            TooLarge: it is larger than one may be, or the driver has no room for it.
+        """
+        self.check_buffer(what, size)
+        with self.calling(f"allocating {size >> 10} KiB of {what}"):
+            context, memory = self.context.cl_context, None
+            if self.shares_memory and not access & cl.mem_flags.ALLOC_HOST_PTR:
+                memory = in_large_pages(size)
+            if memory is None:
+                return cl.Buffer(context, access, size)
+            return cl.Buffer(context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+
+    def group_limit(self, kernel: cl.Kernel) -> int:
+        """Return the work-items a group of this kernel may have.
+
+        Raises:
+            DeviceError: it cannot run here: it wants more of them, of local memory or of arguments.
+        """
+        wanted = cl.kernel_work_group_info
+        with opencl(f"clGetKernelWorkGroupInfo {kernel.function_name}"):
+            # The kernel's own limit, not the device's: registers may allow fewer items.
+            limit: int = kernel.get_work_group_info(wanted.WORK_GROUP_SIZE, self.cl_device)
+            fixed = math.prod(
+                kernel.get_work_group_info(wanted.COMPILE_WORK_GROUP_SIZE, self.cl_device)
+            )
+            local = kernel.get_work_group_info(wanted.LOCAL_MEM_SIZE, self.cl_device)
+        if self.profile is not None:
+            limit = min(limit, self.profile.max_work_group_size)
+            most, arguments = self.profile.max_argument_bytes, argument_bytes(kernel)
+            self._check(kernel, "bytes of arguments", arguments, most)
+            # NOTE: rusticl of Mesa 22.3 counts it twice; its own limit it keeps itself.
+            with opencl("clGetDeviceInfo"):
+                own = self.cl_device.local_mem_size
+            if (most := self.profile.local_mem_bytes) < own:
+                self._check(kernel, "bytes of local memory", local, most)
+        self._check(kernel, "work-items a group", fixed, limit)
+        return limit
+
+    def _check(self, kernel: cl.Kernel, what: str, needed: int, limit: int) -> None:
+        if needed > limit:
+            raise TooLarge(
+                f"kernel {kernel.function_name} needs {needed} {what}: this device has at most "
+                f"{limit}{self._whose()}"
+            )
+
+    def _whose(self) -> str:
+        return "" if self.profile is None else f" (device profile {self.profile.name})"
+
+    def another_queue(self) -> cl.CommandQueue:
+        """Return one more in-order queue, for work that goes side by side.
+
+        Raises:
+            DeviceError: the driver has none left.
+        """
+        with self.calling("clCreateCommandQueue"):
+            return cl.CommandQueue(self.context.cl_context, properties=self._queue_properties)
+
+    def close(self) -> None:
+        """Let the queue and the context go; a shared context ends with the last that has it.
+
+        What was made in the context is closed before. A second call does nothing.
+        """
+        self._queue = self._context = None
+
+
+def _is_coherent(cl_device: cl.Device) -> bool:
+    """Whether a device has memory that the host sees without mapping, once kernels have ended."""
+    try:
+        return bool(cl_device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER)
+    except (cl.Error, AttributeError):  # OpenCL before 2.0 does not know the question
+        return False

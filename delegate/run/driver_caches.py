@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folders in which drivers keep what they compiled: another place for those that fail.
+
+Services and containers run as users whose home cannot be written. PoCL has no device then, other
+drivers compile everything at each start, and pyopencl makes no kernel.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from delegate.errors import CacheError
+from delegate.guard import cache
+
+_SHARED_MEMORY = "/dev/shm"
+_LEAST_ROOM_BYTES = 4 << 20  # what PoCL keeps of a small model's kernels
+_log = logging.getLogger("delegate")
+
+
+# A driver's variable, which names its folder, and the folder below home where it is not set; the
+# drivers read them when they are loaded.
+# Source: the drivers' documentation: docs/envvar of PoCL and of Mesa; CUDA's programming guide
+_DRIVERS = {
+    "PoCL": ("POCL_CACHE_DIR", ".cache/pocl/kcache"),
+    "Mesa": ("MESA_SHADER_CACHE_DIR", ".cache/mesa_shader_cache"),
+    "NVIDIA": ("CUDA_CACHE_PATH", ".nv/ComputeCache"),
+}
+
+
+@lru_cache(maxsize=1)
+def prepare() -> None:
+    """Name another folder to each driver that cannot write its own; before drivers are loaded.
+
+    A folder that the user named is left as it is. The other one is in this program's cache, or a
+    temporary one where that cannot be written either.
+    """
+    _prepare_temporary()
+    for name, (variable, below_home) in _DRIVERS.items():
+        folder = _default(below_home)
+        if os.environ.get(variable) or folder is None or (why := _obstacle(folder)) is None:
+            continue
+        if (other := _fallback_folder(name)) is not None:
+            os.environ[variable] = str(other)
+            _log.debug("%s cannot keep its kernels in %s (%s): %s", name, folder, why, other)
+    _prepare_pyopencl()
+
+
+def _prepare_temporary() -> None:
+    """Let temporary files be made in shared memory, if no other place can be written.
+
+    A container of `docker run --read-only` has no other.
+    """
+    try:
+        tempfile.gettempdir()
+    except OSError:
+        if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
+            os.environ["TMPDIR"] = _SHARED_MEMORY
+
+
+def _prepare_pyopencl() -> None:
+    """Let pyopencl open its database elsewhere, if its own place cannot be written.
+
+    It keeps Python code there that sets a kernel's arguments. It looks for the user's cache folder
+    once, as its module is imported, and has no variable of its own.
+    """
+    if _obstacle(cache.user_folder("pytools")) and (other := _fallback_folder("pyopencl")):
+        name = "XDG_CACHE_HOME"
+        before = {name: os.environ[name]} if name in os.environ else {}
+        os.environ[name] = str(other)
+        try:
+            importlib.import_module("pyopencl.invoker")
+        finally:
+            del os.environ[name]
+            os.environ.update(before)
+
+
+def _fallback_folder(name: str) -> Path | None:
+    """Return a folder of ours for a driver's files; None: there is no place for it."""
+    with contextlib.suppress(CacheError):
+        folder = cache.make_folder(f"drivers/{name.lower()}")
+        if _has_room(folder):
+            cache.hold(f"drivers/{name.lower()}")
+            return folder
+    with contextlib.suppress(CacheError):
+        return _temporary() / name.lower()
+    return None
+
+
+def obstacles() -> str:
+    """Return which named folders their drivers cannot write, for the beginning of a sentence."""
+    found = ""
+    for name, (variable, _) in _DRIVERS.items():
+        named = os.environ.get(variable)
+        if named and (why := _obstacle(Path(named))):
+            found += f"{variable} is {named}, which {name} cannot write ({why}); "
+    return found
+
+
+def _default(below_home: str) -> Path | None:
+    """Return where a driver keeps its files; None: without a home it takes a temporary folder."""
+    top, _, folder = below_home.partition("/")
+    if top == ".cache" and (caches := os.environ.get("XDG_CACHE_HOME")):
+        return Path(caches, folder)
+    home = os.environ.get("HOME")
+    return Path(home, below_home) if home else None
+
+
+def _obstacle(folder: Path) -> str | None:
+    """Return why a folder cannot be written or made, or None."""
+    for place in (folder, *folder.parents):
+        if os.path.isdir(place):  # Path.is_dir raises where it may not look
+            # /proc and /sys take no file, though they seem to.
+            is_kernel_s = not {Path("/proc"), Path("/sys")}.isdisjoint((place, *place.parents))
+            is_writable = os.access(place, os.W_OK | os.X_OK) and not is_kernel_s
+            if is_writable:
+                return None if _has_room(place) else f"{place} has no room left"
+            return f"{place} cannot be written"
+        if os.path.exists(place):
+            return f"{place} is no folder"
+    return f"{folder} is nowhere"
+
+
+def _has_room(folder: str | Path) -> bool:
+    """Whether a driver's files fit there; a file system that does not say has it."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return True
+    is_full = status.f_blocks > 0 and status.f_bavail * status.f_frsize < _LEAST_ROOM_BYTES
+    return not is_full and (status.f_files == 0 or status.f_favail > 0)
+
+
+@lru_cache(maxsize=1)
+def _temporary() -> Path:
+    return temporary_folder()
+
+
+def temporary_folder(files: Mapping[str, bytes] | None = None) -> Path:
+    """Return a new folder that goes with this process; `files`: what it holds, by name.
+
+    Raises:
+        CacheError: there is no place for it.
+    """
+    try:
+        # Where no room is left, a folder may yet be made, and nothing in it.
+        place = tempfile.gettempdir()
+        if not _has_room(place) and os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
+            place = _SHARED_MEMORY
+        folder = Path(tempfile.mkdtemp(prefix="tflite-opencl-", dir=place))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for name, content in (files or {}).items():
+            cache.replace_file(folder / name, content)
+    except OSError as error:
+        raise CacheError(f"no temporary folder: {error.strerror} (TMPDIR can name one)") from error
+    return folder

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executes plans on a device that this process has opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from delegate.graph.ir import Tensor
+from delegate.guard.children import progress
+from delegate.plan.codec import TunedPlan
+from delegate.plan.contents import ContentSource
+from delegate.plan.record import PartitionPlan
+from delegate.run.constant_files import load_constants
+from delegate.run.device import Device
+from delegate.run.executor import Executor
+from delegate.run.programs import Programs
+from delegate.run.state import State
+from delegate.run.weights import Lease, Weights
+
+
+class LocalBackend:
+    """Executes them; executors on one device share its programs and constants."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._programs = Programs(device)
+        self._weights = Weights(device, is_shared=True)
+
+    def constants(
+        self,
+        content: bytes,
+        ends: tuple[Sequence[Tensor], Sequence[Tensor]],
+        tuned: TunedPlan,
+        source: ContentSource,
+    ) -> Lease:
+        """Load the programs of a plan, and return its constants, which are the caller's to close.
+
+        `content`, `ends`: what the answer was decoded of. `source`: gives what it names.
+        Raises: MissingBinary, MissingContent: they are not there. DeviceError.
+        """
+        for each in tuned.plan.calls:
+            self._programs.load(each.program, source.binary)
+        device = self._device
+        with progress.phase("upload"), device.calling("uploading constants"):
+            return load_constants(self._weights, device.queue, tuned.constants, source)
+
+    def executor(
+        self,
+        plan: PartitionPlan,
+        constants: Lease,
+        state: State | None = None,
+        own_queue: bool = False,
+    ) -> Executor:
+        """Return what runs a plan, and has run it once; arguments, Raises: as Executor."""
+        made = Executor(self._device, self._programs, plan, constants, own_queue, state)
+        try:
+            made.first_run()
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def state(self, *about: Any, **more: Any) -> State:
+        """Return what keeps values over runs; arguments as PersistentTensors."""
+        return State(self._device, *about, **more)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small neighbours as one launch: the same outputs as one by one, on every device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from delegate.inspect import Graph
+from delegate.launch import Constant, Launch, Program
+from delegate.plan.dispatch.fused_launches import fusible_groups
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.planned import planned_executor
+from delegate.plan.record import JOINED, ONE_BY_ONE
+from delegate.run.device import Device
+from tests.support.cases import LANES_4, SIMT, Way, require_isa
+from tests.support.forms import assert_same_runs, program_of
+from tests.support.model import graph_of, op, t
+from tests.support.nets import conv_pool, net
+from tests.support.tiers import slow
+
+pytestmark = pytest.mark.usefixtures("one_context")
+CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
+
+
+def rows() -> Graph:
+    """Return SOFTMAX, whose group shares a row and keeps what its items found, between two ADDs."""
+    a, b, c, d = (t((3, 300), "uint8", 1 / 256) for _ in range(4))
+    return graph_of(
+        [op("ADD", [a, a], [b]), op("SOFTMAX", [b], [c], {"beta": 1.0}), op("ADD", [c, b], [d])]
+    )
+
+
+def assert_same(device: DeviceInfo, program: Program) -> None:
+    """Assert that a program gives the same bytes joined, by fewer calls."""
+    calls = len(fusible_groups(program.launches))
+    assert calls < len(program.launches)
+    opened = Device(device)
+    kernels = Kernels(opened)
+    with (
+        planned_executor(opened, kernels, program) as apart,
+        planned_executor(opened, kernels, program, dispatch_mode=JOINED) as joined,
+    ):
+        assert (apart.dispatch_mode, joined.dispatch_mode) == (ONE_BY_ONE, JOINED)
+        assert len(apart.copy_strategy.kernels) == len(program.launches)
+        assert len(joined.copy_strategy.kernels) == calls
+        assert_same_runs(apart, joined, 10)
+
+
+@pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
+@pytest.mark.parametrize(
+    ("graph", "way"),
+    [(CHAIN, SIMT), (CHAIN, LANES_4), (rows(), SIMT), (rows(), LANES_4), (conv_pool(), SIMT)],
+    ids=["chain-simt", "chain-lanes4", "rows-simt", "rows-lanes4", "conv-simt"],
+)
+def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, is_literal: bool) -> None:
+    require_isa(way, device)
+    program = program_of(graph, way)
+    assert len(fusible_groups(program.launches)) == 1
+    assert_same(device, program.specialised() if is_literal else program)
+
+
+def test_few_tiles_and_groups_of_a_kind_are_joined() -> None:
+    def launch(tiles: int, items: int = 64, weights: int = 8192) -> Launch:
+        constant = Constant(weights, lambda: np.zeros(weights, np.uint8))
+        return Launch("f", "f", tiles, items, {"weights": constant}, (), ())
+
+    a, b, c, large, other, heavy, last = (
+        launch(1), launch(4), launch(2, 256), launch(5), launch(5), launch(1, weights=8193),
+        launch(1, 1),
+    )  # fmt: skip
+    found = fusible_groups([a, b, c, large, other, heavy, last])
+    assert found == [(a, b, c), (large,), (other,), (heavy,), (last,)]
+    many = [launch(1) for _ in range(19)]
+    assert fusible_groups(many) == [tuple(many[:8]), tuple(many[8:16]), tuple(many[16:])]
+
+
+@slow
+def test_larger_groups_have_scratch_memory_for_each_item(device: DeviceInfo) -> None:
+    program = program_of(rows(), SIMT)
+    first, softmax, last = program.steps
+    (own,), (launch,) = softmax.alternative.launches, last.alternative.launches
+    assert "SCRATCH_INTS" in own.defines
+    assert own.group_items == 64
+    wide = replace(last.alternative, launches=(replace(launch, group_items=256),))
+    program = replace(program, steps=(first, softmax, replace(last, alternative=wide)))
+    assert_same(device, program)
+
+
+@pytest.mark.parametrize("why", ["batch", "does not build"])
+def test_what_cannot_be_joined_is_launched_one_by_one(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    batch = 3 if why == "batch" else 1
+    if why == "does not build":
+        monkeypatch.setattr("delegate.plan.dispatch.fused_launches.KERNEL_NAME", "missing")
+    opened = Device(device)
+    with planned_executor(
+        opened, Kernels(opened), program_of(CHAIN, SIMT), batch, JOINED
+    ) as executor:
+        assert executor.dispatch_mode == ONE_BY_ONE
+        assert len(executor.copy_strategy.kernels) == 3

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All launches as one: the same outputs as one by one, again and again, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Options
+from delegate.guard.children.trials import BUILD, Trial
+from delegate.guard.probing.opening import open_device
+from delegate.inspect import Graph, read_model, write_model
+from delegate.isa import ORDERS
+from delegate.launch import Alternative, Program
+from delegate.plan import sources
+from delegate.plan.dispatch import multi_kernel_source, persistent
+from delegate.plan.dispatch.kernels import Kernels
+from delegate.plan.dispatch.persistent import persistent_kernel
+from delegate.plan.dispatch.planned import planned_executor
+from delegate.plan.layout import layout_of, phases_of
+from delegate.plan.per_group_copies import no_group_copies
+from delegate.plan.record import ONE_BY_ONE, PERSISTENT
+from delegate.run.device import Device
+from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
+from tests.support.compare import inputs_for, interpreter, invoke, oracle
+from tests.support.forms import assert_same_runs, program_of
+from tests.support.model import graph_of, op, t
+from tests.support.nets import conv_pool, net
+from tests.support.process import run_python
+from tests.support.shared import model_path
+from tests.support.tiers import slow
+
+pytestmark = pytest.mark.usefixtures("one_context")
+CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
+# Four that need only the first one, two that need two of them each, and one that needs all.
+BRANCHES = net(
+    [
+        ("ADD", [0, 0], 1),
+        *(("MUL" if n % 2 else "ADD", [1, 0], n) for n in range(2, 6)),
+        ("ADD", [2, 3], 6),
+        ("ADD", [4, 5], 7),
+        ("ADD", [6, 7], 8),
+    ],
+    [8],
+)
+# How the names of PoCL's devices with a thread for each core begin -> its driver without threads.
+THREADLESS = {"pthread": "basic", "cpu": "cpu-minimal"}
+IN_THE_CALLING_THREAD = """
+import sys
+import numpy as np
+from delegate import Model
+from tests.support.compare import inputs_for
+from tests.support.nets import conv_pool
+
+graph = conv_pool()
+with Model(graph, "portable", tune="off") as model:
+    (outputs,) = zip(*(model.run(*given) for given in inputs_for(graph)))
+np.save(sys.argv[1], outputs)
+print(model.device.name)
+"""
+
+
+def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
+    """Open a device that was proven to order memory between groups, or skip."""
+    require_isa(way, info)
+    device = open_device(Options(info.index))
+    if not device.proven & ORDERS:
+        pytest.skip(f"{info.name} does not order memory between work-groups")
+    return device
+
+
+def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30) -> None:
+    kernels = Kernels(device)
+    apart = planned_executor(device, kernels, program, batch)
+    whole = planned_executor(device, kernels, program, batch, PERSISTENT)
+    assert (whole.dispatch_mode, apart.dispatch_mode) == (PERSISTENT, ONE_BY_ONE)
+    kernels_of = [len(each.copy_strategy.kernels) for each in (whole, apart)]
+    assert kernels_of == [1, len(program.launches)]
+    assert_same_runs(apart, whole, runs)
+    apart.close()
+    whole.close()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv_pool"])
+def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, batch: int) -> None:
+    assert_same(ordered(device, way), program_of(graph, way), batch)
+
+
+def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
+    # A child that takes too long for one gives up its file.
+    opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
+    for program, file in ((loaded, "persistent"), (loaded.specialised(), "persistent_literal")):
+        layout = layout_of(program, is_whole=True)
+        made = persistent_kernel(opened, Kernels(opened), program.launches, layout)
+        assert made is not None
+        assert made.program.file == f"runtime_{file}"
+        assert Trial(BUILD, made.program.file).is_of_a_model
+    assert_same(opened, loaded.specialised(), runs=2)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 7])
+def test_any_number_of_groups_gets_through(device: DeviceInfo, groups: int) -> None:
+    opened = ordered(device, LANES_16)
+    opened.compute_units = groups
+    for graph in (CHAIN, BRANCHES):
+        assert_same(opened, program_of(graph, LANES_16))
+
+
+def test_launches_that_need_nothing_of_each_other_wait_for_none() -> None:
+    program = program_of(BRANCHES, LANES_16)
+    assert phases_of(program, no_group_copies(program)) == (0, 1, 1, 1, 1, 2, 2, 3)
+
+
+@slow
+@pytest.mark.model
+def test_a_whole_model(device: DeviceInfo) -> None:
+    graph = read_model(model_path("mobilenet_v1_0.25_128_quant"))
+    assert_same(ordered(device, LANES_16), program_of(graph, LANES_16), runs=5)
+
+
+def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo) -> None:
+    opened = ordered(device, LANES_4)
+    program = program_of(CHAIN, LANES_4)
+    one = program.launches
+    many = tuple(replace(launch, group_items=64) for launch in one)
+    kernels = Kernels(opened)
+    for launches, items in ((one, 1), (many, 64), ((*one, *many), 1)):
+        ways = Alternative("", launches)
+        all_at_once = replace(program, steps=(replace(program.steps[0], alternative=ways),))
+        layout = layout_of(all_at_once, is_whole=True)
+        made = persistent_kernel(opened, kernels, launches, layout)
+        assert made is not None
+        assert made.group_items == items
+
+
+def test_larger_groups_have_scratch_memory_for_each_item(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = ordered(device)
+    rows, shares, sums = (t((5, 300), "uint8", 1 / 256) for _ in range(3))
+    nodes = [op("SOFTMAX", [rows], [shares], {"beta": 1.0}), op("ADD", [shares, shares], [sums])]
+    softmax, add = program_of(graph_of(nodes), SIMT).steps
+    (own,), (launch,) = softmax.alternative.launches, add.alternative.launches
+    assert own.group_items == 64
+    wide = replace(add.alternative, launches=(replace(launch, group_items=256),))
+    program = Program((softmax, replace(add, alternative=wide)), (rows,), (sums,))
+    scratch = []
+
+    def source_of(file: str, defines: Mapping[str, str]) -> str:
+        scratch.append((file, defines.get("SCRATCH_INTS")))
+        return sources.source_of(file, defines)
+
+    for module in (persistent, multi_kernel_source):
+        monkeypatch.setattr(module, "source_of", source_of)
+    assert_same(opened, program)
+    needed = str(4 * int(own.defines["SCRATCH_INTS"]))
+    assert scratch == [("softmax", needed), (launch.file, None), ("runtime_persistent", needed)]
+
+
+def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
+    opened = Device(device)
+    executor = planned_executor(
+        opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
+    )
+    assert executor.dispatch_mode == ONE_BY_ONE
+    assert len(executor.copy_strategy.kernels) == 3
+
+
+def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = ordered(device)
+    monkeypatch.setattr("delegate.plan.dispatch.persistent.KERNEL_NAME", "missing")
+    executor = planned_executor(
+        opened, Kernels(opened), program_of(CHAIN, SIMT), dispatch_mode=PERSISTENT
+    )
+    assert executor.dispatch_mode == ONE_BY_ONE
+
+
+@slow
+def test_a_driver_may_run_it_in_the_calling_thread(device: DeviceInfo, tmp_path: Path) -> None:
+    threads, *_ = device.name.split("-")
+    if "Portable" not in device.platform or threads not in THREADLESS:
+        pytest.skip(f"{device.name} has no driver without threads")
+    driver, saved, graph = THREADLESS[threads], tmp_path / "outputs.npy", conv_pool()
+    told = run_python(IN_THE_CALLING_THREAD, saved, POCL_DEVICES=driver)
+    assert told.startswith(driver)
+    model = write_model(graph)
+    reference = interpreter(model, cpu_kernels=oracle(model))
+    expected = [invoke(reference, given)[0] for given in inputs_for(graph)]
+    np.testing.assert_array_equal(np.load(saved), expected)

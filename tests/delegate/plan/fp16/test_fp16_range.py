@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which floats stay float32 beside halves: sums, squares, quotients and masks of unknown range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from delegate.graph.ir import Node, Tensor
+from delegate.plan.fp16.fp16_range import Ranges
+from tests.support.model import const, op, t
+
+SHAPE = (1, 8, 8, 4)
+CONV = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+
+
+def number(value: float) -> Tensor:
+    return const(np.full((1,), value, np.float32))
+
+
+def noted(nodes: Sequence[Node]) -> list[bool]:
+    ranges = Ranges()
+    return [ranges.note(each) for each in nodes]
+
+
+def conv(x: Tensor, y: Tensor, size: float = 1.0) -> Node:
+    return op("CONV_2D", [x, const(np.full((4, 1, 1, 4), size, np.float32)), None], [y], CONV)
+
+
+def test_a_sum_is_wide_until_the_next_product_with_weights() -> None:
+    x, total, share, y, z = t(SHAPE), t(SHAPE), t(SHAPE), t(SHAPE), t(SHAPE)
+    axes = const(np.array([1, 2], np.int32))
+    found = noted(
+        [
+            op("SUM", [x, axes], [total], {"keep_dims": True}),
+            op("MUL", [total, number(1 / 64)], [share]),
+            conv(share, y),
+            op("RELU", [y], [z]),
+        ]
+    )
+    # A convolution reads what is wide, and gives what is not.
+    assert found == [False, False, False, True]
+
+
+def test_a_norm_is_of_floats() -> None:
+    x, square, mean, root, y = (t(SHAPE) for _ in range(5))
+    axes = const(np.array([3], np.int32))
+    nodes = [
+        op("MUL", [x, x], [square]),
+        op("MEAN", [square, axes], [mean], {"keep_dims": True}),
+        op("RSQRT", [mean], [root]),
+        op("MUL", [x, root], [y]),
+    ]
+    assert noted(nodes) == [False] * 4
+
+
+@pytest.mark.parametrize("hidden", [-1e9, -np.inf, float(np.finfo(np.float32).min)])
+def test_a_mask_is_of_floats_and_what_softmax_gives_is_not(hidden: float) -> None:
+    x, masked, shares, y = (t(SHAPE) for _ in range(4))
+    mask = const(np.array([0, 0, hidden, hidden], np.float32))
+    nodes = [
+        op("ADD", [x, mask], [masked]),
+        op("SOFTMAX", [masked], [shares], {"beta": 1.0}),
+        op("RELU", [shares], [y]),
+    ]
+    assert noted(nodes) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "last"),
+    [
+        # Squeeze and excite, SILU: one factor is within 1.
+        (lambda x, y, z: [op("LOGISTIC", [x], [y]), op("MUL", [x, y], [z])], True),
+        (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [x, y], [z])], True),
+        (lambda x, y, z: [op("RELU", [x], [y]), op("MUL", [x, y], [z])], False),
+        (lambda x, y, z: [op("RELU6", [x], [y]), op("MUL", [y, y], [z])], True),
+        (lambda x, y, z: [op("RELU6", [x], [y]), op("SQUARE", [y], [z])], True),
+        (lambda x, y, z: [op("SQUARE", [x], [z])], False),
+        # A residual is an activation still.
+        (lambda x, y, z: [op("RELU", [x], [y]), op("ADD", [x, y], [z])], True),
+        (lambda x, y, z: [op("TANH", [x], [y]), op("EXP", [y], [z])], True),
+        (lambda x, y, z: [op("EXP", [x], [z])], False),
+        (lambda x, y, z: [op("DIV", [x, number(8)], [z])], True),
+        (lambda x, y, z: [op("DIV", [x, number(1e-3)], [z])], False),
+        (lambda x, y, z: [op("DIV", [x, number(0)], [z])], False),
+        (lambda x, y, z: [op("DIV", [x, t(SHAPE)], [z])], False),
+        (lambda x, y, z: [op("MUL", [x, number(0.5)], [z])], True),
+        (lambda x, y, z: [op("MUL", [x, number(255)], [z])], False),
+        (lambda x, y, z: [op("LOGISTIC", [x], [y]), op("MUL", [y, number(255)], [z])], True),
+        (lambda x, y, z: [op("MUL", [x, number(1e-6)], [z])], False),
+        (lambda x, y, z: [op("MUL", [x, number(0)], [z])], True),
+        (lambda x, y, z: [op("ADD", [x, number(1e-12)], [z])], False),
+        (lambda x, y, z: [conv(x, z)], True),
+        (lambda x, y, z: [conv(x, z, 1e5)], False),
+        (lambda x, y, z: [conv(x, z, 1e-6)], False),
+        (lambda x, y, z: [op("SQUARE", [x], [y]), op("RELU", [y], [z])], False),
+        (lambda x, y, z: [op("SQUARE", [x], [y]), op("RESHAPE", [y], [z])], False),
+    ],
+)
+def test_what_can_be_shown(nodes, last: bool) -> None:  # type: ignore[no-untyped-def]
+    assert noted(nodes(t(SHAPE), t(SHAPE), t(SHAPE)))[-1] is last
+
+
+def test_a_clamp_ends_what_is_wide() -> None:
+    x, square, clamped, y = (t(SHAPE) for _ in range(4))
+    fused = {"fused_activation_function": "RELU6"}
+    nodes = [
+        op("SQUARE", [x], [square]),
+        op("ADD", [square, x], [clamped], fused),
+        op("RELU", [clamped], [y]),
+    ]
+    assert noted(nodes) == [False, False, True]
+
+
+def test_a_bias_may_be_large() -> None:
+    x, y = t(SHAPE), t(SHAPE)
+    bias = const(np.full(4, 1e6, np.float32))
+    weights = const(np.ones((4, 1, 1, 4), np.float32))
+    assert noted([op("CONV_2D", [x, weights, bias], [y], CONV)]) == [True]

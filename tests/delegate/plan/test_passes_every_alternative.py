@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every pass before every alternative of the node that it makes, against TFLite's own kernels.
+
+What a pass changes, no alternative may take for granted: a 1x1 window with a border is no product
+of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, OpenCLDelegate, ops
+from delegate.errors import Unsupported
+from delegate.graph.partition import partition_of
+from delegate.host.tflite.library import installed_rules
+from delegate.inspect import Node, Tensor, read_model
+from delegate.launch import Alternative
+from delegate.plan.passes import run_passes
+from delegate.target import Target
+from tests.delegate.ops.test_layers_channel_shuffle import shuffle
+from tests.support.cases import (
+    ARM,
+    DOTS,
+    FUSED,
+    LANES_4,
+    LANES_8,
+    LANES_16,
+    NEAREST,
+    NO_FACTS,
+    NVIDIA,
+    REGISTERS,
+    SEEDS,
+    SIMT,
+    STAGED,
+    X86,
+    Way,
+    emulated,
+    has_isa,
+    way_on,
+)
+from tests.support.compare import assert_close, assert_same, inputs_for, interpreter, invoke
+from tests.support.convolution import Convolution, convolutions
+from tests.support.model import chain_model, const, op, t
+from tests.support.tiers import slow
+
+pytestmark = pytest.mark.usefixtures("one_device", "unoptimised")
+
+WAYS = (
+    SIMT, LANES_4, LANES_8, LANES_16, *X86, *NVIDIA, *ARM, NEAREST, *REGISTERS, STAGED, *DOTS
+)  # fmt: skip
+EIGHT_BITS = ("uint8", "int8")
+Borders = tuple[tuple[int, int], tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A PAD, a VALID convolution and an ADD; the borders and the ADD may be missing."""
+
+    conv: Convolution  # of what the PAD makes
+    borders: Borders = ((0, 0), (0, 0))
+    adds: str = ""  # the ADD's activation; "" for no ADD
+
+    def nodes(self, seed: int = 0) -> list[Node]:
+        conv = self.conv.node(seed)
+        padded, between = conv.inputs[0], conv.outputs[0]
+        assert padded is not None
+        nodes = [conv]
+        if any(map(any, self.borders)):
+            (top, bottom), (left, right) = self.borders
+            n, height, width, channels = padded.shape
+            shape = (n, height - top - bottom, width - left - right, channels)
+            amounts = const(np.int32([(0, 0), *self.borders, (0, 0)]))
+            nodes = [op("PAD", [replace(padded, shape=shape), amounts], [padded]), conv]
+        if self.adds:
+            other, total = _like(between, 0.23, 5), _like(between, 0.31, 17)
+            options = {"fused_activation_function": self.adds}
+            nodes.append(op("ADD", [between, other], [total], options, version=2))
+        return nodes
+
+
+def _like(tensor: Tensor, scale: float, zero: int) -> Tensor:
+    if tensor.dtype == "float32":
+        return t(tensor.shape)
+    return t(tensor.shape, tensor.dtype, scale, 0 if tensor.dtype == "int16" else zero)
+
+
+@contextmanager
+def _made_run_as(names: Sequence[str], way: Way) -> Iterator[None]:
+    """Make the nodes that passes made run as the first of these alternatives, on the way's target.
+
+    All other nodes run as they would on the device.
+    """
+    lower = ops.lower
+
+    def chosen(node: Node, target: Target) -> tuple[Alternative, ...]:
+        if not _is_made(node):
+            return lower(node, target)
+        return tuple(each for each in _alternatives(node, way) if each.name in names)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "lower", chosen)
+        yield
+
+
+def _is_made(node: Node) -> bool:
+    return node.op.islower() or node.options.get("padding") == "EXPLICIT"
+
+
+_LOWER = ops.lower
+
+
+def _alternatives(node: Node, way: Way) -> tuple[Alternative, ...]:
+    """Return a node's alternatives that a way tries: of stand-ins, those that need them."""
+    found = _LOWER(node, replace(Target(rules=installed_rules()), **{**NO_FACTS, **way.facts}))
+    if not way.is_emulated:
+        return found
+    return tuple(e for each in found if (e := emulated(each)).launches != each.launches)
+
+
+def assert_every_alternative(nodes: Sequence[Node], device: DeviceInfo, way: Way) -> int:
+    """Assert that a chain gives TFLite's outputs, whichever way its fused node runs.
+
+    Floats may differ as their sums' orders do. Return how many alternatives ran; 0: none is fused.
+    """
+    model = chain_model(nodes, outputs=nodes[-1].outputs)
+    reference = interpreter(model)
+    graph = read_model(model)
+
+    def accepts(node: Node) -> bool:
+        try:
+            return bool(_alternatives(node, way))
+        except Unsupported:
+            return False
+
+    nodes = run_passes(partition_of(graph, range(len(graph.nodes))), accepts).nodes
+    made = next(filter(_is_made, nodes), None)
+    if made is None:
+        return 0
+    given = inputs_for(graph)[1:3]
+    expected = [invoke(reference, each) for each in given]
+    names = [each.name for each in _alternatives(made, way)]
+    for name in names:
+        with _made_run_as([name], way):
+            delegate = OpenCLDelegate(
+                model, device.index, tune="off", min_nodes_per_partition=1, in_child_first=False
+            )
+            ours = interpreter(model, delegate)
+        assert (made.op, name) in {(row.op, row.taken) for row in delegate.alternatives}, name
+        for inputs, wanted in zip(given, expected, strict=True):
+            for got, right in zip(invoke(ours, inputs), wanted, strict=True):
+                if right.dtype == np.float32:
+                    assert_close(got, right, 1e-5 * float(np.abs(right).max()), name)
+                else:
+                    assert_same(got, right, name)
+        delegate.close()
+    return len(names)
+
+
+_1X1 = Convolution(size=(7, 9, 16), kernel=(1, 1), out_c=24, padding="VALID")
+_DEPTHWISE = replace(_1X1, size=(7, 9, 64), kernel=(3, 3), depth_multiplier=1)
+CHAINS = {
+    "1x1": Chain(_1X1, ((1, 1), (1, 1))),
+    "1x1_after": Chain(replace(_1X1, size=(7, 9, 19), batch=2), ((0, 2), (0, 1))),
+    "1x1_strided": Chain(replace(_1X1, stride=(2, 2)), ((1, 1), (1, 1))),
+    "1x1_added": Chain(_1X1, ((1, 1), (1, 1)), "RELU"),
+    "3x3_far": Chain(replace(_1X1, kernel=(3, 3)), ((4, 0), (0, 5))),
+    "depthwise": Chain(_DEPTHWISE, ((1, 1), (1, 1))),
+    "depthwise_far": Chain(_DEPTHWISE, ((0, 4), (2, 3))),
+    "depthwise_1x1": Chain(replace(_DEPTHWISE, kernel=(1, 1)), ((1, 1), (1, 1))),
+}
+
+
+@slow
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", [*EIGHT_BITS, "int16", "float32"])
+def test_exact(device: DeviceInfo, dtype: str, way: Way) -> None:
+    if not _is_tried(device, way, dtype):
+        pytest.skip(f"{device.name} does not run {way} of {dtype}")
+    # Stand-ins for instructions take seconds to be built.
+    names = ["1x1", "1x1_after", "depthwise_far"] if way.is_emulated else [*CHAINS]
+    if dtype in EIGHT_BITS:  # in turns: the op tests run both types of every case
+        names = names[(WAYS.index(way) + EIGHT_BITS.index(dtype)) % 2 :: 2]
+    for name in names:
+        chain = CHAINS[name]
+        case = replace(chain, conv=replace(chain.conv, dtype=dtype))
+        assert assert_every_alternative(case.nodes(), device, way) or way.is_emulated, name
+
+
+def _is_tried(device: DeviceInfo, way: Way, dtype: str) -> bool:
+    """Whether a device runs a way as it would its own, and the way is none of 8 bits alone."""
+    is_for_8_bits = way in (*DOTS, *NVIDIA, *ARM, *X86, STAGED, NEAREST)
+    return (
+        way_on(device, way) is way
+        and has_isa(way, device)
+        and (dtype in EIGHT_BITS or not is_for_8_bits)
+    )
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Chain:
+    """Draw a chain of which at least one pass makes something, 1x1 windows most of all."""
+    conv = draw(convolutions(is_depthwise=draw(st.booleans())))
+    dtype = draw(st.sampled_from([conv.dtype, conv.dtype, "int16", "float32"]))
+    if dtype == "int16":
+        conv = replace(conv, zeros=None, multiplier=min(conv.multiplier, 1.0))
+    border = st.tuples(st.integers(0, 4), st.integers(0, 4))
+    borders = draw(border), draw(border)
+    height, width = (size + sum(pair) for size, pair in zip(conv.size, borders, strict=False))
+    conv = replace(conv, dtype=dtype, size=(height, width, conv.size[2]), padding="VALID")
+    if draw(st.booleans()) or min(conv.out_size()) < 1:
+        conv = replace(conv, kernel=(1, 1), stride=draw(st.sampled_from([(1, 1), (1, 1), (2, 1)])))
+    adds = not conv.depth_multiplier and draw(st.booleans())
+    return Chain(conv, borders, draw(st.sampled_from(FUSED)) if adds else "")
+
+
+@slow
+@given(chain=chains(), way=st.sampled_from(WAYS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, chain: Chain, way: Way, seed: int) -> None:
+    way = way_on(device, way)
+    assume(_is_tried(device, way, chain.conv.dtype) and not way.is_emulated)
+    assert_every_alternative(chain.nodes(seed), device, way)
+
+
+@given(
+    channels=st.integers(8, 40),
+    rows=st.integers(1, 9),
+    dtype=st.sampled_from(["uint8", "int8"]),
+    splits=st.booleans(),
+    way=st.sampled_from([SIMT, LANES_4, LANES_8, LANES_16]),
+)
+def test_drawn_shuffles(
+    device: DeviceInfo, channels: int, rows: int, dtype: str, splits: bool, way: Way
+) -> None:
+    way = way_on(device, way)
+    assume(has_isa(way, device))
+    assert_every_alternative(shuffle((rows, channels), dtype, splits), device, way)

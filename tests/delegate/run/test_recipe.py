@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants that are known by how they are made: equal recipes must make equal bytes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from delegate import ops
+from delegate.errors import Unsupported
+from delegate.inspect import Node
+from delegate.launch import Constant
+from delegate.run.recipe import recipe_of
+from tests.support.cases import EVERY_WAY
+from tests.support.convolution import Convolution
+
+LARGE = np.arange(1 << 15, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A record with a method that packs."""
+
+    number: object
+    values: NDArray[Any]
+
+    def pack(self) -> NDArray[Any]:
+        """Return something of both."""
+        return np.repeat(self.values, int(bool(self.number)))
+
+
+@dataclass
+class Changing:
+    """A record whose numbers may be others by the time it is packed."""
+
+    number: int = 0
+
+
+def pack_of(*read: object) -> Callable[[], object]:
+    return lambda: read
+
+
+EQUAL: list[tuple[object, object]] = [
+    (3, 3),
+    ((1, "a", None), (1, "a", None)),
+    (np.arange(5), np.arange(5)),
+    (LARGE, LARGE[:]),
+    (Pair(1, LARGE), Pair(1, LARGE)),
+    (Pair(1, LARGE).pack, Pair(1, LARGE).pack),
+    (math.nan, math.nan),
+    ({"a": 1}, {"a": 1}),
+    (functools.partial(pack_of, 1), functools.partial(pack_of, 1)),
+]
+OTHER: list[tuple[object, object]] = [
+    (3, 4),
+    (1, True),
+    (0.0, -0.0),
+    (np.float32(0), np.float32(-0.0)),
+    (np.arange(5), np.arange(5, dtype=np.int32)),
+    (np.zeros((2, 3)), np.zeros((3, 2))),
+    (LARGE, LARGE.copy()),
+    (LARGE[:-1], LARGE[1:]),
+    (LARGE, LARGE[::-1][::-1].reshape(2, -1)),
+    (Pair(1, LARGE), Pair(2, LARGE)),
+    (Pair(1, LARGE).pack, Pair(0, LARGE).pack),
+    (np.uint8, np.int8),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), EQUAL)
+def test_what_reads_equals_is_the_same(one: object, other: object) -> None:
+    recipe = recipe_of(pack_of(one))
+    assert recipe == recipe_of(pack_of(other)) is not None
+    assert hash(recipe) == hash(recipe_of(pack_of(other)))
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_what_reads_something_else_is_another(one: object, other: object) -> None:
+    recipes = [recipe_of(pack_of(one)), recipe_of(pack_of(other))]
+    assert None not in recipes
+    assert recipes[0] != recipes[1]
+
+
+def test_other_code_is_another() -> None:
+    assert recipe_of(lambda: LARGE) != recipe_of(lambda: LARGE + 1)
+
+
+@pytest.mark.parametrize("value", [[1], Changing(), object(), np.sum, {1}])
+def test_of_what_may_change_nothing_is_told(value: object) -> None:
+    assert recipe_of(pack_of(value)) is None
+
+
+def test_an_array_is_held_so_that_no_other_comes_to_lie_in_its_place() -> None:
+    values = LARGE.copy()
+    place = values.__array_interface__["data"][0]
+    recipe = recipe_of(pack_of(values))
+    del values
+    others = [LARGE.copy() for _ in range(20)]
+    assert place not in [other.__array_interface__["data"][0] for other in others]
+    assert recipe is not None
+
+
+def constants(node: Node) -> list[tuple[str, str, Constant]]:
+    """Return a node's constants on all targets, each with its way and field."""
+    found = []
+    for way in EVERY_WAY:
+        try:
+            alternatives = ops.lower(node, way.target)
+        except Unsupported:
+            continue
+        for each in alternatives:
+            for launch in each.launches:
+                for field, value in launch.params.items():
+                    if isinstance(value, Constant):
+                        found.append((f"{way}: {each.name}", field, value))
+    return found
+
+
+LAYERS = [
+    Convolution(dtype=dtype, per_channel=dtype == "int8", **parts)
+    for dtype in ("uint8", "int8", "int16", "float32")
+    for parts in (
+        {"size": (9, 8, 16), "out_c": 64},
+        {"size": (9, 8, 16), "out_c": 64, "kernel": (1, 1)},
+        {"size": (9, 8, 64), "depth_multiplier": 1},
+        {"size": (9, 8, 3), "out_c": 24, "stride": (2, 2)},
+        {"size": (9, 8, 16), "out_c": 16, "dilation": (2, 2), "kernel": (3, 2)},
+    )
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_another_shape_of_a_layer_has_the_same_recipes_for_the_same_bytes(
+    layer: Convolution,
+) -> None:
+    height, width, channels = layer.size
+    larger = replace(layer, size=(2 * height + 1, width + 5, channels), batch=2).node()
+    first = layer.node()
+    # One file has the constants of both.
+    second = replace(larger, inputs=(larger.inputs[0], *first.inputs[1:]))
+    known = {}
+    for way, field, constant in constants(first):
+        recipe = recipe_of(constant.pack)
+        assert recipe is not None, (way, field)
+        known[recipe] = constant.pack().tobytes()
+    shared = {"weights": 0, "channels": 0}
+    for way, field, constant in constants(second):
+        recipe = recipe_of(constant.pack)
+        assert recipe is not None, (way, field)
+        if recipe in known:
+            assert constant.pack().tobytes() == known[recipe], (way, field)
+            shared[field] = shared.get(field, 0) + 1
+    assert shared["weights"] > 0
+    assert shared["channels"] > 0 or layer.dtype == "float32"

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same words on every command: what several have stands in one table, and nobody differs."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.command import parser as benchmarks_parser
+from tflite_opencl.cli.command_line import subparsers
+from tflite_opencl.cli.flags import (
+    DOCUMENTS,
+    SHARED,
+    add_flag,
+    add_models,
+    model_of,
+    models_of,
+    require_documents,
+    shown,
+)
+from tflite_opencl.command import main
+from tflite_opencl.console.errors import CommandError
+from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
+
+PARSERS = [
+    *(parser for command in COMMANDS for parser in all_parsers(parser_of(command))),
+    benchmarks_parser(),
+]
+
+
+def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    for action in parser._actions:
+        yield from ((word[2:], action) for word in action.option_strings if word.startswith("--"))
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: str(parser.prog))
+def test_no_command_spells_a_shared_flag_otherwise(parser: argparse.ArgumentParser) -> None:
+    for name, action in flags(parser):
+        if name not in SHARED:
+            continue
+        flag = SHARED[name]
+        words = [f"-{flag.short}"] * bool(flag.short) + [f"--{name}"]
+        assert action.option_strings == words, name
+        assert (action.nargs == 0) == (flag.convert is None), name
+        if flag.convert is not None:
+            assert str(action.metavar).startswith(str(flag.metavar)), name
+        if action.help != argparse.SUPPRESS:
+            assert str(action.help).startswith(flag.help), name
+            assert flag.detail in str(action.help), name
+
+
+def test_a_flag_of_several_commands_is_in_the_table() -> None:
+    counts = Counter(name for parser in PARSERS for name, _ in flags(parser))
+    # What is shown is each command's own.
+    assert {name for name, count in counts.items() if count > 1} - {*SHARED} == {"help", "show"}
+    assert {*SHARED} <= {*counts}
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: str(parser.prog))
+def test_every_command_can_be_quiet(parser: argparse.ArgumentParser) -> None:
+    assert subparsers(parser) or "quiet" in dict(flags(parser))
+
+
+def test_a_short_flag_means_one_thing() -> None:
+    found = {
+        (short, word)
+        for parser in PARSERS
+        for action in parser._actions
+        for short in action.option_strings
+        for word in action.option_strings
+        if not short.startswith("--") and word.startswith("--")
+    }
+    assert len({short for short, _ in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "models"),
+    [("a b", "a b"), ("-m a b", "a b"), ("--tflite_model a", "a"), ("a -m b", "a b")],
+)
+def test_a_model_is_an_argument_or_a_flag(words: str, models: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_models(parser)
+    options = parser.parse_args(words.split())
+    assert models_of(options) == models.split()
+    if len(models) > 1:
+        with pytest.raises(CommandError, match="one model at a time: a and b are named"):
+            model_of(options)
+
+
+def test_a_document_goes_to_its_file_or_is_all_of_stdout(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    for name in DOCUMENTS:
+        add_flag(parser, name)
+    kept = tmp_path / "a.json"
+    options = parser.parse_args(["--json", str(kept), "--csv", "-"])
+    require_documents(vars(options))
+    assert shown(options, "for people", json=lambda: "{}", csv=lambda: "a,b") == "a,b"
+    assert kept.read_text() == "{}\n"
+    assert shown(parser.parse_args([]), "for people", json=lambda: "{}") == "for people"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ("--json - --csv -", 64, "--json and --csv: stdout takes one of them"),
+        ("--json /nowhere/a.json", 255, "cannot write /nowhere/a.json: there is no folder"),
+    ],
+)
+def test_documents_are_looked_at_before_the_work(
+    words: str, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "none.tflite", *words.split()]) == code
+    assert line in capsys.readouterr().err

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags that several commands have: each takes and means the same everywhere.
+
+And environment variables: those that every command sets, and the one that names a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from delegate import Options
+from delegate.inspect import Graph
+from tflite_opencl.cli.flag_values import (
+    MOST_PICTURES,
+    OutputPath,
+    at_most,
+    delegate_options,
+    duration,
+    height_width,
+    integer,
+    named_file,
+    names,
+    not_negative,
+    one_of,
+    output_path,
+    path,
+    positive,
+    threads,
+    truth,
+)
+from tflite_opencl.cli.messages import known_ops, stamped
+from tflite_opencl.cli.scheduler import scheduler
+from tflite_opencl.console.errors import CommandError, UsageError, require_writable, write
+from tflite_opencl.console.exit_codes import USAGE
+from tflite_opencl.console.files import keep
+
+DOCUMENTS = ("json", "csv", "html", "markdown")
+_STDOUT = "; - is stdout, which then holds nothing else"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """What a flag takes, and what is said of it: `detail` in the help alone."""
+
+    help: str
+    convert: Callable[[str], Any] | None = path  # None: a switch, which takes no value
+    metavar: str = "FILE"
+    short: str = ""
+    detail: str = ""
+
+    def add_to(self, parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
+        """Add it to a parser under its short and its long name."""
+        words = [f"-{self.short}"] * bool(self.short) + [f"--{name}"]
+        takes = {"type": self.convert, "metavar": self.metavar}
+        settings = takes if self.convert else {"action": "store_true"}
+        parser.add_argument(*words, **{"help": self.help, **settings, **changes})
+
+
+# What all commands say of a flag; each may say more, and has a default of its own.
+SHARED = {
+    "tflite_model": Flag("a .tflite file", short="m"),
+    "signature": Flag("which of the file's signatures runs (default: the first)", str, "NAME"),
+    "input": Flag("an input's values, by its name or its number (0 is the first)", named_file,
+                  "NAME=FILE"),
+    "image": Flag("a picture: BMP, or whatever Pillow reads", short="i"),
+    "input_size": Flag("the picture's height and width, if the model leaves them open",
+                       height_width, "HxW"),
+    "labels": Flag("one label a line", short="l"),
+    "count": Flag("how many", positive, "N", "c"),
+    "warmup_runs": Flag("runs before the timed ones", not_negative, "N", "w"),
+    "threads": Flag("CPU threads", threads, "N", "t"),
+    "num_threads": Flag("CPU threads", threads, "N"),
+    "device": Flag("the OpenCL device: its index, or words of its platform's or its own name",
+                   str, "DEVICE"),
+    "device_profile": Flag("keep another device's limits", str, "NAME|FILE.toml",
+                           detail=": what would not run there does not run here"),
+    "allow_fp16": Flag("floats may be fp16 on OpenCL", truth, "0|1", "f", ": faster on many GPUs, "
+                       "and other results of models that are not quantised"),
+    "exclude_ops": Flag("leave these ops to the CPU", names, "OP,OP"),
+    "isolate": Flag("run OpenCL in a child process", truth, "BOOL",
+                    detail="; a driver that ends or holds it costs a run"),
+    "device_timeout": Flag("seconds that a run may take on OpenCL", duration, "SECONDS"),
+    "plan": Flag("run by a plan of `tflite-opencl plan`, and measure nothing"),
+    "tune": Flag("measure which kernels are fastest, and keep that",
+                 one_of("off", "quick", "full"), "off|quick|full",
+                 detail=": off, quick (a few seconds in the first start), full (to the end, with "
+                 "more runs and more ways to launch)"),
+    "external_delegate_path": Flag("a delegate library (libteflon.so, libvx_delegate.so)", str),
+    "external_delegate_options": Flag('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
+    "tolerance": Flag("quanta that an integer may be off", not_negative, "Q"),
+    "timeout": Flag("the longest that one thing may take, in seconds", duration, "SECONDS"),
+    "json": Flag(f"write all that is known as JSON{_STDOUT}", output_path),
+    "csv": Flag("write a table as CSV", output_path, detail=_STDOUT),
+    "html": Flag("write a page of HTML", output_path, detail=_STDOUT),
+    "markdown": Flag("write a table in Markdown", output_path, detail=_STDOUT),
+    "against": Flag("show what changed since this file was kept"),
+    "models": Flag("a folder of .tflite files", metavar="DIR"),
+    "batch": Flag("several pictures, N at once where OpenCL runs the whole model",
+                  at_most(MOST_PICTURES, positive), "N"),
+    "output": Flag("where what is made is written", output_path, "PATH"),
+    "list": Flag("show what there is to choose from, and exit", None),
+    "scheduler": Flag("spread the work over workers of a Dask scheduler, or N of this machine's "
+                      "own", scheduler, "tcp://HOST:PORT|local:N"),
+    "expect": Flag("count what is right",
+                   detail=": top-1 and top-5 by a CSV file with the columns file and index"),
+    "resume": Flag("go on with a run that was ended", None),
+    "seed": Flag("what is drawn: the same one draws the same again", integer, "S"),
+    "compare": Flag("run on the CPU, too", truth, "BOOL"),
+    "quiet": Flag("show no progress and no INFO lines", None,
+                  detail="; results, warnings and errors stay"),
+    "version": Flag("show the versions of this, TFLite and the OpenCL drivers and exit",
+                    None),
+}  # fmt: skip
+
+
+def add_flag(
+    parser: argparse._ActionsContainer,
+    name: str,
+    default: Any = None,
+    more: str = "",
+    convert: Callable[[str], Any] | None = None,
+    **changes: Any,
+) -> None:
+    """Add a flag of the table; `more`: what this command says besides, `convert`: of its own."""
+    flag = SHARED[name]
+    text = f"{default:g}" if isinstance(default, (int, float)) else default
+    shown = f" (default: {text})" if isinstance(text, str) else ""
+    if flag.convert is not None:
+        changes = {"type": convert or flag.convert, "default": default, **changes}
+    flag.add_to(parser, name, help=f"{flag.help}{more}{flag.detail}{shown}", **changes)
+
+
+def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) -> None:
+    """Add flags as the table has them, and others with these defaults."""
+    for name in names:
+        add_flag(parser, name)
+    for name, default in defaults.items():
+        add_flag(parser, name, default)
+
+
+def add_models(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add the models: arguments, or -m; `models_of` gives both."""
+    text = f"{SHARED['tflite_model'].help}{more}"
+    parser.add_argument("model", nargs="*", metavar="MODEL", help=text)
+    add_flag(parser, "tflite_model", [], ", as MODEL", nargs="+", action="extend")
+
+
+def models_of(options: argparse.Namespace) -> list[str]:
+    """Return the models that are named, one at least. Raises: CommandError: there is none."""
+    if models := [*options.model, *options.tflite_model]:
+        return models
+    raise CommandError("no model is named: MODEL, or -m FILE", USAGE)
+
+
+def model_of(options: argparse.Namespace) -> str:
+    """Return the one model that is named. Raises: CommandError: there is none, or several."""
+    model, *others = models_of(options)
+    if others:
+        raise CommandError(f"one model at a time: {model} and {others[0]} are named", USAGE)
+    return model
+
+
+def add_device_arguments(parser: argparse.ArgumentParser, tune: str = "quick") -> None:
+    """Add the arguments that say where a model runs; `tune`: the default of --tune."""
+    add_flags(parser, "device", "device_profile", "plan", exclude_ops=(), tune=tune)
+    add_flag(parser, "allow_fp16", False)
+
+
+def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
+    """Return what the delegate is told; `profiling`: launches stay apart.
+
+    Raises: UsageError: --exclude_ops names an op that neither TFLite nor a graph has.
+    """
+    return Options(
+        device=device_asked(given.device),
+        exclude_ops=known_ops(given.exclude_ops, graphs),
+        device_profile=given.device_profile,
+        tune=given.tune,
+        precision=precision_of(given.allow_fp16),
+        profiling=profiling,
+        alternative=getattr(given, "alternative", None),
+        plan=getattr(given, "plan", None),
+    )
+
+
+def precision_of(allow_fp16: bool) -> str:
+    """Return the word of Options.precision."""
+    return "fp16" if allow_fp16 else "fp32"
+
+
+def keep_inputs(given: Mapping[str, Any], *more: str) -> None:
+    """Have no file be written that is named to be read; `more`: what no flag names.
+
+    Raises: UsageError: two flags name the same file to be written.
+    """
+    written: dict[str, str] = {}
+    for name, value in sorted(given.items()):
+        if not isinstance(value, OutputPath) or value == "-" or os.path.isdir(value):
+            continue
+        other = written.setdefault(os.path.realpath(value), name)
+        if other != name and stat.S_ISREG(_mode_of(value)):
+            raise UsageError(f"--{other} and --{name} are the same file: {value}")
+    keep([*_texts([*given.values()]), *more])
+
+
+def _mode_of(path: str) -> int:
+    """Return what kind of file it is; one that is not there will be a regular one."""
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return stat.S_IFREG
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in what flags gave, but for what is written."""
+    if isinstance(value, OutputPath):
+        return
+    if isinstance(value, (str, os.PathLike)):
+        yield os.fspath(value)
+    elif isinstance(value, Mapping):
+        yield from _texts([*value.values()])
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _texts(each)
+
+
+def require_documents(given: Mapping[str, Any]) -> None:
+    """Check the files of the documents that are asked for, before the work.
+
+    Raises: CommandError: two are for stdout, or a file cannot be written.
+    """
+    asked = [name for name in DOCUMENTS if given.get(name) is not None]
+    on_stdout = [name for name in asked if given[name] == "-"]
+    if len(on_stdout) > 1:
+        raise CommandError(
+            f"--{on_stdout[0]} and --{on_stdout[1]}: stdout takes one of them", USAGE
+        )
+    for name in asked:
+        if given[name] != "-":
+            require_writable(given[name])
+
+
+def shown(given: argparse.Namespace, text: str, **documents: Callable[[], str]) -> str:
+    """Write the documents that are asked for; return what stdout gets: one of them, or the text.
+
+    Raises: CommandError: a file cannot be written.
+    """
+    for name, make in documents.items():
+        if (target := getattr(given, name)) == "-":
+            text = make()
+        elif target is not None:
+            write(target, make().rstrip("\n") + "\n")
+    return text
+
+
+def as_json(facts: dict[str, Any]) -> str:
+    """Return facts as the text of a JSON document."""
+    return json.dumps(stamped(facts), indent=2)
+
+
+def prepare_environment() -> None:
+    """Set what drivers read when they are loaded, where the user has not set it.
+
+    So all commands measure alike.
+    """
+    # PoCL pins its threads to cores only if told so before it is loaded.
+    os.environ.setdefault("POCL_AFFINITY", "1")
+
+
+def device_asked(flag: str | None) -> str | None:
+    """Return the device of --device, else of TFLITE_OPENCL_DEVICE; None: the first that works."""
+    return flag or os.environ.get("TFLITE_OPENCL_DEVICE") or None

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of loggers go to a command's own handlers, while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+
+from tflite_opencl.cli.messages import printable
+
+Route = tuple[logging.Logger, logging.Handler, int]  # a logger, its handler, and the least level
+
+
+@contextlib.contextmanager
+def routed(routes: Sequence[Route]) -> Iterator[None]:
+    """Send the records of each logger to its handler alone while inside."""
+    for logger, handler, least in routes:
+        logger.addHandler(handler)
+        logger.setLevel(least)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, handler, _ in routes:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
+            logger.propagate = True
+
+
+def lines_on_stderr(level: int) -> list[Route]:
+    """Return the routes of what a command that runs on and its delegate say: a line each."""
+
+    class Lines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return printable(f"{record.levelname}: {record.getMessage()}")
+
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines())
+    return [
+        (logging.getLogger("tflite_opencl"), handler, level),
+        (logging.getLogger("delegate"), handler, logging.WARNING),
+    ]

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite's arithmetic of 8-bit nodes in numpy: what they have to be where no TFLite is installed.
+
+It is the reference kernels' of ai-edge-litert, bit for bit, and takes nothing from `delegate` but
+the rules of fixed point, and the functions that fold sizes and indices, so that these cannot
+differ. Products are summed in doubles, which hold these integers exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.inspect import Node, Tensor, fixed_point, integers
+from tflite_opencl.interpreters.numpy_softmax import softmax
+
+Array = NDArray[Any]
+Doubles = NDArray[np.float64]
+_EIGHT_BITS = ("uint8", "int8")
+_LEFT_SHIFT = 20  # of ADD's terms. Source: tflite/kernels/add.cc
+
+
+class NoNumpyForm(RuntimeError):
+    """A node whose arithmetic is not here; the text names it."""
+
+
+def compute(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Return the one output of a node.
+
+    `inputs`: of each input in its shape; None: the node leaves it out.
+    Raises: NoNumpyForm: as `require`.
+    """
+    require(node)
+    return (_of_indices if integers.is_known(node) else _FORMS[node.op])(node, inputs)
+
+
+def require(node: Node) -> None:
+    """Check that the arithmetic of a node is here. Raises: NoNumpyForm: it is not."""
+    if integers.is_known(node):
+        return
+    if node.op not in _FORMS or len(node.outputs) != 1:
+        raise NoNumpyForm(f"node {node.index} ({node.op}): numpy's reference has no such op")
+    values = [node.inputs[0], *node.outputs]
+    values += node.inputs[1:] if node.op in ("ADD", "CONCATENATION") else ()
+    values += node.inputs[1:2] if node.op in _SUMS else ()
+    for tensor in values:
+        if tensor is None or tensor.dtype not in _EIGHT_BITS or not tensor.quantization:
+            kind = "none" if tensor is None else tensor.dtype
+            words = f"{kind}, and numpy's reference knows quantised uint8 and int8"
+            raise NoNumpyForm(f"node {node.index} ({node.op}): {words}")
+    if node.op in _SAME and len({_scale_and_zero(tensor) for tensor in values}) > 1:
+        raise NoNumpyForm(f"node {node.index} ({node.op}): the scale or zero point changes")
+    if node.options.get("fused_activation_function", "NONE") not in integers.FUSED_BOUNDS:
+        raise NoNumpyForm(f"node {node.index} ({node.op}): an activation that is no clamp")
+    if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
+        raise NoNumpyForm(f"node {node.index} ({node.op}): shuffled weights")
+
+
+def _of_indices(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Compute sizes or indices. Raises: NoNumpyForm: TFLite fails, or its result is not known."""
+    given = tuple(t and replace(t, data=v) for t, v in zip(node.inputs, inputs, strict=True))
+    values = integers.computed(replace(node, inputs=given), [v for v in inputs if v is not None])
+    if values is None:
+        raise NoNumpyForm(f"node {node.index} ({node.op}): numpy's reference has no such form")
+    return values
+
+
+def _scale_and_zero(tensor: Tensor | None) -> tuple[float, int]:
+    assert tensor is not None
+    assert tensor.quantization is not None
+    return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
+
+
+def _real(tensor: Tensor | None, values: Array | None) -> Doubles:
+    """Return values less their zero point."""
+    assert values is not None
+    return values.astype(np.float64) - _scale_and_zero(tensor)[1]
+
+
+def _operands(node: Node, inputs: Sequence[Array | None]) -> tuple[Doubles, Doubles]:
+    """Return a product's values and weights; convolutions pass over the zero point of int8's."""
+    source, weights = node.inputs[:2]
+    if node.op != "FULLY_CONNECTED" and weights is not None and weights.dtype == "int8":
+        return _real(source, inputs[0]), np.asarray(inputs[1], np.float64)
+    return _real(source, inputs[0]), _real(weights, inputs[1])
+
+
+def _clamped(node: Node, values: Array) -> Array:
+    """Return values within the range of the output's type and of the node's activation.
+
+    Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized
+    """
+    (result,) = node.outputs
+    limits, (scale, zero) = np.iinfo(result.dtype), _scale_and_zero(result)
+    ends = [int(limits.min), int(limits.max)]
+    fused = integers.FUSED_BOUNDS[node.options.get("fused_activation_function", "NONE")]
+    for place, real in enumerate(fused):
+        if real is not None:
+            bound = zero + int(_rounded(np.float32(real) / np.float32(scale)))
+            ends[place] = min(max(bound, int(limits.min)), int(limits.max))
+    least, most = ends
+    return np.clip(values, least, most).astype(result.dtype).reshape(result.shape)
+
+
+def _rounded(values: Any) -> Any:
+    """Return the nearest integers, ties away from zero."""
+    return np.sign(values) * np.floor(np.abs(values) + 0.5)
+
+
+def _requantised(node: Node, sums: Array) -> Array:
+    """Scale the int32 sums of a convolution to the output.
+
+    Shapes: (..., channels)
+    Source: tflite/kernels/kernel_util.cc PopulateConvolutionQuantizationParams (int8: a double
+    product a channel), GetQuantizedConvolutionMultipler (uint8: a float product)
+    """
+    source, weights = node.inputs[:2]
+    assert weights is not None
+    assert weights.quantization is not None
+    (result,) = node.outputs
+    (in_scale, _), (out_scale, zero) = _scale_and_zero(source), _scale_and_zero(result)
+    scaled = np.empty(sums.shape, np.int64)
+    scales = weights.quantization.scale
+    for channel in range(sums.shape[-1]):
+        scale = scales[channel if len(scales) > 1 else 0]
+        product = in_scale * scale
+        if result.dtype == "uint8":
+            product = float(np.float32(in_scale) * np.float32(scale))
+        pair = fixed_point.quantize_multiplier(product / out_scale)
+        own = sums[..., channel].astype(np.int64)
+        scaled[..., channel] = fixed_point.multiply_by_quantized_multiplier(own, *pair)
+    return _clamped(node, scaled + zero)
+
+
+def _taps(node: Node, values: Doubles, size: tuple[int, int], fill: float) -> list[Doubles]:
+    """Return for each place of a window what it reads, row by row; beyond the edge: `fill`.
+
+    Shapes: (n, h, w, c) -> of each of the window's places (n, oh, ow, c)
+    Source: tflite/kernels/padding.h ComputePaddingWithOffset
+    """
+    options, (_, out_h, out_w, _) = node.options, node.outputs[0].shape
+    spans, pads = [], [(0, 0)]
+    for axis, (out, taps, letter) in enumerate(
+        zip((out_h, out_w), size, ("h", "w"), strict=True), start=1
+    ):
+        stride, apart = options[f"stride_{letter}"], options.get(f"dilation_{letter}_factor", 1)
+        needed = (out - 1) * stride + (taps - 1) * apart + 1
+        total = max(needed - values.shape[axis], 0) if options["padding"] == "SAME" else 0
+        pads.append((total // 2, max(needed - values.shape[axis] - total // 2, 0)))
+        spans.append(
+            [slice(at * apart, at * apart + (out - 1) * stride + 1, stride) for at in range(taps)]
+        )
+    padded = np.pad(values, [*pads, (0, 0)], constant_values=fill)
+    return [padded[:, rows, columns] for rows in spans[0] for columns in spans[1]]
+
+
+def _bias(inputs: Sequence[Array | None]) -> Array | float:
+    bias = inputs[2] if len(inputs) > 2 else None
+    return 0.0 if bias is None else bias.astype(np.float64)
+
+
+def _conv_2d(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h."""
+    values, weights = _operands(node, inputs)
+    out_c, high, wide, in_c = weights.shape
+    if values.shape[3] != in_c:
+        raise NoNumpyForm(f"node {node.index} ({node.op}): groups of channels")
+    by_tap = weights.reshape(out_c, high * wide, in_c)
+    taps = _taps(node, values, (high, wide), 0.0)
+    sums = sum(taken @ by_tap[:, at].T for at, taken in enumerate(taps))
+    return _requantised(node, sums + _bias(inputs))
+
+
+def _depthwise(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Source: tflite/kernels/internal/reference/depthwiseconv_uint8.h, integer_ops."""
+    values, weights = _operands(node, inputs)
+    _, high, wide, out_c = weights.shape
+    taps = _taps(node, values, (high, wide), 0.0)
+    by_tap, each = weights.reshape(-1, out_c), out_c // values.shape[3]
+    sums = sum(np.repeat(taken, each, axis=3) * by_tap[at] for at, taken in enumerate(taps))
+    return _requantised(node, sums + _bias(inputs))
+
+
+def _fully_connected(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Source: tflite/kernels/internal/reference/integer_ops/fully_connected.h, a double product."""
+    values, weights = _operands(node, inputs)
+    sums = values.reshape(-1, weights.shape[1]) @ weights.T + _bias(inputs)
+    (result,), matrix = node.outputs, node.inputs[1]
+    assert matrix is not None
+    assert matrix.quantization is not None
+    (in_scale, _), (out_scale, zero) = map(_scale_and_zero, (node.inputs[0], result))
+    reals = np.array([in_scale * scale / out_scale for scale in matrix.quantization.scale])
+    return _clamped(node, _rounded(sums * reals) + zero)
+
+
+def _average_pool(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h."""
+    (values,) = inputs
+    assert values is not None
+    size = node.options["filter_height"], node.options["filter_width"]
+    sums = sum(_taps(node, values.astype(np.float64), size, 0.0))
+    counts = sum(_taps(node, np.ones(values.shape), size, 0.0))
+    return _clamped(node, _rounded(sums / counts))
+
+
+def _max_pool(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h."""
+    (values,) = inputs
+    assert values is not None
+    size = node.options["filter_height"], node.options["filter_width"]
+    taps = _taps(node, values.astype(np.float64), size, -math.inf)
+    return _clamped(node, np.maximum.reduce(taps))
+
+
+def _add(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Source: tflite/kernels/add.cc PrepareGeneralQuantized, internal/reference/add.h."""
+    scales = [_scale_and_zero(tensor)[0] for tensor in node.inputs]
+    out_scale, zero = _scale_and_zero(node.outputs[0])
+    twice = 2 * max(scales)
+    terms = []
+    for tensor, values, scale in zip(node.inputs, inputs, scales, strict=True):
+        lifted = _real(tensor, values).astype(np.int64) << _LEFT_SHIFT
+        pair = fixed_point.quantize_multiplier(scale / twice)
+        terms.append(fixed_point.multiply_by_quantized_multiplier(lifted, *pair))
+    pair = fixed_point.quantize_multiplier(twice / ((1 << _LEFT_SHIFT) * out_scale))
+    total = fixed_point.multiply_by_quantized_multiplier(terms[0] + terms[1], *pair)
+    return _clamped(node, total + zero)
+
+
+def _concatenation(node: Node, inputs: Sequence[Array | None]) -> Array:
+    return np.concatenate([each for each in inputs if each is not None], node.options["axis"])
+
+
+def _pad(node: Node, inputs: Sequence[Array | None]) -> Array:
+    """Source: tflite/kernels/pad.cc: the zero point is around the input."""
+    values, sizes = inputs
+    assert values is not None
+    assert sizes is not None
+    zero = _scale_and_zero(node.outputs[0])[1]
+    return np.pad(values, [*map(tuple, sizes.tolist())], constant_values=zero)
+
+
+def _reshape(node: Node, inputs: Sequence[Array | None]) -> Array:
+    return np.asarray(inputs[0]).reshape(node.outputs[0].shape)
+
+
+def _softmax(node: Node, inputs: Sequence[Array | None]) -> Array:
+    (values,), (result,) = inputs, node.outputs
+    assert values is not None
+    least = int(np.iinfo(result.dtype).min)
+    if _scale_and_zero(result) != (2.0**-8, least):
+        raise NoNumpyForm(f"node {node.index} ({node.op}): of another output than TFLite's")
+    quanta = softmax(values, node.options["beta"] * _scale_and_zero(node.inputs[0])[0])
+    return _clamped(node, quanta + least)
+
+
+_FORMS: Mapping[str, Callable[[Node, Sequence[Array | None]], Array]] = {
+    "ADD": _add,
+    "AVERAGE_POOL_2D": _average_pool,
+    "CONCATENATION": _concatenation,
+    "CONV_2D": _conv_2d,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _fully_connected,
+    "MAX_POOL_2D": _max_pool,
+    "PAD": _pad,
+    "RESHAPE": _reshape,
+    "SOFTMAX": _softmax,
+}
+_SUMS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+# TFLite's kernels do not rescale.
+_SAME = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "PAD", "RESHAPE")

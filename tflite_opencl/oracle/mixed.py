@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph on the kernels that say what is right, chosen node by node.
+
+TFLite's reference kernels run every node that they have and compute rightly. Other nodes run on
+TFLite's built-in kernels or on numpy's. Where all nodes run on the reference kernels, one
+interpreter runs the whole model; else neighbours on the same kernels are cut out as a model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from delegate.inspect import Graph, Node, is_wrong_in_reference, write_model
+from tflite_opencl.console.errors import one_line
+from tflite_opencl.interpreters.interpreter import allocated, overwrites
+from tflite_opencl.interpreters.numpy_kernels import NoNumpyForm, require
+from tflite_opencl.interpreters.runtime import Runtime
+from tflite_opencl.models.build import Array
+from tflite_opencl.models.cut import Uncut, cut, why_uncut
+from tflite_opencl.oracle.in_builtins import in_builtins
+from tflite_opencl.oracle.node_kernels import (
+    BUILTIN,
+    NUMPY,
+    REFERENCE,
+    Kernels,
+    Kind,
+    NoOracle,
+    kind_of,
+)
+from tflite_opencl.oracle.segment import Segment
+
+_WRONG = "the reference kernel is wrong"
+
+
+class MixedInterpreter:
+    """A graph on its nodes' kernels, with those methods of TFLite's Interpreter that are needed.
+
+    The methods raise RuntimeError and ValueError as TFLite's do.
+
+    Which kernels run a node may change with a run, where the first choice fails.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        graph: Graph,
+        model: bytes | str,
+        *,
+        threads: int | None = 1,
+        keeps_all: bool = False,
+        left: Collection[int] = (),
+        dead: Mapping[Kind, str] | None = None,
+        is_apart: bool = False,
+        tell: Callable[[int | None], None] = lambda node: None,
+    ) -> None:
+        """Open the graph; its tensors are allocated.
+
+        Args:
+            runtime: the installed TFLite.
+            graph: the one to run of the model, as it was read.
+            model: the file, or its content.
+            threads: of TFLite's kernels.
+            keeps_all: every tensor can be read after a run.
+            left: nodes that the CPU runs in what is judged, which the built-in kernels compute;
+                of a graph that cannot be cut all nodes run on the same kernels.
+            dead: kinds of nodes whose reference kernel ended a process -> how it ended.
+            is_apart: each node is a model of its own.
+            tell: is called with a node before it runs; None: the whole model.
+
+        Raises: NoOracle: no kernels run the graph.
+        """
+        self._runtime, self._graph, self._threads, self._tell = runtime, graph, threads, tell
+        self._keeps_all, self._is_apart = keeps_all or overwrites(graph), is_apart
+        builtin = in_builtins(graph)
+        self._model = model if builtin is graph else write_model(builtin)
+        self._uncut = why_uncut(graph)
+        self._kinds = [REFERENCE] * len(graph.nodes)
+        self._why: dict[int, str] = {}
+        for node in graph.nodes:
+            if node.index in left and not self._uncut:
+                self._kinds[node.index] = BUILTIN
+            elif is_wrong_in_reference(node):
+                self._stand_in(node.index, BUILTIN, _WRONG)
+            elif dead and (how := dead.get(kind_of(node))):
+                self._stand_in(node.index, NUMPY, f"the reference kernel {how}")
+        self._whole: Any = None
+        self._shell: Any = None  # knows inputs and outputs where the model is cut
+        self._segments: list[Segment] = []
+        self._given: dict[int, Array] = {}
+        self._values: dict[int, Array] = {}
+        self._is_after_death = is_apart or bool(dead)
+        self._has_run = False
+        self._open()
+
+    @property
+    def kernels(self) -> Kernels:
+        """Which run each node now."""
+        ops = tuple(node.op for node in self._graph.nodes)
+        return Kernels(ops, tuple(self._kinds), dict(self._why))
+
+    # --- as TFLite's Interpreter
+
+    def allocate_tensors(self) -> None:
+        """Do nothing: tensors are allocated."""
+
+    def get_input_details(self) -> list[Mapping[str, Any]]:
+        """Return what TFLite tells of the inputs."""
+        return [*(self._whole or self._shell).get_input_details()]
+
+    def get_output_details(self) -> list[Mapping[str, Any]]:
+        """Return what TFLite tells of the outputs, with the shapes of the last run."""
+        if self._whole is not None:
+            return [*self._whole.get_output_details()]
+        return [
+            {**each, "shape": np.array(self._values[each["index"]].shape, np.int32)}
+            if each["index"] in self._values
+            else each
+            for each in self._shell.get_output_details()
+        ]
+
+    def set_tensor(self, index: int, values: Array) -> None:
+        """Copy values into an input. Raises: ValueError: of another shape or type."""
+        if self._whole is not None:
+            self._whole.set_tensor(index, values)
+        self._given[index] = np.array(values)
+
+    def get_tensor(self, index: int) -> Array:
+        """Return a copy of a tensor. Raises: ValueError: TFLite does not tell it."""
+        if self._whole is not None:
+            return np.array(self._whole.get_tensor(index))
+        for segment in self._segments:
+            if index in segment.inner:
+                return np.array(segment.made.get_tensor(segment.inner[index]))
+        if index not in self._values:
+            raise ValueError(f"tensor {index} was not computed")
+        return np.array(self._values[index])
+
+    def invoke(self) -> None:
+        """Run once. Raises: RuntimeError, ValueError: kernels fail that nothing stands in for."""
+        first: Exception | None = None
+        while True:
+            try:
+                self._invoke()
+                self._has_run = True
+                return
+            except (RuntimeError, ValueError) as error:
+                first = first or error
+                if not self._retreat(error):
+                    raise first from None
+
+    # --- which kernels
+
+    def _stand_in(self, node: int, kind: str, why: str) -> None:
+        """Let other kernels than the reference ones run a node. Raises: NoOracle: numpy cannot."""
+        if kind == NUMPY:
+            try:
+                require(self._graph.nodes[node])
+            except NoNumpyForm as error:
+                raise NoOracle(f"node {node} ({self._graph.nodes[node].op}): {why}") from error
+        self._kinds[node], self._why[node] = kind, why
+
+    def _open(self) -> None:
+        """Make the interpreters. Raises: NoOracle."""
+        self._whole, used = None, {*self._kinds} or {REFERENCE}
+        failure: Exception | None = None
+        if len(used) == 1 and NUMPY not in used and not self._is_apart:
+            failure = self._open_whole(*used)
+            if failure is None:
+                return
+        try:
+            if self._uncut:
+                raise Uncut(self._uncut)
+            self._open_segments(failure)
+        except (Uncut, ValueError, RuntimeError) as error:
+            self._open_builtin(failure or error)
+
+    def _open_segments(self, failure: Exception | None) -> None:
+        """Cut the graph; `failure`: of the whole. Raises: Uncut, ValueError, RuntimeError."""
+        self._shell = self._runtime.interpreter(
+            self._model, self._threads, BUILTIN, (), False, self._graph
+        )
+        if failure is None:
+            with contextlib.suppress(ValueError, RuntimeError):
+                self._cut()
+                return
+        before = [*self._kinds]
+        for node in self._graph.nodes:
+            self._look_up(node)
+        if self._kinds == before:  # what is wrong is wrong with the whole
+            raise RuntimeError(one_line(failure) if failure else "no kernels take all nodes")
+        self._cut()
+
+    def _open_whole(self, kind: str) -> Exception | None:
+        """Open one interpreter for the whole model, or return why it cannot be."""
+        given = self._model, kind, (), self._threads, self._keeps_all, self._graph
+        try:
+            self._whole = allocated(self._runtime, *given)
+            for index, values in self._given.items():
+                self._whole.set_tensor(index, values)
+        except (RuntimeError, ValueError) as error:
+            self._whole = None
+            return error
+        return None
+
+    def _look_up(self, node: Node) -> None:
+        """Take the built-in kernel of a node that the reference kernels lack, if it has one.
+
+        The installed TFLite is asked: each version lacks others.
+        """
+        if self._kinds[node.index] != REFERENCE:
+            return
+        model = write_model(in_builtins(cut(self._graph, node.index, node.index)))
+        failures = {}
+        for kind in (REFERENCE, BUILTIN):
+            try:
+                allocated(self._runtime, model, kind)
+            except (RuntimeError, ValueError) as error:
+                failures[kind] = _told(error)
+        if {*failures} == {REFERENCE}:
+            self._stand_in(node.index, BUILTIN, failures[REFERENCE])
+
+    def _open_builtin(self, error: Exception) -> None:
+        """Run a graph that cannot be cut on the built-in kernels. Raises: NoOracle: `error`."""
+        if self._is_after_death or self._open_whole(BUILTIN) is not None:
+            raise NoOracle(one_line(error)) from error
+        for index, kind in enumerate(self._kinds):
+            if kind != BUILTIN:
+                self._stand_in(index, BUILTIN, f"all nodes run on the same: {_told(error)}")
+
+    def _cut(self) -> None:
+        """Cut the graph into models. Raises: Uncut, ValueError, RuntimeError: it cannot be cut."""
+        self._segments, first = [], 0
+        given, how = (self._runtime, self._graph), (self._threads, self._keeps_all)
+        for index, kind in enumerate(self._kinds):
+            is_last = kind not in self._kinds[index + 1 : index + 2]
+            if is_last or self._is_apart or kind == NUMPY:
+                self._segments.append(Segment(*given, (first, index), kind, *how))
+                first = index + 1
+
+    # --- runs
+
+    def _invoke(self) -> None:
+        if self._whole is not None:
+            self._tell(None)
+            self._whole.invoke()
+            return
+        values = {t.index: t.data for t in self._graph.tensors if t.data is not None}
+        for each in self._shell.get_input_details():
+            zeros = np.zeros(each["shape"], each["dtype"])
+            values[each["index"]] = self._given.get(each["index"], zeros)
+        self._values = values
+        for segment in self._segments:
+            self._tell(segment.node.index)
+            self._at = segment
+            segment.run(values)
+
+    def _retreat(self, error: Exception) -> bool:
+        """Choose other kernels after a failed run; return whether there are any."""
+        is_stateful = any(tensor.is_variable for tensor in self._graph.tensors)
+        if is_stateful and self._has_run:  # its state would begin again
+            return False
+        if self._whole is None and self._is_apart:
+            node = self._at.node.index
+            if self._kinds[node] != REFERENCE:
+                return False
+            self._stand_in(node, BUILTIN, _told(error))
+        elif REFERENCE not in self._kinds:
+            return False
+        self._is_apart = True
+        try:
+            self._open()
+        except NoOracle:
+            return False
+        return True
+
+
+def _told(error: Exception) -> str:
+    """Return the first sentence of an error of TFLite's."""
+    return one_line(error).partition(". ")[0].rstrip(".")

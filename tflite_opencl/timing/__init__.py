@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times, profiles, traces, and what is known of this machine."""
