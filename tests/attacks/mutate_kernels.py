@@ -53,7 +53,7 @@ COPIED = (
 RUNTIME_TESTS = {
     "runtime_isa": ["tests/delegate/guard/probing/test_probe.py"],
     "runtime_self_test": ["tests/delegate/guard/probing/test_probe.py"],
-    "runtime_joined": ["tests/delegate/run/test_joined.py"],
+    "runtime_joined": ["tests/delegate/plan/dispatch/test_fused_launches.py"],
     "runtime_persistent": ["tests/delegate/plan/dispatch/test_persistent.py"],
     "runtime_rates": ["tests/tflite_opencl/test_info.py"],
 }

@@ -39,7 +39,8 @@ import pyopencl
 os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
 from delegate import list_devices
 from delegate.inspect import device_profile_text, read_device_profile
-from delegate.plan.planners import engine, probe
+from delegate import engine
+from delegate.guard.probing import probe
 from delegate.isa import ORDERS, tried_on
 engine.is_on = False  # the guard bytes are only in this process
 # It runs groups one after the other: self-tests whose groups wait for each other hang, each twice.
@@ -49,7 +50,7 @@ assert device.platform == "Oclgrind"
 
 # It takes what the host writes behind a buffer's begin for values nobody wrote, but not what a
 # kernel writes there: so a kernel moves the inputs of a run to their places.
-from delegate.run import transfers
+from delegate.run import copy_strategies
 MOVE = '''kernel void move(global const uchar* from, global uchar* to, int place) {
   to[place + get_global_id(0)] = from[get_global_id(0)];
 }'''
@@ -61,7 +62,7 @@ def put(self, inputs):
         pyopencl.enqueue_copy(self.queue, made, source)
         move(self.queue, (size,), None, made, self.arena, numpy.int32(place))
     self.queue.finish()
-transfers.Copied.put = put
+copy_strategies.CopyStrategy.write_inputs = put
 """
 OPS = (
     START
@@ -111,7 +112,8 @@ for name in ("smaller", "larger", "channels"):
 STATE = (
     START
     + """
-from tests.delegate import test_model_state, test_variables
+from tests.delegate.host import test_variables
+from tests.delegate.model import test_model_state
 from tests.support.nets import assert_equal_outputs
 for name, made in test_model_state.CARRIES.items():
     given = test_model_state.drawn(*made, 3)
@@ -133,7 +135,8 @@ PLANTED = (
 import numpy as np
 from delegate.inspect import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
-from delegate.run import kernels, sources
+from delegate.plan import sources
+from delegate.plan.dispatch import kernels
 from delegate.run.device import Device
 from delegate.plan.dispatch.planned import planned_executor
 from tests.support.guards import guarded

@@ -93,7 +93,7 @@ def test_what_is_saved_again_is_not_written_again(tmp_path: Path) -> None:
 @slow
 def test_ten_processes_that_save_at_once_lose_nothing() -> None:
     code = (
-        "import sys\nfrom delegate import store\nstore._PAGE_DIGITS = 1\n"
+        "import sys\nfrom delegate.guard import store\nstore._PAGE_DIGITS = 1\n"
         "sys.stdin.readline()\nkept = store.Store('a')\n"
         "for number in range(20): kept.save('choices', {f'{sys.argv[1]} {number}': 'x'})"
     )

@@ -402,14 +402,14 @@ def test_a_forked_process_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
 CTRL_C = """
 import faulthandler, random, signal
 import numpy as np
-from delegate.model.multi_device import Spread
-from tests.delegate.model.test_spread import StandIn, piece
+from delegate.model.multi_device import MultiDevice
+from tests.delegate.model.test_multi_device import StandIn, piece
 def interrupt(*_):
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, interrupt)
 faulthandler.dump_traceback_later(60, exit=True)
 draw, interrupts = random.Random(1), 0
-made = Spread([StandIn(0), StandIn(1)])
+made = MultiDevice([StandIn(0), StandIn(1)])
 for _ in range(1500):
     try:
         signal.setitimer(signal.ITIMER_REAL, 1e-5 + draw.random() * 2e-3)
